@@ -1,0 +1,53 @@
+"""The errors of rackassign, named by who is at fault.
+
+Every one is a `RackassignError`, so that a caller can catch them all, and every message is one line.
+None of them ever leaves a consumer's `poll()`: what can go wrong there is logged and answered with a valid
+assignment.
+"""
+
+from __future__ import annotations
+
+
+class RackassignError(Exception):
+    """Base of all errors of rackassign."""
+
+
+class InputError(RackassignError, ValueError):
+    """What was given to describe a group or a plan is wrong.
+
+    Args:
+        path: The field, as in `members[3].rack`; empty for the whole input.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+    def under(self, parent: str) -> InputError:
+        """Return the same error, its path seen from the enclosing value."""
+        joint = "" if not self.path or self.path.startswith("[") else "."
+        return InputError(f"{parent}{joint}{self.path}", self.problem)
+
+
+class WireError(RackassignError, ValueError):
+    """Bytes are not what the consumer protocol says they should be.
+
+    Args:
+        offset: Where in the bytes the trouble starts.
+        problem: What was expected there, or why the value cannot be encoded.
+    """
+
+    def __init__(self, offset: int, problem: str) -> None:
+        super().__init__(f"at byte {offset}: {problem}")
+        self.offset = offset
+        self.problem = problem
+
+
+class ConfigError(RackassignError, ValueError):
+    """An option was given that cannot work; the message says which and what would."""
+
+
+class ClusterError(RackassignError):
+    """A test cluster did not do what was asked; the message carries the broker's own last words."""
