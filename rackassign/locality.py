@@ -1,0 +1,109 @@
+"""What is near: which racks count for a partition, and how much of a plan is read at home.
+
+Rules of this room:
+
+* Racks are compared as strings and nothing else is known of them.
+* Unknown is never an error and never counted against anybody: a member without rack, or a partition none of
+  whose counting replicas has a known rack, is *unknown*, neither local nor cross.
+* In mode `any-replica` every replica counts, in or out of the ISR, online or not, so that a passing failure
+  moves nothing (KIP-881). In mode `leader` only the leader does: that is where reads go when the brokers have
+  no rack-aware replica selector.
+
+Racks become bits of an int here, because a set of racks is asked for once per partition and member: with ints,
+"does this partition have a replica near this member" is one `&`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rackassign.errors import ConfigError
+from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology
+
+
+def check_mode(mode: str) -> LocalityMode:
+    """Return the mode, typed; `ConfigError` names the two there are."""
+    for known in LOCALITY_MODES:
+        if mode == known:
+            return known
+    raise ConfigError(f"locality must be one of {', '.join(LOCALITY_MODES)}, got {mode!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RackBits:
+    """A set of racks as an int: each rack of the brokers is one bit.
+
+    Args:
+        bits: The bit of each broker rack.
+        of_broker: The bit of each broker that has a rack.
+        mode: Which replicas count.
+    """
+
+    bits: Mapping[str, int]
+    of_broker: Mapping[int, int]
+    mode: LocalityMode
+
+    @classmethod
+    def of(cls, topology: Topology, mode: LocalityMode) -> RackBits:
+        """Give a bit to each rack of the topology, in order of their names."""
+        racks = topology.racks_of_brokers()
+        bits = {rack: 1 << i for i, rack in enumerate(sorted(set(racks.values())))}
+        return cls(bits, {broker: bits[rack] for broker, rack in racks.items()}, mode)
+
+    def of_partition(self, partition: Partition) -> int:
+        """Return the racks that hold a counting replica."""
+        if self.mode == "leader":
+            return 0 if partition.leader is None else self.of_broker.get(partition.leader, 0)
+        racks = 0
+        for replica in partition.replicas:
+            racks |= self.of_broker.get(replica, 0)
+        return racks
+
+    def of_topic(self, partitions: tuple[Partition, ...]) -> list[int]:
+        """Return the racks of each partition of a topic, computed once per different replica list."""
+        known = {partition: self.of_partition(partition) for partition in set(partitions)}
+        return [known[partition] for partition in partitions]
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """How many partitions are read near home.
+
+    Args:
+        local: A counting replica shares the member's rack.
+        cross: The member's rack is known and so is a replica's, and none is the same.
+        unknown: The member has no rack, or no counting replica has a known one.
+    """
+
+    local: int
+    cross: int
+    unknown: int
+
+    @classmethod
+    def of(cls, group: Group, plan: Plan) -> Locality:
+        """Count over the target of a plan."""
+        racks = RackBits.of(group.topology, plan.locality)
+        return cls.count(group, plan.target, racks)
+
+    @classmethod
+    def count(cls, group: Group, assignment: Mapping[str, Partitions], racks: RackBits) -> Locality:
+        """Count over any assignment of the group's partitions to its members."""
+        of_topic = {topic: racks.of_topic(partitions) for topic, partitions in group.topology.topics.items()}
+        local = cross = unknown = 0
+        for member in group.members:
+            # A rack that no broker has is a known rack all the same: everything it reads is cross.
+            home = None if member.rack is None else racks.bits.get(member.rack, 0)
+            for topic, partitions in assignment[member.id].items():
+                if home is None:
+                    unknown += len(partitions)
+                    continue
+                near = of_topic[topic]
+                for partition in partitions:
+                    if near[partition] & home:
+                        local += 1
+                    elif near[partition]:
+                        cross += 1
+                    else:
+                        unknown += 1
+        return cls(local, cross, unknown)

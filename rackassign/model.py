@@ -1,0 +1,227 @@
+"""What a consumer group and the cluster it reads from look like, and what was decided for it.
+
+Rules of this room:
+
+* Values only. Nothing here computes an assignment, reads a byte or knows a client; it imports nothing of ours
+  but the errors.
+* A value that exists is valid: every class checks itself when it is made and raises `InputError` with the name
+  of the field. A door (JSON, a live group, the wire) only has to add where it found the value.
+* What is normal in a live cluster is not an error: a replica listed twice, a replica on a broker nobody knows,
+  a subscribed topic without metadata, a claim on a partition that no longer exists.
+
+A partition is known by its topic and its place in the topic's tuple, so that a topology of 500,000 partitions
+holds only as many `Partition` objects as there are different replica lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
+
+from rackassign.errors import InputError
+
+LocalityMode = Literal["any-replica", "leader"]
+"""Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""
+
+LOCALITY_MODES: tuple[LocalityMode, ...] = get_args(LocalityMode)
+
+Partitions = Mapping[str, tuple[int, ...]]
+"""Partition ids by topic."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+def _check_id(path: str, value: object) -> None:
+    """Refuse what is not an id: Kafka numbers brokers and partitions from 0."""
+    if type(value) is not int:
+        raise InputError(path, f"expected an integer, got {value!r}")
+    if value < 0:
+        raise InputError(path, f"expected 0 or more, got {value}")
+
+
+def _check_text(path: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InputError(path, f"expected a string, got {value!r}")
+
+
+def _check_rack(path: str, value: object) -> None:
+    if value is not None:
+        _check_text(path, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker and where it stands.
+
+    Args:
+        id: Node id, 0 or more.
+        rack: `broker.rack`; None when it has none.
+        fenced: Whether the controller keeps it from leading and serving.
+    """
+
+    id: int
+    rack: str | None = None
+    fenced: bool = False
+
+    def __post_init__(self) -> None:
+        _check_id("id", self.id)
+        _check_rack("rack", self.rack)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Where the copies of a partition live.
+
+    Args:
+        replicas: Broker ids, preferred leader first, in or out of the ISR, online or not. An id that appears
+            twice counts once. An id no broker has is a replica of unknown rack.
+        leader: Broker id of the leader; None when there is none now.
+    """
+
+    replicas: tuple[int, ...]
+    leader: int | None = None
+
+    def __post_init__(self) -> None:
+        for i, replica in enumerate(self.replicas):
+            _check_id(f"replicas[{i}]", replica)
+        if self.leader is not None:
+            _check_id("leader", self.leader)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Brokers and topics of a cluster.
+
+    Args:
+        brokers: All known brokers, ids all different.
+        topics: For each topic its partitions, in order of partition id from 0.
+    """
+
+    brokers: tuple[Broker, ...]
+    topics: Mapping[str, tuple[Partition, ...]]
+
+    def __post_init__(self) -> None:
+        seen: set[int] = set()
+        for i, broker in enumerate(self.brokers):
+            if broker.id in seen:
+                raise InputError(f"brokers[{i}].id", f"broker {broker.id} is listed twice")
+            seen.add(broker.id)
+
+    def racks_of_brokers(self) -> dict[int, str]:
+        """Return the rack of every broker that has one, by broker id."""
+        return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a consumer group, as it described itself when it joined.
+
+    Args:
+        id: Member id, not empty.
+        topics: Subscribed topics; one that is named twice counts once.
+        rack: `client.rack`; None and "" both mean that it has none.
+        instance_id: `group.instance.id` of a static member.
+        owned: Partitions it claims to own, by topic.
+        generation: Generation of that claim; None and -1 both mean that it is unknown.
+        tags: Client tags (KIP-708).
+    """
+
+    id: str
+    topics: frozenset[str]
+    rack: str | None = None
+    instance_id: str | None = None
+    owned: Partitions = field(default_factory=dict)
+    generation: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_text("id", self.id)
+        if not self.id:
+            raise InputError("id", "expected a member id, got an empty string")
+        _check_rack("rack", self.rack)
+        _check_rack("instance_id", self.instance_id)
+        if self.rack == "":
+            object.__setattr__(self, "rack", None)
+        if self.generation == -1:
+            object.__setattr__(self, "generation", None)
+        if self.generation is not None:
+            _check_id("generation", self.generation)
+        for topic, partitions in self.owned.items():
+            seen: set[int] = set()
+            for i, partition in enumerate(partitions):
+                _check_id(f"owned.{topic}[{i}]", partition)
+                if partition in seen:
+                    raise InputError(f"owned.{topic}[{i}]", f"partition {partition} is listed twice")
+                seen.add(partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group and the topology it reads from: the input of every strategy.
+
+    Args:
+        topology: Brokers and topics.
+        members: Ids all different; their order has no influence on any result.
+        weights: For some topics a weight of each partition, finite and 0 or more.
+        costs: Cost of reading across, by the reader's rack and the replica's rack; finite and 0 or more.
+        name: For people.
+    """
+
+    topology: Topology
+    members: tuple[Member, ...]
+    weights: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for i, member in enumerate(self.members):
+            if member.id in seen:
+                raise InputError(f"members[{i}].id", f"member {member.id!r} is listed twice")
+            seen.add(member.id)
+        for topic, weights in self.weights.items():
+            for i, weight in enumerate(weights):
+                _check_amount(f"weights.{topic}[{i}]", weight)
+        for reader, row in self.costs.items():
+            for rack, cost in row.items():
+                _check_amount(f"costs.{reader}.{rack}", cost)
+
+
+def _check_amount(path: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(path, f"expected a number, got {value!r}")
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(path, f"expected a finite number, 0 or more, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a strategy decided for a group.
+
+    Args:
+        strategy: Name of the strategy, as on the wire.
+        locality: Which replicas counted as near.
+        assignment: What this rebalance hands out; an entry for every member, topics and ids in order.
+        target: What the group reaches once withheld partitions are free; equal to `assignment` for strategies
+            that withhold nothing.
+        withheld: What is in `target` but not in `assignment`.
+        moved: How many partitions leave a valid owner, over `target`.
+        optimal: Whether the result is proven best; None for a strategy that does not try.
+        seconds: From group to plan.
+    """
+
+    strategy: str
+    locality: LocalityMode
+    assignment: Mapping[str, Partitions]
+    target: Mapping[str, Partitions]
+    withheld: Partitions
+    moved: int
+    optimal: bool | None
+    seconds: float

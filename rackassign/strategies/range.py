@@ -1,0 +1,255 @@
+"""The range strategy of KIP-881, partition by partition what Java's `RangeAssignor` gives.
+
+Theory of operation
+-------------------
+Each topic is dealt out on its own. Of its n partitions each of its k members gets n // k, and n % k of them one
+more. Members stand in a fixed order: static ones first, by instance id, then the others by member id. Without
+racks a member takes the next run of partitions in id order.
+
+The *rack phase* comes first, for the whole group, as soon as one topic needs it: one of its members' racks is
+among the racks of its partitions, and not every partition is in all of those racks. In it
+
+* a topic of its own lets each member, in order, take the first partitions with a replica in its rack, up to its
+  quota; a member without rack takes any;
+* topics with the same members and the same number of partitions are *co-partitioned*: people join them, so
+  partition p of all of them must go to one member. The first member in order that is near p in every such topic
+  gets it. This holds for all such topics, needing racks themselves or not.
+
+What is left is dealt out in order, racks or not.
+
+Why one run per family is enough: all topics of a *family* (same members, same number of partitions) have equal
+quotas at every step and are dealt the same partitions, so one table of owners serves all of them. A hundred
+topics of a thousand members cost as much as one.
+
+A rack here is a bit; the racks of a partition are an int (see `rackassign.locality`). A member's `home` is its
+bit, 0 if no broker is there, or -1 (all bits) if it has no rack and so is at home anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
+from operator import and_, or_
+
+from rackassign.locality import RackBits
+from rackassign.model import Group, LocalityMode, Member, Partitions, Plan
+from rackassign.strategies.claims import count_moved, valid_owners
+
+ANYWHERE = -1
+NOBODY = -1
+
+
+def plan_range(group: Group, locality: LocalityMode = "any-replica") -> Plan:
+    """Assign like Java's `RangeAssignor` (Apache Kafka 3.5 and later, KIP-881).
+
+    What members own plays no part in the result; it is only counted in `moved`.
+
+    Args:
+        group: Members and topology; topics without metadata are skipped.
+        locality: Which replicas make a partition near; Java knows `any-replica` only.
+    """
+    start = time.perf_counter()
+    members = sorted(group.members, key=_order)
+    racks = RackBits.of(group.topology, locality)
+    homes = [ANYWHERE if m.rack is None else racks.bits.get(m.rack, 0) for m in members]
+    families = _families(group, members, homes, racks)
+    rack_phase = any(family.needs_racks() for family in families)
+    shares_of: dict[str, dict[int, tuple[int, ...]]] = {}
+    for family in families:
+        shares = _deal(family, rack_phase=rack_phase)
+        shares_of.update(dict.fromkeys(family.topics, shares))
+    target: dict[str, Partitions] = _spell_out(members, shares_of)
+    return Plan(
+        strategy="range",
+        locality=locality,
+        assignment=target,
+        target=target,
+        withheld={},
+        moved=count_moved(valid_owners(group), target),
+        optimal=None,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _order(member: Member) -> tuple[bool, bytes, bytes]:
+    """Sort static members first, and ids as Java compares strings: by UTF-16 code units."""
+    dynamic = member.instance_id is None
+    return dynamic, _utf16(member.instance_id or ""), _utf16(member.id)
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _spell_out(
+    members: list[Member], shares_of: Mapping[str, Mapping[int, tuple[int, ...]]]
+) -> dict[str, Partitions]:
+    """Turn places back into member ids, topics in order of their names."""
+    per_member: list[dict[str, tuple[int, ...]]] = [{} for _ in members]
+    for topic in sorted(shares_of):
+        for place, partitions in shares_of[topic].items():
+            per_member[place][topic] = partitions
+    by_id = sorted(zip(members, per_member, strict=True), key=lambda pair: pair[0].id)
+    return {member.id: partitions for member, partitions in by_id}
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Topics with the same members and the same number of partitions.
+
+    Args:
+        topics: Names.
+        places: Their members, as places in the group's order, ascending.
+        homes: The home of each of them.
+        racks: For each topic the racks of each partition; empty if none of the members has a rack.
+        size: Number of partitions of each topic.
+    """
+
+    topics: list[str]
+    places: list[int]
+    homes: list[int]
+    racks: list[list[int]]
+    size: int
+
+    def needs_racks(self) -> bool:
+        """Tell whether for some topic of the family racks can make a difference."""
+        members_racks = reduce(or_, (home for home in self.homes if home != ANYWHERE), 0)
+        for racks in self.racks:
+            everywhere = reduce(or_, racks)
+            if members_racks & everywhere and any(here != everywhere for here in racks):
+                return True
+        return False
+
+
+def _families(group: Group, members: list[Member], homes: list[int], racks: RackBits) -> list[_Family]:
+    """Group the subscribed topics that have partitions."""
+    places_of: dict[frozenset[str], list[int]] = {}
+    for place, member in enumerate(members):
+        places_of.setdefault(member.topics, []).append(place)
+    subscriptions_of: dict[str, list[int]] = {}
+    for i, topics in enumerate(places_of):
+        for topic in topics:
+            subscriptions_of.setdefault(topic, []).append(i)
+    topics_of: dict[tuple[int, ...], list[str]] = {}
+    for topic, subscriptions in subscriptions_of.items():
+        if group.topology.topics.get(topic):
+            topics_of.setdefault(tuple(subscriptions), []).append(topic)
+
+    subscribers = list(places_of.values())
+    families: list[_Family] = []
+    for subscriptions, topics in topics_of.items():
+        places = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
+        local_homes = [homes[place] for place in places]
+        has_racks = any(home != ANYWHERE for home in local_homes)
+        by_size: dict[int, _Family] = {}
+        for topic in topics:
+            partitions = group.topology.topics[topic]
+            size = len(partitions)
+            family = by_size.setdefault(size, _Family([], places, local_homes, [], size))
+            family.topics.append(topic)
+            if has_racks:
+                family.racks.append(racks.of_topic(partitions))
+        families.extend(by_size.values())
+    return families
+
+
+def _deal(family: _Family, *, rack_phase: bool) -> dict[int, tuple[int, ...]]:
+    """Return for each place that gets any its partition ids, the same in every topic of the family."""
+    table = _Table(family)
+    if rack_phase and family.racks:
+        if len(family.topics) > 1:
+            table.deal_together(list(map(lambda *of_topics: reduce(and_, of_topics), *family.racks)))
+        elif family.needs_racks():
+            table.deal_near(family.racks[0])
+    table.deal_rest()
+    shares: dict[int, list[int]] = {}
+    for partition, seat in enumerate(table.owner):
+        shares.setdefault(family.places[seat], []).append(partition)
+    return {place: tuple(partitions) for place, partitions in shares.items()}
+
+
+class _Table:
+    """One topic being dealt out. A seat is a place within the family's members.
+
+    Args:
+        family: Whose members and size to use.
+    """
+
+    __slots__ = ("_extra", "_given", "_homes", "_left", "_quota", "owner")
+
+    def __init__(self, family: _Family) -> None:
+        self._homes = family.homes
+        self._quota, self._extra = divmod(family.size, len(family.places))
+        self._given = [0] * len(family.places)
+        self._left = family.size
+        self.owner = [NOBODY] * family.size
+
+    def _room(self, seat: int) -> int:
+        """How many more the seat may get now. It never grows: neither does `_extra`."""
+        return self._quota + (self._extra > 0) - self._given[seat]
+
+    def _give(self, seat: int, batch: list[int]) -> None:
+        for partition in batch:
+            self.owner[partition] = seat
+        self._given[seat] += len(batch)
+        self._left -= len(batch)
+        if self._given[seat] > self._quota:
+            self._extra -= 1
+
+    def deal_near(self, racks: list[int]) -> None:
+        """Rack phase of a topic of its own: each seat in order takes the first partitions near it."""
+        sources = {
+            home: iter([p for p, here in enumerate(racks) if home == ANYWHERE or here & home])
+            for home in set(self._homes)
+        }
+        self._deal(sources)
+
+    def deal_rest(self) -> None:
+        """Deal what is left in order, near or not."""
+        everything = iter([p for p, seat in enumerate(self.owner) if seat == NOBODY])
+        self._deal(dict.fromkeys(self._homes, everything))
+
+    def _deal(self, sources: Mapping[int, Iterable[int]]) -> None:
+        """Let each seat in order take from the source of its home.
+
+        A source is walked once, over all seats: what is passed over is owned already and stays so, and nothing
+        is taken out that is not given.
+        """
+        for seat, home in enumerate(self._homes):
+            if not self._left:
+                return
+            room = self._room(seat)
+            if room <= 0:
+                continue
+            batch: list[int] = []
+            for partition in sources[home]:
+                if self.owner[partition] == NOBODY:
+                    batch.append(partition)
+                    if len(batch) == room:
+                        break
+            if batch:
+                self._give(seat, batch)
+
+    def deal_together(self, racks: list[int]) -> None:
+        """Rack phase of co-partitioned topics: each partition in order goes to the first seat near it.
+
+        Args:
+            racks: For each partition the racks in which every one of the topics has a replica.
+        """
+        queues: dict[int, deque[int]] = {}
+        for seat, home in enumerate(self._homes):
+            queues.setdefault(home, deque()).append(seat)
+        for partition, here in enumerate(racks):
+            first = len(self._homes)
+            for home, queue in queues.items():
+                # A seat without room never gets any again, so it can leave its queue for good.
+                while queue and self._room(queue[0]) <= 0:
+                    queue.popleft()
+                if queue and queue[0] < first and (home == ANYWHERE or here & home):
+                    first = queue[0]
+            if first < len(self._homes):
+                self._give(first, [partition])
