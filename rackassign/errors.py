@@ -7,6 +7,29 @@ assignment.
 
 from __future__ import annotations
 
+import json
+
+_LONGEST = 80
+
+
+def shown(value: object) -> str:
+    """Show any value within a message of one line: cut short, since it may be the whole of a wrong file."""
+    if isinstance(value, dict):
+        return f"an object of {len(value)}"
+    if isinstance(value, (list, tuple)):
+        return f"an array of {len(value)}"
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return cut(json.dumps(value))
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """Make a text fit into one line of a message: no control characters, the middle left out if it is long."""
+    if len(text) > _LONGEST:
+        half = _LONGEST // 2
+        text = f"{text[:half]}...{text[-half:]}"
+    return text if text.isprintable() else ascii(text)[1:-1]
+
 
 class RackassignError(Exception):
     """Base of all errors of rackassign."""
@@ -21,7 +44,7 @@ class InputError(RackassignError, ValueError):
     """
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}" if path else problem)
+        super().__init__(f"{cut(path)}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
 

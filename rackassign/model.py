@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
-from rackassign.errors import InputError
+from rackassign.errors import InputError, shown
 
 LocalityMode = Literal["any-replica", "leader"]
 """Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""
@@ -41,14 +41,14 @@ class TopicPartition(NamedTuple):
 def _check_id(path: str, value: object) -> None:
     """Refuse what is not an id: Kafka numbers brokers and partitions from 0."""
     if type(value) is not int:
-        raise InputError(path, f"expected an integer, got {value!r}")
+        raise InputError(path, f"expected an integer, got {shown(value)}")
     if value < 0:
         raise InputError(path, f"expected 0 or more, got {value}")
 
 
 def _check_text(path: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InputError(path, f"expected a string, got {value!r}")
+        raise InputError(path, f"expected a string, got {shown(value)}")
 
 
 def _check_rack(path: str, value: object) -> None:
@@ -184,7 +184,7 @@ class Group:
         seen: set[str] = set()
         for i, member in enumerate(self.members):
             if member.id in seen:
-                raise InputError(f"members[{i}].id", f"member {member.id!r} is listed twice")
+                raise InputError(f"members[{i}].id", f"member {shown(member.id)} is listed twice")
             seen.add(member.id)
         for topic, weights in self.weights.items():
             for i, weight in enumerate(weights):
@@ -196,9 +196,9 @@ class Group:
 
 def _check_amount(path: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(path, f"expected a number, got {value!r}")
+        raise InputError(path, f"expected a number, got {shown(value)}")
     if not (math.isfinite(value) and value >= 0):
-        raise InputError(path, f"expected a finite number, 0 or more, got {value!r}")
+        raise InputError(path, f"expected a finite number, 0 or more, got {shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,13 +131,13 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
     for place, member in enumerate(members):
         places_of.setdefault(member.topics, []).append(place)
     subscriptions_of: dict[str, list[int]] = {}
-    for i, topics in enumerate(places_of):
-        for topic in topics:
+    for i, subscribed in enumerate(places_of):
+        for topic in subscribed:
             subscriptions_of.setdefault(topic, []).append(i)
     topics_of: dict[tuple[int, ...], list[str]] = {}
-    for topic, subscriptions in subscriptions_of.items():
+    for topic, of_topic in subscriptions_of.items():
         if group.topology.topics.get(topic):
-            topics_of.setdefault(tuple(subscriptions), []).append(topic)
+            topics_of.setdefault(tuple(of_topic), []).append(topic)
 
     subscribers = list(places_of.values())
     families: list[_Family] = []

@@ -1,0 +1,37 @@
+"""Rack-aware partition assignment (KIP-881) for Python Kafka consumers.
+
+The public names are resolved when they are first used, so that `import rackassign` is quick and imports no Kafka
+client.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rackassign.clients.kafka_python import (
+        FetchMeter,
+        RackAwareConsumer,
+        RackAwareRangeAssignor,
+        attach,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = (
+    "FetchMeter",
+    "RackAwareConsumer",
+    "RackAwareRangeAssignor",
+    "attach",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return getattr(import_module("rackassign.clients.kafka_python"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__version__"))

@@ -1,0 +1,9 @@
+"""kafka-python 3: assignors for any `KafkaConsumer`, and what only the consumer itself can be given."""
+
+from __future__ import annotations
+
+from rackassign.clients.kafka_python.assignor import RackAwareRangeAssignor
+from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
+from rackassign.clients.kafka_python.meter import FetchMeter
+
+__all__ = ["FetchMeter", "RackAwareConsumer", "RackAwareRangeAssignor", "attach"]

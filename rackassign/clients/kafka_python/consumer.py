@@ -1,0 +1,87 @@
+"""A `KafkaConsumer` with all of it switched on, and the same for one you already have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+from kafka import KafkaConsumer
+
+from rackassign.clients.kafka_python import host
+from rackassign.clients.kafka_python.assignor import RackAwareAssignor, RackAwareRangeAssignor, check_rack
+from rackassign.clients.kafka_python.meter import FetchMeter
+from rackassign.clients.once import Once
+from rackassign.errors import ConfigError
+from rackassign.racks import RACK_VARIABLE, rack_from_environment
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+ConsumerT = TypeVar("ConsumerT", bound=KafkaConsumer)
+
+
+def attach(consumer: ConsumerT, *, disable: Collection[str] = (), meter: FetchMeter | None = None) -> ConsumerT:
+    """Give a consumer the remedies for the host's own defects, and a meter.
+
+    Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
+    remedy that does not fit the installed kafka-python stays off and says so once.
+
+    Args:
+        consumer: Any `KafkaConsumer`, with whatever assignors.
+        disable: Names of remedies to leave out: `guard_members`, `keep_finished_join`, `heartbeat_unread_join`.
+        meter: Counts what the consumer fetches, by broker.
+
+    Returns:
+        The same consumer.
+
+    Raises:
+        ConfigError: If it is no `KafkaConsumer`, or a name in `disable` is unknown.
+    """
+    if not isinstance(consumer, KafkaConsumer):
+        raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
+    known = [remedy.name for remedy in host.REMEDIES]
+    for name in disable:
+        if name not in known:
+            raise ConfigError(f"there is no remedy {name!r}; there are {', '.join(known)}")
+    once = Once(log)
+    host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], once)
+    if meter is not None:
+        host.install_meter(consumer, meter, once)
+    return consumer
+
+
+class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped
+    """A `KafkaConsumer` that reads near home.
+
+    Takes all arguments of `KafkaConsumer`. What differs: `client_rack` is also the rack of the assignor, the
+    default `partition_assignment_strategy` is ours, and `attach` is done with a meter of its own (`.meter`).
+    An assignor of ours that is given as a class gets the same rack, one given as an instance keeps its own.
+
+    Args:
+        *topics: Topics to subscribe to.
+        client_rack: The rack this consumer stands in, as the brokers write theirs in `broker.rack`. Left out,
+            `RACKASSIGN_RACK` is read, and without it there is no rack; "auto" insists on finding one.
+        **configs: As for `KafkaConsumer`.
+
+    Raises:
+        ConfigError: If "auto" finds no rack.
+    """
+
+    def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
+        rack = check_rack(rack_from_environment() if client_rack in {None, AUTO} else client_rack)
+        if rack is None and client_rack == AUTO:
+            raise ConfigError(f'client_rack="auto" found no rack: set {RACK_VARIABLE}')
+        chosen = configs.get("partition_assignment_strategy", [RackAwareRangeAssignor])
+        configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
+        super().__init__(*topics, client_rack=rack or "", **configs)
+        self.meter = FetchMeter()
+        attach(self, meter=self.meter)
+
+
+def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - the host takes anything callable
+    """Make an instance of a class of ours; leave everything else to the host."""
+    if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
+        return assignor(rack=rack)
+    return assignor

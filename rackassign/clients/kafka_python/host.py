@@ -1,0 +1,336 @@
+"""Everything of kafka-python that is private, and the remedies for its defects.
+
+Rules of this room:
+
+* No other module touches a private name of kafka-python. Each use here says what for; all were seen in 3.0.12.
+* Nothing is patched globally. A remedy shadows methods on the one instance it is given.
+* Each remedy is a small piece of its own: the defect, the proof, what it needs of the host. If the host does not
+  have that (any more), the remedy stays off and a warning says so, once; the consumer works as it would without.
+
+What a remedy may rely on: the coordinator's coroutines run on the host's IO thread, one at a time, and switch
+only where they await something unfinished. `poll()` runs on the user's thread and drives them from there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from kafka.errors import (
+    IllegalGenerationError,
+    KafkaError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    RetriableError,
+    UnknownMemberIdError,
+)
+
+from rackassign.clients.kafka_python.meter import FetchMeter
+from rackassign.clients.once import Once
+from rackassign.errors import WireError
+from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.wire import Subscription, decode_subscription, encode_subscription
+
+log = logging.getLogger(__name__)
+
+Coordinator = Any
+"""kafka-python's `ConsumerCoordinator`, untyped."""
+
+_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+_REJOIN_ERRORS = (
+    IllegalGenerationError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    RetriableError,
+    UnknownMemberIdError,
+)
+"""A join that fails with one of these is simply made again; any other error is the user's to see."""
+
+
+class Cluster(Protocol):
+    """What is used of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
+
+    def brokers(self) -> Iterable[Any]:
+        """Return the brokers of the last metadata response."""
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partition ids of a topic; None if it is not known (yet)."""
+
+
+def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
+    """Return the live brokers, and those of the topics that have metadata.
+
+    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
+    replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
+    """
+    brokers = tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
+    known: dict[tuple[int, ...], Partition] = {}
+    found: dict[str, tuple[Partition, ...]] = {}
+    for topic in topics:
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined] # noqa: SLF001
+        if partitions:
+            found[topic] = tuple(_partition(partitions.get(i), known) for i in range(max(partitions) + 1))
+    return Topology(brokers, found)
+
+
+def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:  # noqa: ANN401
+    if wire is None:
+        # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+        return Partition(())
+    key = (wire.leader_id, *wire.replica_nodes)
+    made = known.get(key)
+    if made is None:
+        leader, *replicas = key
+        made = known[key] = Partition(
+            replicas=tuple(replica for replica in replicas if replica >= 0),
+            leader=leader if leader >= 0 else None,
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A cure for one defect of the host, put on one coordinator.
+
+    Args:
+        name: By which it can be left out.
+        defect: What happens without it.
+        proof: The test that fails without it.
+        methods: Methods it shadows, with the parameters they must have.
+        needs: Attributes it reads.
+        install: Puts it on a coordinator.
+    """
+
+    name: str
+    defect: str
+    proof: str
+    methods: Mapping[str, tuple[str, ...]]
+    needs: tuple[str, ...]
+    install: Callable[[Coordinator, Once], None]
+
+    def misfit(self, coordinator: Coordinator) -> str | None:
+        """Return what of the host has changed so that the remedy cannot work; None if it fits."""
+        for path in (*self.methods, *self.needs):
+            value = coordinator
+            for part in path.split("."):
+                if not hasattr(value, part):
+                    return f"there is no {path}"
+                value = getattr(value, part)
+        for name, expected in self.methods.items():
+            parameters = tuple(inspect.signature(getattr(coordinator, name)).parameters)
+            if parameters != expected:
+                return f"{name} takes {', '.join(parameters) or 'nothing'}"
+        return None
+
+
+def install(consumer: Any, remedies: Sequence[Remedy], once: Once) -> None:  # noqa: ANN401
+    """Put remedies on a consumer; those it has already are left as they are."""
+    coordinator = getattr(consumer, "_coordinator", None)
+    if coordinator is None:
+        once.warn("coordinator", "%s has no coordinator to mend; all remedies are off", _host())
+        return
+    installed: set[str] = vars(coordinator).setdefault("_rackassign", set())
+    for remedy in remedies:
+        if remedy.name in installed:
+            continue
+        misfit = remedy.misfit(coordinator)
+        if misfit is None:
+            remedy.install(coordinator, once)
+            installed.add(remedy.name)
+        else:
+            once.warn(remedy.name, "%s differs (%s): remedy %s is off", _host(), misfit, remedy.name)
+
+
+def _host() -> str:
+    return f"kafka-python {version('kafka-python')}"
+
+
+def _guard_members(coordinator: Coordinator, once: Once) -> None:
+    """Clean what members sent before the host decodes it."""
+    original = coordinator._perform_assignment  # noqa: SLF001
+
+    def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:  # noqa: ANN401
+        for member in members:
+            member.metadata = _readable(member.member_id, member.metadata, once)
+        return original(leader_id, protocol_name, members)
+
+    coordinator._perform_assignment = perform_assignment  # noqa: SLF001
+
+
+def _readable(member: str, metadata: bytes, once: Once) -> bytes:
+    """Return bytes that kafka-python can decode: the member's own if it can."""
+    try:
+        subscription = decode_subscription(metadata)
+    except WireError as error:
+        once.warn(f"member {member}", "member %s gets nothing: its subscription is broken %s", member, error)
+        return encode_subscription(Subscription(()), version=0)
+    legal = tuple(topic for topic in subscription.topics if _LEGAL_TOPIC.fullmatch(topic))
+    if len(legal) == len(subscription.topics):
+        return metadata
+    once.warn(f"member {member}", "member %s subscribes to topics that cannot exist; they are left out", member)
+    return encode_subscription(replace(subscription, topics=legal))
+
+
+def _keep_finished_join(coordinator: Coordinator, _once: Once) -> None:
+    """Read the result of a join that finished between two polls."""
+    need_rejoin: Callable[[], bool] = coordinator.need_rejoin
+    join_group: Callable[..., Coroutine[Any, Any, bool]] = coordinator.join_group_async
+
+    def need_rejoin_or_read() -> bool:
+        return coordinator._join_task is not None or need_rejoin()  # noqa: SLF001
+
+    async def keep_then_join(timeout_ms: float | None = None) -> bool:
+        # The host makes sure of the coordinator just before this call, so its own code runs on from here to its
+        # look at the join task without a switch: no join can finish unseen in between.
+        task, coordinator._join_task = _finished(coordinator._join_task)  # noqa: SLF001
+        if task is not None:
+            await _take(coordinator, task)
+        try:
+            return await join_group(timeout_ms=timeout_ms)
+        except Exception:
+            # The host leaves a task in place that failed with an error not its own. It has been raised now.
+            task, coordinator._join_task = _finished(coordinator._join_task)  # noqa: SLF001
+            if task is not None:
+                coordinator.request_rejoin()
+            raise
+
+    coordinator.need_rejoin = need_rejoin_or_read
+    coordinator.join_group_async = keep_then_join
+
+
+def _finished(task: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return (the task, None) if it is finished, (None, the task) if not."""
+    return (task, None) if task is not None and task.is_done else (None, task)
+
+
+async def _take(coordinator: Coordinator, task: Any) -> None:  # noqa: ANN401
+    """Do with a finished join what the host does with one that finishes inside `poll()`."""
+    if task.failed():
+        coordinator.request_rejoin()
+        if not isinstance(task.exception, _REJOIN_ERRORS):
+            raise task.exception
+    elif coordinator.rebalance_in_progress():
+        with coordinator._lock:  # noqa: SLF001
+            coordinator.rejoining = False
+            coordinator.rejoin_needed = False
+            coordinator.state = type(coordinator.state).STABLE
+            coordinator._enable_heartbeat()  # noqa: SLF001
+        joined = coordinator._generation  # noqa: SLF001
+        await coordinator._on_join_complete_async(  # noqa: SLF001
+            joined.generation_id, joined.member_id, joined.protocol, task.value
+        )
+    else:
+        # Since it finished the member has left the group or was put out of it.
+        coordinator.request_rejoin()
+
+
+def _heartbeat_unread_join(coordinator: Coordinator, once: Once) -> None:
+    """Send heartbeats from the end of a join until a `poll()` reads it."""
+    original = coordinator._do_join_and_sync_async  # noqa: SLF001
+
+    async def join_and_beat() -> bytes:
+        assignment: bytes = await original()
+        coordinator._manager.call_soon(lambda: _beat(coordinator, once))  # noqa: SLF001
+        return assignment
+
+    coordinator._do_join_and_sync_async = join_and_beat  # noqa: SLF001
+
+
+async def _beat(coordinator: Coordinator, once: Once) -> None:
+    """Send heartbeats while the join of this generation is unread and the user's loop is not overdue."""
+    joined = coordinator._generation  # noqa: SLF001
+    interval = coordinator.config["heartbeat_interval_ms"] / 1000
+    try:
+        while True:
+            await coordinator._manager._net.sleep(interval)  # noqa: SLF001
+            if (
+                coordinator._heartbeat_closed  # noqa: SLF001
+                or coordinator._generation is not joined  # noqa: SLF001
+                or not coordinator.rebalance_in_progress()
+                or coordinator.heartbeat.poll_timeout_expired()
+            ):
+                return
+            try:
+                await coordinator._send_heartbeat_request()  # noqa: SLF001
+            except KafkaError as error:
+                # What it means for the membership the host has noted already; the next poll acts on it.
+                log.debug("heartbeat for an unread join: %s", error)
+    except Exception:  # noqa: BLE001 - a failing extra must not take the host's IO thread with it
+        once.warn("beat", "%s: remedy heartbeat_unread_join failed", _host(), exc_info=True)
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        name="guard_members",
+        defect=(
+            "The leader decodes every member's metadata unguarded: one member that sends broken bytes or an"
+            " illegal topic name makes the leader's poll() raise at every attempt, and nobody gets an assignment."
+        ),
+        proof="integration/test_remedies.py::test_group_goes_on_beside_a_broken_member",
+        methods={"_perform_assignment": ("leader_id", "protocol_name", "members")},
+        needs=(),
+        install=_guard_members,
+    ),
+    Remedy(
+        name="keep_finished_join",
+        defect=(
+            "A join that finishes between two polls is thrown away and made anew; one that a metadata change"
+            " started is never read at all, and the consumer is silent for ever. Short polls and long work in"
+            " between meet it on every rebalance, others by chance at their start."
+        ),
+        proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
+        methods={"need_rejoin": (), "join_group_async": ("timeout_ms",)},
+        needs=(
+            *("_join_task", "_lock", "_generation", "state", "state.STABLE", "rejoining", "rejoin_needed"),
+            *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin"),
+        ),
+        install=_keep_finished_join,
+    ),
+    Remedy(
+        name="heartbeat_unread_join",
+        defect=(
+            "From the end of a join to the poll() that reads it no heartbeat is sent, so a member that works"
+            " longer than its session timeout at that moment is put out of the group it has just joined."
+        ),
+        proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
+        methods={"_do_join_and_sync_async": ()},
+        needs=(
+            *("_generation", "_heartbeat_closed", "_manager.call_soon", "_manager._net.sleep", "config"),
+            *("_send_heartbeat_request", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
+        ),
+        install=_heartbeat_unread_join,
+    ),
+)
+
+
+def install_meter(consumer: Any, meter: FetchMeter, once: Once) -> None:  # noqa: ANN401
+    """Let a meter see every fetch response; shadows `_fetcher._handle_fetch_response`, looked up for each send."""
+    fetcher = getattr(consumer, "_fetcher", None)
+    original = getattr(fetcher, "_handle_fetch_response", None)
+    expected = ("node_id", "fetch_offsets", "send_time", "response")
+    if original is None or tuple(inspect.signature(original).parameters) != expected:
+        once.warn("meter", "%s differs: fetches are not metered", _host())
+        return
+
+    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:  # noqa: ANN401
+        try:
+            meter.add(node_id, _sizes(response))
+        except Exception:  # noqa: BLE001 - an uncounted response must still be read
+            once.warn("meter", "%s differs: a fetch response could not be metered", _host(), exc_info=True)
+        original(node_id, fetch_offsets, send_time, response)
+
+    fetcher._handle_fetch_response = handle_fetch_response  # type: ignore[union-attr] # noqa: SLF001
+
+
+def _sizes(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
+    return {
+        TopicPartition(topic.topic, partition.partition_index): len(partition.records or b"")
+        for topic in response.responses
+        for partition in topic.partitions
+    }

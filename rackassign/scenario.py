@@ -1,0 +1,237 @@
+"""The JSON form of a group (`rackassign/1`) and of a plan (`rackassign-plan/1`).
+
+Rules of this room:
+
+* A wrong input is one `InputError` that names the field; nothing is repaired in silence. That goes for a key
+  written twice in one object too, which JSON readers usually let the last one win.
+* This door checks types, keys and the format; what makes a group a group is checked by the model itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from rackassign.errors import InputError, shown
+from rackassign.locality import Locality
+from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan, Topology
+
+SCENARIO_FORMAT = "rackassign/1"
+PLAN_FORMAT = "rackassign-plan/1"
+
+Json = Any
+"""What `json.loads` gives; every use of it goes through the checks below."""
+
+_T = TypeVar("_T")
+
+_NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string", int: "an integer"}
+
+
+def parse(text: str) -> Json:
+    """Read one JSON value.
+
+    Raises:
+        InputError: If the text is no JSON, too deep, or an object in it has a key twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except InputError:
+        raise
+    except json.JSONDecodeError as error:
+        raise InputError("", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise InputError("", "not a scenario: nested too deeply") from None
+    except ValueError as error:
+        # Python refuses to read integers of thousands of digits.
+        raise InputError("", f"not JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError("", f"the key {shown(twice)} stands twice in one object")
+    return made
+
+
+def read_group(value: Json) -> Group:
+    """Make a group of a parsed scenario.
+
+    Raises:
+        InputError: If anything in it is not as the format says; names the field.
+    """
+    scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs"})
+    if scenario["format"] != SCENARIO_FORMAT:
+        raise InputError("format", f"expected {SCENARIO_FORMAT!r}, got {shown(scenario['format'])}")
+    brokers = _each("brokers", scenario["brokers"], _broker)
+    topics = {
+        topic: _each(f"topics.{topic}", partitions, _partition)
+        for topic, partitions in _items("topics", scenario["topics"])
+    }
+    members = _each("members", scenario["members"], _member)
+    weights = {
+        topic: _each(f"weights.{topic}", row, _number)
+        for topic, row in _items("weights", scenario.get("weights", {}))
+    }
+    costs = {
+        rack: {other: _number(f"costs.{rack}.{other}", cost) for other, cost in _items(f"costs.{rack}", row)}
+        for rack, row in _items("costs", scenario.get("costs", {}))
+    }
+    name = scenario.get("name")
+    return Group(
+        topology=Topology(brokers=brokers, topics=topics),
+        members=members,
+        weights=weights,
+        costs=costs,
+        name=None if name is None else _typed("name", name, str),
+    )
+
+
+def write_group(group: Group) -> dict[str, Json]:
+    """Return the scenario of a group; reading it gives an equal group."""
+    scenario: dict[str, Json] = {"format": SCENARIO_FORMAT}
+    if group.name is not None:
+        scenario["name"] = group.name
+    scenario["brokers"] = [
+        {"id": broker.id, "rack": broker.rack} | ({"fenced": True} if broker.fenced else {})
+        for broker in group.topology.brokers
+    ]
+    scenario["topics"] = {
+        topic: [_written_partition(partition) for partition in partitions]
+        for topic, partitions in group.topology.topics.items()
+    }
+    scenario["members"] = [_written_member(member) for member in group.members]
+    if group.weights:
+        scenario["weights"] = {topic: list(row) for topic, row in group.weights.items()}
+    if group.costs:
+        scenario["costs"] = {rack: dict(row) for rack, row in group.costs.items()}
+    return scenario
+
+
+def write_plan(group: Group, plan: Plan) -> dict[str, Json]:
+    """Return a plan as JSON; counts of partitions and loads are over its target."""
+    locality = Locality.of(group, plan)
+    loads = [sum(map(len, partitions.values())) for partitions in plan.target.values()]
+    written: dict[str, Json] = {"format": PLAN_FORMAT}
+    if group.name is not None:
+        written["name"] = group.name
+    written |= {
+        "strategy": plan.strategy,
+        "assignment": {member: _listed(owned) for member, owned in plan.assignment.items()},
+        "target": {member: _listed(owned) for member, owned in plan.target.items()},
+        "withheld": _listed(plan.withheld),
+        "partitions": {"local": locality.local, "cross": locality.cross, "unknown": locality.unknown},
+        "loads": {"min": min(loads, default=0), "max": max(loads, default=0)},
+        "moved": plan.moved,
+        "optimal": plan.optimal,
+        "seconds": round(plan.seconds, 6),
+    }
+    return written
+
+
+def _listed(partitions: Partitions) -> dict[str, list[int]]:
+    return {topic: list(ids) for topic, ids in partitions.items() if ids}
+
+
+def _written_partition(partition: Partition) -> Json:
+    if partition.leader is not None and partition.replicas[:1] == (partition.leader,):
+        return list(partition.replicas)
+    return {"replicas": list(partition.replicas), "leader": partition.leader}
+
+
+def _written_member(member: Member) -> dict[str, Json]:
+    written: dict[str, Json] = {"id": member.id, "rack": member.rack, "topics": sorted(member.topics)}
+    if member.instance_id is not None:
+        written["instance_id"] = member.instance_id
+    if member.owned:
+        written["owned"] = _listed(member.owned)
+    if member.generation is not None:
+        written["generation"] = member.generation
+    if member.tags:
+        written["tags"] = dict(member.tags)
+    return written
+
+
+def _broker(path: str, value: Json) -> Broker:
+    broker = _keys(path, value, {"id"}, {"rack", "fenced"})
+    fenced = broker.get("fenced", False)
+    if not isinstance(fenced, bool):
+        raise InputError("fenced", f"expected true or false, got {shown(fenced)}").under(path)
+    return Broker(id=broker["id"], rack=broker.get("rack"), fenced=fenced)
+
+
+def _partition(path: str, value: Json) -> Partition:
+    if isinstance(value, list):
+        return Partition(replicas=tuple(value), leader=value[0] if value else None)
+    if not isinstance(value, dict):
+        raise InputError(path, f"expected an array of broker ids or an object, got {shown(value)}")
+    partition = _keys(path, value, {"replicas"}, {"leader"})
+    replicas = _typed(f"{path}.replicas", partition["replicas"], list)
+    preferred = replicas[0] if replicas else None
+    leader = partition.get("leader", preferred)
+    # Kafka's own way to write that there is no leader.
+    return Partition(replicas=tuple(replicas), leader=None if leader == -1 else leader)
+
+
+def _member(path: str, value: Json) -> Member:
+    optional = {"rack", "instance_id", "owned", "generation", "tags"}
+    member = _keys(path, value, {"id", "topics"}, optional)
+    topics = _each(f"{path}.topics", member["topics"], lambda at, topic: _typed(at, topic, str))
+    return Member(
+        id=member["id"],
+        topics=frozenset(topics),
+        rack=member.get("rack"),
+        instance_id=member.get("instance_id"),
+        owned={
+            topic: tuple(_typed(f"{path}.owned.{topic}", partitions, list))
+            for topic, partitions in _items(f"{path}.owned", member.get("owned", {}))
+        },
+        generation=member.get("generation"),
+        tags={
+            key: _typed(f"{path}.tags.{key}", tag, str)
+            for key, tag in _items(f"{path}.tags", member.get("tags", {}))
+        },
+    )
+
+
+def _number(path: str, value: Json) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(path, f"expected a number, got {shown(value)}")
+    return value
+
+
+def _each(path: str, value: Json, make: Callable[[str, Json], _T]) -> tuple[_T, ...]:
+    """Make something of each element; what is wrong with one is told with its place."""
+    made: list[_T] = []
+    for i, element in enumerate(_typed(path, value, list)):
+        at = f"{path}[{i}]"
+        try:
+            made.append(make(at, element))
+        except InputError as error:
+            raise error if error.path.startswith(at) else error.under(at) from None
+    return tuple(made)
+
+
+def _items(path: str, value: Json) -> Iterator[tuple[str, Json]]:
+    return iter(_typed(path, value, dict).items())
+
+
+def _keys(path: str, value: Json, required: set[str], optional: set[str]) -> Mapping[str, Json]:
+    """Check that a value is an object with all required keys and no unknown ones."""
+    found: dict[str, Json] = _typed(path, value, dict)
+    for key in found:
+        if key not in required and key not in optional:
+            known = ", ".join(sorted(required | optional))
+            raise InputError(path, f"unknown key {shown(key)}; known are {known}")
+    for key in sorted(required):
+        if key not in found:
+            raise InputError(path, f"the key {key!r} is missing")
+    return found
+
+
+def _typed(path: str, value: Json, kind: type[_T]) -> _T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(path, f"expected {_NAMES[kind]}, got {shown(value)}")
+    return value

@@ -1,0 +1,29 @@
+"""The bytes of the consumer protocol.
+
+Rules of this room:
+
+* Bytes to values and values to bytes. What a value means, and whether it makes sense, is for others to say.
+* Total on hostile input: any bytes give a value or one `WireError` that says where, in time and memory that
+  grow with the length of the bytes and not with the numbers written in them.
+* Written as Java writes: always the newest version, topics and owned partitions in Java's order.
+"""
+
+from __future__ import annotations
+
+from rackassign.wire.consumer import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+
+__all__ = [
+    "Assignment",
+    "Subscription",
+    "decode_assignment",
+    "decode_subscription",
+    "encode_assignment",
+    "encode_subscription",
+]

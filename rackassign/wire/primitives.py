@@ -1,0 +1,159 @@
+"""Numbers, strings and arrays as Kafka's classic (non-flexible) messages write them: big-endian, lengths first."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from rackassign.errors import WireError
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+MAX_STRING = 2**15 - 1
+
+
+class Reader:
+    """Reads values one after the other and knows where it is.
+
+    Every read checks what is left before it takes, so a length written in the bytes never makes us allocate or
+    loop more than the bytes themselves could fill.
+
+    Args:
+        data: What to read.
+    """
+
+    __slots__ = ("_data", "offset")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.offset = 0
+
+    def _take(self, count: int, what: str) -> int:
+        """Move on by `count` bytes; return where they start."""
+        start = self.offset
+        left = len(self._data) - start
+        if count > left:
+            raise WireError(start, f"expected {count} bytes of {what}, only {left} are left")
+        self.offset = start + count
+        return start
+
+    def int16(self, what: str) -> int:
+        """Read a signed 16-bit number."""
+        value: int = _INT16.unpack_from(self._data, self._take(2, what))[0]
+        return value
+
+    def int32(self, what: str) -> int:
+        """Read a signed 32-bit number."""
+        value: int = _INT32.unpack_from(self._data, self._take(4, what))[0]
+        return value
+
+    def nullable_string(self, what: str) -> str | None:
+        """Read a string of UTF-8; any negative length is null."""
+        length = self.int16(f"the length of {what}")
+        if length < 0:
+            return None
+        start = self._take(length, what)
+        try:
+            return str(self._data[start : start + length], "utf-8")
+        except UnicodeDecodeError as error:
+            raise WireError(start + error.start, f"{what} is not UTF-8") from None
+
+    def string(self, what: str) -> str:
+        """Read a string that must be there."""
+        start = self.offset
+        value = self.nullable_string(what)
+        if value is None:
+            raise WireError(start, f"{what} is null")
+        return value
+
+    def nullable_bytes(self, what: str) -> bytes | None:
+        """Read bytes; any negative length is null."""
+        length = self.int32(f"the length of {what}")
+        if length < 0:
+            return None
+        start = self._take(length, what)
+        return bytes(self._data[start : start + length])
+
+    def count(self, what: str, smallest: int) -> int | None:
+        """Read the length of an array; None if it is null.
+
+        Args:
+            what: What its elements are, for the message.
+            smallest: Bytes that the shortest element takes: a count the rest cannot hold is refused here.
+        """
+        start = self.offset
+        count = self.int32(f"the number of {what}")
+        if count < 0:
+            return None
+        left = len(self._data) - self.offset
+        if count * smallest > left:
+            raise WireError(start, f"{count} {what} cannot fit into the {left} bytes left")
+        return count
+
+    def int32s(self, what: str) -> tuple[int, ...]:
+        """Read an array of 32-bit numbers; null reads as empty."""
+        count = self.count(what, 4) or 0
+        start = self._take(4 * count, what)
+        return struct.unpack_from(f">{count}i", self._data, start)
+
+
+class Writer:
+    """Collects values as bytes; refuses what the format cannot hold with a `WireError`."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def done(self) -> bytes:
+        """Return everything written so far."""
+        return bytes(self._data)
+
+    def int16(self, value: int) -> None:
+        """Write a signed 16-bit number."""
+        self._pack(_INT16, value)
+
+    def int32(self, value: int) -> None:
+        """Write a signed 32-bit number."""
+        self._pack(_INT32, value)
+
+    def _pack(self, form: struct.Struct, value: int) -> None:
+        try:
+            self._data += form.pack(value)
+        except struct.error:
+            raise WireError(len(self._data), f"{value!r} does not fit into {form.size * 8} bits") from None
+
+    def string(self, value: str) -> None:
+        """Write a string as UTF-8."""
+        try:
+            encoded = value.encode()
+        except UnicodeEncodeError:
+            raise WireError(len(self._data), f"{value!r} cannot be written as UTF-8") from None
+        if len(encoded) > MAX_STRING:
+            raise WireError(len(self._data), f"a string of {len(encoded)} bytes, {MAX_STRING} is the most")
+        self.int16(len(encoded))
+        self._data += encoded
+
+    def nullable_string(self, value: str | None) -> None:
+        """Write a string or null."""
+        if value is None:
+            self.int16(-1)
+        else:
+            self.string(value)
+
+    def nullable_bytes(self, value: bytes | None) -> None:
+        """Write bytes or null."""
+        if value is None:
+            self.int32(-1)
+        else:
+            self.int32(len(value))
+            self._data += value
+
+    def int32s(self, values: Sequence[int]) -> None:
+        """Write an array of 32-bit numbers."""
+        self.int32(len(values))
+        try:
+            self._data += struct.pack(f">{len(values)}i", *values)
+        except struct.error:
+            raise WireError(len(self._data), "a number does not fit into 32 bits") from None
