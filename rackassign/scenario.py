@@ -10,6 +10,7 @@ Rules of this room:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan,
 
 SCENARIO_FORMAT = "rackassign/1"
 PLAN_FORMAT = "rackassign-plan/1"
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
 
 Json = Any
 """What `json.loads` gives; every use of it goes through the checks below."""
@@ -34,17 +37,38 @@ def parse(text: str) -> Json:
     Raises:
         InputError: If the text is no JSON, too deep, or an object in it has a key twice.
     """
+    values = parse_all(text)
+    if len(values) != 1:
+        raise InputError("", f"expected one JSON value, got {len(values)}")
+    return values[0]
+
+
+def parse_all(text: str) -> list[Json]:
+    """Read JSON values that stand one after the other, with blanks or line ends between them.
+
+    Raises:
+        InputError: As for `parse`; also if there is no value at all.
+    """
+    values: list[Json] = []
+    end = 0
     try:
-        return json.loads(text, object_pairs_hook=_object)
-    except InputError:
-        raise
+        while start := _BLANKS.match(text, end):
+            if start.end() == len(text):
+                break
+            value, end = _DECODER.raw_decode(text, start.end())
+            values.append(value)
     except json.JSONDecodeError as error:
         raise InputError("", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
         raise InputError("", "not a scenario: nested too deeply") from None
+    except InputError:
+        raise
     except ValueError as error:
         # Python refuses to read integers of thousands of digits.
         raise InputError("", f"not JSON: {error}") from None
+    if not values:
+        raise InputError("", "not JSON: there is nothing")
+    return values
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -54,6 +78,13 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise InputError("", f"the key {shown(twice)} stands twice in one object")
     return made
+
+
+def _constant(name: str) -> None:
+    raise InputError("", f"not JSON: {name} is no number in JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def read_group(value: Json) -> Group:

@@ -1,1 +1,22 @@
-"""The command line: a thin door to the rest."""
+"""The command line: a thin door to the rest.
+
+Results go to stdout, progress and problems to stderr. Exit 0: done; 1: the answer is no; 2: bad input or a missing
+extra, told in one line; 3: no reliable answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the console script; says in one line what to install if the extra is missing."""
+    try:
+        from rackassign.cli.app import run  # noqa: PLC0415 - typer and rich come with the extra
+    except ModuleNotFoundError as error:
+        if error.name not in {"typer", "rich"}:
+            raise
+        sys.stderr.write("rackassign: the command line needs an extra: pip install 'rackassign[cli]'\n")
+        sys.exit(2)
+    sys.exit(run())

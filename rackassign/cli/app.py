@@ -1,0 +1,74 @@
+"""The commands and how they end: which exit code, and one line for what went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from rackassign import __version__
+from rackassign.cli.plan import plan
+from rackassign.errors import ClusterError, RackassignError
+
+DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
+INTERRUPTED = 128 + signal.SIGINT
+
+app = typer.Typer(
+    name="rackassign",
+    help="Rack-aware partition assignment for Kafka consumers.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(plan)
+
+
+def _version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rackassign {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version.", callback=lambda wanted: _version(wanted=wanted), is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: Words behind `rackassign`; the process's own if left out.
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = app(words or ["--help"], standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except typer.TyperException as error:
+        return _fail(error.format_message(), BAD_INPUT)
+    except ClusterError as error:
+        return _fail(str(error), NO_ANSWER)
+    except RackassignError as error:
+        return _fail(str(error), BAD_INPUT)
+    except BrokenPipeError:
+        # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    return result if isinstance(result, int) else DONE
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"rackassign: {message}\n")
+    return code

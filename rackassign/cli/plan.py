@@ -1,0 +1,151 @@
+"""`rackassign plan`: scenarios in, plans out, many in one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rackassign import scenario
+from rackassign.errors import ConfigError, InputError
+from rackassign.locality import Locality, check_mode
+from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Plan
+from rackassign.strategies import STRATEGIES, Strategy
+from rackassign.strategies import strategy as strategy_named
+
+OUTPUTS = ("json", "jsonl", "table")
+
+
+class _Found(NamedTuple):
+    """A JSON value of the input, or what was there instead."""
+
+    line: int
+    value: Any
+    error: InputError | None = None
+
+
+def plan(
+    file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
+    *,
+    strategy: Annotated[str, typer.Option(help=f"What decides: {', '.join(STRATEGIES)}.")] = "range",
+    locality: Annotated[str, typer.Option(help=f"What is near: {', '.join(LOCALITY_MODES)}.")] = "any-replica",
+    output: Annotated[
+        str,
+        typer.Option(help=f"One of {', '.join(OUTPUTS)}.", show_default="json, or jsonl for several values"),
+    ] = "",
+) -> int:
+    """Work out the assignment of a consumer group offline."""
+    decide = strategy_named(strategy)
+    mode = check_mode(locality)
+    if output and output not in OUTPUTS:
+        raise ConfigError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}")
+    with _opened(file) as source:
+        found = _values(source)
+        if not output:
+            head = [value for _, value in zip(range(2), found, strict=False)]
+            output = "json" if len(head) == 1 else "jsonl"
+            found = chain(head, found)
+        return _answer(found, decide, mode, output)
+
+
+def _answer(found: Iterable[_Found], decide: Strategy, mode: LocalityMode, output: str) -> int:
+    """Write a plan for each value as soon as it is made; return the exit code."""
+    failed = False
+    for line, value, error in found:
+        try:
+            if error is not None:
+                raise error
+            group = scenario.read_group(value)
+            made = decide(group, mode)
+        except InputError as problem:
+            if output != "jsonl":
+                raise
+            failed = True
+            _write_line({"line": line, "error": str(problem)})
+            continue
+        if output == "table":
+            _write_table(group, made)
+        elif output == "jsonl":
+            _write_line(scenario.write_plan(group, made))
+        else:
+            sys.stdout.write(json.dumps(scenario.write_plan(group, made), indent=2) + "\n")
+    return 2 if failed else 0
+
+
+def _opened(file: str) -> BinaryIO:
+    if file == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise InputError("", f"cannot read {file}: {error.strerror}") from None
+
+
+def _values(source: BinaryIO) -> Iterator[_Found]:
+    """Yield the JSON values of the input with the lines they start on.
+
+    If the first line is a whole value the input is taken as JSON lines and read as it comes. If not, it may be
+    one value over many lines, several such values, or JSON lines with a bad first one.
+    """
+    lines = ((number, line) for number, line in enumerate(source, 1) if not line.isspace())
+    first = next(lines, None)
+    if first is None:
+        raise InputError("", "the input is empty")
+    found = _parsed(*first)
+    if found.error is None:
+        yield found
+        for number, line in lines:
+            yield _parsed(number, line)
+        return
+    rest = list(lines)
+    try:
+        whole = (first[1] + b"".join(line for _, line in rest)).decode()
+        yield from [_Found(first[0], value) for value in scenario.parse_all(whole)]
+    except (InputError, UnicodeDecodeError) as error:
+        # A bad first line among JSON lines: some other line then is a scenario of its own.
+        if not any(
+            line.startswith(b"{") and b'"format"' in line and not _parsed(0, line).error for _, line in rest
+        ):
+            raise InputError(
+                "", f"not UTF-8: {error}" if isinstance(error, UnicodeError) else str(error)
+            ) from None
+        yield found
+        for number, line in rest:
+            yield _parsed(number, line)
+
+
+def _parsed(number: int, line: bytes) -> _Found:
+    try:
+        return _Found(number, scenario.parse(line.decode()))
+    except UnicodeDecodeError as error:
+        return _Found(number, None, InputError("", f"not UTF-8: {error.reason} at byte {error.start}"))
+    except InputError as error:
+        return _Found(number, None, error)
+
+
+def _write_line(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def _write_table(group: Group, made: Plan) -> None:
+    table = Table(title=None if group.name is None else escape(group.name))
+    for column in ("member", "rack", "partitions", "which"):
+        table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
+    racks = {member.id: member.rack for member in group.members}
+    for member, owned in made.target.items():
+        which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
+        count = str(sum(map(len, owned.values())))
+        table.add_row(escape(member), escape(racks[member] or "-"), count, escape(which))
+    counts = Locality.of(group, made)
+    console = Console()
+    console.print(table)
+    console.print(f"local {counts.local}, cross {counts.cross}, unknown {counts.unknown}", highlight=False)
