@@ -163,7 +163,7 @@ def write_plan(group: Group, plan: Plan) -> dict[str, Json]:
 
 
 def _listed(partitions: Partitions) -> dict[str, list[int]]:
-    return {topic: list(ids) for topic, ids in partitions.items() if ids}
+    return {topic: list(ids) for topic, ids in partitions.items()}
 
 
 def _written_partition(partition: Partition) -> Json:

@@ -1,0 +1,5 @@
+"""`python -m rackassign`."""
+
+from rackassign.cli import main
+
+main()
