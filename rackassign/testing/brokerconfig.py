@@ -1,0 +1,258 @@
+"""The files and the command line of one local broker: small, quick to start, quick to notice a fault."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rackassign.errors import ConfigError
+
+HOST = "127.0.0.1"
+STARTED = "Kafka Server started"
+"""What a broker logs when it is registered, caught up and unfenced."""
+
+CHECKPOINT = "bootstrap.checkpoint"
+"""The file in a log directory that names the features a new cluster starts with."""
+
+_CONTROLLERS = 3
+_OURS = frozenset(
+    {
+        "advertised.listeners",
+        "broker.rack",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = out
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+logger.server.name = kafka.server.KafkaRaftServer
+logger.server.level = INFO
+# That others are down is what the tests are about.
+logger.network.name = org.apache.kafka.clients.NetworkClient
+logger.network.level = ERROR
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where one broker lives.
+
+    Args:
+        id: Its node id.
+        rack: Its rack, or None.
+        port: Of its client listener.
+        controller_port: Of its controller listener; None for a mere broker.
+        home: Its own directory.
+    """
+
+    id: int
+    rack: str | None
+    port: int
+    controller_port: int | None
+    home: Path
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self.home / "broker.log"
+
+    @property
+    def data(self) -> Path:
+        """Its log directory, in Kafka's sense."""
+        return self.home / "data"
+
+    @property
+    def properties(self) -> Path:
+        """Its configuration file."""
+        return self.home / "server.properties"
+
+
+def ports_needed(brokers: int) -> int:
+    """Return how many ports a cluster takes."""
+    return brokers + min(brokers, _CONTROLLERS)
+
+
+def lay_out(racks: Sequence[str | None], ports: Sequence[int], home: Path) -> tuple[Node, ...]:
+    """Give every broker its ports and its directory; the first three are controllers too.
+
+    Args:
+        racks: One entry a broker.
+        ports: As many as `ports_needed` says.
+        home: The cluster's directory.
+    """
+    clients, controllers = ports[: len(racks)], ports[len(racks) :]
+    return tuple(
+        Node(
+            id=position + 1,
+            rack=rack,
+            port=clients[position],
+            controller_port=controllers[position] if position < len(controllers) else None,
+            home=home / f"broker-{position + 1}",
+        )
+        for position, rack in enumerate(racks)
+    )
+
+
+def check_config(config: Mapping[str, str]) -> None:
+    """Refuse the properties that the cluster itself must set.
+
+    Raises:
+        ConfigError: One of those was given, or a line break is in it.
+    """
+    taken = sorted(_OURS & set(config))
+    if taken:
+        raise ConfigError(f"config: {', '.join(taken)} cannot be set: LocalCluster chooses it for every broker")
+    broken = [name for name, value in config.items() if set("\r\n") & set(name + value)]
+    if broken:
+        raise ConfigError(f"config: a line break in {broken[0]!r}")
+
+
+def write_files(nodes: Sequence[Node], config: Mapping[str, str], checkpoint: Path) -> None:
+    """Write what brokers need before their first start: properties, logging, formatted storage.
+
+    The storage is formatted by hand, since running Kafka's own tool costs a JVM for each broker; all that differs
+    between brokers is in `meta.properties`.
+
+    Args:
+        nodes: All of the cluster.
+        config: Properties for all brokers, over the defaults.
+        checkpoint: The `bootstrap.checkpoint` that Kafka's tool has written for another directory.
+    """
+    cluster_id = _uuid()
+    for node in nodes:
+        node.data.mkdir(parents=True)
+        (node.home / "tmp").mkdir()
+        (node.home / "log4j2.properties").write_text(_LOGGING, "ascii")
+        properties = {**_defaults(len(nodes)), **config, **_identity(node, nodes)}
+        node.properties.write_text(_render(properties), "ascii")
+        meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={_uuid()}\n"
+        (node.data / "meta.properties").write_text(meta, "ascii")
+        (node.data / CHECKPOINT).write_bytes(checkpoint.read_bytes())
+
+
+def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *arguments: str) -> list[str]:
+    """Return a command line for one of Kafka's classes, all of whose files stay below `home`."""
+    return [
+        str(java),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        # A killed JVM leaves these behind elsewhere.
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={home / 'tmp'}",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        "-cp",
+        ":".join(map(str, jars)),
+        main,
+        *arguments,
+    ]
+
+
+def broker_command(java: Path, jars: Sequence[Path], node: Node) -> list[str]:
+    """Return the command line of a broker."""
+    return _java_command(java, jars, node.home, "kafka.Kafka", str(node.properties))
+
+
+def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
+    """Return the command line of Kafka's storage tool, which then formats `data` below a scratch directory."""
+    node = Node(1, None, 1, 2, scratch)
+    (scratch / "tmp").mkdir()
+    (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
+    node.properties.write_text(_render(_identity(node, [node])), "ascii")
+    options = ("format", "--cluster-id", _uuid(), "--config", str(node.properties))
+    return _java_command(java, jars, scratch, "kafka.tools.StorageTool", *options)
+
+
+def _defaults(brokers: int) -> dict[str, str]:
+    copies = str(min(3, brokers))
+    return {
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": copies,
+        # Short enough for tests; with 3 s brokers are fenced for moments on a busy machine.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "offsets.topic.replication.factor": copies,
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "5",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "5",
+        # Small data directories, and little memory.
+        "log.segment.bytes": str(16 << 20),
+        "log.index.size.max.bytes": str(64 << 10),
+        "log.segment.delete.delay.ms": "1000",
+        "metadata.log.segment.bytes": str(8 << 20),
+        "log.cleaner.threads": "1",
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "num.replica.fetchers": "1",
+        "background.threads": "2",
+        "num.recovery.threads.per.data.dir": "1",
+    }
+
+
+def _identity(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
+    voters = [f"{n.id}@{HOST}:{n.controller_port}" for n in nodes if n.controller_port]
+    listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
+    if node.controller_port:
+        listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+    identity = {
+        "node.id": str(node.id),
+        "process.roles": "broker,controller" if node.controller_port else "broker",
+        "listeners": ",".join(listeners),
+        "advertised.listeners": listeners[0],
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(voters),
+        "log.dirs": str(node.data),
+    }
+    return identity if node.rack is None else {**identity, "broker.rack": node.rack}
+
+
+def _render(properties: Mapping[str, str]) -> str:
+    return "".join(f"{_escape(name)}={_escape(value)}\n" for name, value in properties.items())
+
+
+def _escape(text: str) -> str:
+    """Write a name or a value as Java reads a properties file."""
+    escaped = "".join(f"\\{char}" if char in "\\=:#! " else char for char in text)
+    # Java's escapes are UTF-16 units.
+    return "".join(char if char.isascii() else _utf16(char) for char in escaped)
+
+
+def _utf16(char: str) -> str:
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _uuid() -> str:
+    """Return an id as Kafka writes them; never one that begins with a dash, as Kafka sees to as well."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text

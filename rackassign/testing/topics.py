@@ -1,0 +1,80 @@
+"""Create a topic exactly where a test wants it, and wait until it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rackassign.errors import ClusterError, ConfigError
+from rackassign.testing.admin import admin_client
+
+_LOOK_EVERY_S = 0.05
+
+
+def create_topic(
+    bootstrap: str,
+    name: str,
+    replica_assignments: Sequence[Sequence[int]],
+    *,
+    config: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+) -> None:
+    """Create a topic with its replicas on the brokers named, and wait until it is in its best state.
+
+    That is: every partition is led by the first of its replicas, and all of them are in sync.
+
+    Args:
+        bootstrap: `bootstrap_servers` of the cluster.
+        name: The topic, which must not exist.
+        replica_assignments: For each partition, by number, the ids of its brokers, the leader first.
+        config: Topic configuration.
+        timeout_s: Seconds for all of it.
+
+    Raises:
+        ConfigError: A partition without replicas, or none at all.
+        ClusterError: The brokers refuse, or time is up; the message says which partitions are not ready.
+    """
+    if not replica_assignments or not all(replica_assignments):
+        raise ConfigError(
+            f"replica_assignments: at least one broker for every partition, not {replica_assignments!r}"
+        )
+    from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415 - only when it is used
+
+    wanted = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
+    deadline = time.monotonic() + timeout_s
+    try:
+        with admin_client(bootstrap, timeout_s) as client:
+            client.create_topics({name: {"assignments": wanted, "configs": dict(config or {})}})
+            _await_in_sync(client, name, wanted, deadline)
+    except KafkaConfigurationError:
+        raise
+    except KafkaError as error:
+        raise ClusterError(f"topic {name!r} cannot be created: {type(error).__name__}: {error}") from error
+
+
+def _await_in_sync(client: Any, name: str, wanted: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
+    while True:
+        described = client.describe_topics([name])
+        unready = _unready(described[0]["partitions"] if described else (), wanted)
+        if not unready:
+            return
+        if time.monotonic() >= deadline:
+            raise ClusterError(f"topic {name!r} is not in sync in time: {'; '.join(unready)}")
+        # There is nothing to subscribe to: a broker's view can only be asked for again.
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _unready(partitions: Iterable[Mapping[str, Any]], wanted: Mapping[int, list[int]]) -> list[str]:
+    found = {int(partition["partition_index"]): partition for partition in partitions}
+    problems: list[str] = []
+    for number, replicas in wanted.items():
+        partition = found.get(number)
+        if partition is None:
+            problems.append(f"partition {number} is not known yet")
+        elif partition["leader_id"] != replicas[0] or set(partition["isr_nodes"]) != set(replicas):
+            problems.append(
+                f"partition {number} wants {replicas}, has leader {partition['leader_id']} "
+                f"and in sync {sorted(partition['isr_nodes'])}"
+            )
+    return problems
