@@ -11,9 +11,6 @@ from pathlib import Path
 from rackassign.errors import ConfigError
 
 HOST = "127.0.0.1"
-STARTED = "Kafka Server started"
-"""What a broker logs when it is registered, caught up and unfenced."""
-
 CHECKPOINT = "bootstrap.checkpoint"
 """The file in a log directory that names the features a new cluster starts with."""
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rackassign.errors import ClusterError, ConfigError
-from rackassign.testing.admin import unready_brokers
+from rackassign.testing.probe import unready_brokers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -165,9 +165,7 @@ class Cluster(ABC):
         while True:
             wanted = [broker for broker in self._brokers if broker.id in self._wanted - self._paused]
             self._check_alive(wanted)
-            missing = {broker.id: "has not started" for broker in wanted if not self._has_started(broker)}
-            if not missing:
-                missing = unready_brokers([(b.id, f"{b.host}:{b.port}") for b in wanted], deadline)
+            missing = unready_brokers([(b.id, b.host, b.port) for b in wanted], deadline)
             if not missing:
                 return
             if time.monotonic() >= deadline:
@@ -206,10 +204,6 @@ class Cluster(ABC):
     @abstractmethod
     def _check_alive(self, wanted: Sequence[Broker]) -> None:
         """Raise a ClusterError with its last words if one of the brokers has ended by itself."""
-
-    @abstractmethod
-    def _has_started(self, broker: Broker) -> bool:
-        """Return whether the broker has come up since its last start, as it says itself."""
 
     @abstractmethod
     def _pause_between_looks(self) -> None:

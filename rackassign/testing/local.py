@@ -11,7 +11,6 @@ from pathlib import Path
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing.brokerconfig import (
     HOST,
-    STARTED,
     Node,
     broker_command,
     check_config,
@@ -68,7 +67,6 @@ class LocalCluster(Cluster):
         self._tell = progress or say_nothing
         self._keeper: Keeper | None = None
         self._nodes: dict[int, Node] = {}
-        self._log_offsets: dict[int, int] = {}
         self._java = Path()
         self._jars: tuple[Path, ...] = ()
 
@@ -152,7 +150,6 @@ class LocalCluster(Cluster):
         keeper = self._kept()
         for broker in brokers:
             node = self._nodes[broker.id]
-            self._log_offsets[broker.id] = node.log.stat().st_size if node.log.exists() else 0
             keeper.start(str(broker.id), broker_command(self._java, self._jars, node), node.log)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
@@ -185,17 +182,9 @@ class LocalCluster(Cluster):
         for broker in wanted:
             if str(broker.id) not in running:
                 code = self._kept().exit_code(str(broker.id))
-                # It stays down until somebody starts it, so later waits need not fail for it again.
                 raise ClusterError(
                     f"broker {broker.id} has ended with {code}; the end of its log:\n{self.log_tail(broker.id)}"
                 )
-
-    def _has_started(self, broker: Broker) -> bool:
-        # Asking the others is not enough: until its session has run out they take a killed broker that is being
-        # started again for the one they knew.
-        with self._nodes[broker.id].log.open("rb") as log:
-            log.seek(self._log_offsets[broker.id])
-            return STARTED.encode() in log.read()
 
     def _pause_between_looks(self) -> None:
         self._kept().wait_change(_LOOK_EVERY_S)

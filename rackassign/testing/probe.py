@@ -1,0 +1,81 @@
+"""Ask one certain broker which brokers are alive.
+
+By hand and not with an admin client, because that asks whichever broker it likes, while here the broker that was
+just started must answer for itself; and because kafka-python leaves sockets open to brokers that are down.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+_METADATA = 3
+_VERSION = 4
+"""Of the Metadata request: understood by every broker since 0.11, and of fixed-width form."""
+
+_CLIENT = b"rackassign-testing"
+_ATTEMPT_S = 5.0
+
+
+def unready_brokers(wanted: Sequence[tuple[int, str, int]], deadline: float) -> dict[int, str]:
+    """Return which brokers are not up, with a word why; empty if all are.
+
+    Up is a broker that answers and that all of them see registered and unfenced. A broker only answers once it has
+    caught up with its own registration, so an earlier one of the same id is not taken for it.
+
+    Args:
+        wanted: Id, host and port of the brokers that should be up.
+        deadline: On the monotonic clock; asking one broker takes 5 s at most.
+    """
+    problems: dict[int, str] = {}
+    for broker, host, port in wanted:
+        timeout_s = max(0.5, min(_ATTEMPT_S, deadline - time.monotonic()))
+        try:
+            alive = alive_brokers(host, port, timeout_s)
+        except OSError as error:
+            problems[broker] = f"does not answer on {host}:{port} ({error})"
+            continue
+        for other, _, _ in wanted:
+            if other not in alive:
+                problems.setdefault(other, f"is not registered or fenced, says broker {broker}")
+    return problems
+
+
+def alive_brokers(host: str, port: int, timeout_s: float) -> frozenset[int]:
+    """Return the ids of the registered and unfenced brokers, as the broker at that address knows them.
+
+    Raises:
+        OSError: It does not answer, or not in time.
+    """
+    # Header: api key, version, correlation id, client id. Body: no topics, no automatic creation.
+    request = struct.pack("!hhih", _METADATA, _VERSION, 1, len(_CLIENT)) + _CLIENT + struct.pack("!i?", 0, False)  # noqa: FBT003
+    with socket.create_connection((host, port), timeout_s) as connection:
+        connection.sendall(struct.pack("!i", len(request)) + request)
+        (size,) = struct.unpack("!i", _receive(connection, 4))
+        return _broker_ids(_receive(connection, size))
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise ConnectionResetError("it closed the connection")
+        received += part
+    return received
+
+
+def _broker_ids(answer: bytes) -> frozenset[int]:
+    """Read the list of brokers, which comes first after the correlation id and the throttle time."""
+    (count,) = struct.unpack_from("!i", answer, 8)
+    at = 12
+    found: set[int] = set()
+    for _ in range(count):
+        broker, host_length = struct.unpack_from("!ih", answer, at)
+        at += 6 + host_length + 4
+        (rack_length,) = struct.unpack_from("!h", answer, at)
+        at += 2 + max(rack_length, 0)
+        found.add(broker)
+    return frozenset(found)

@@ -1,0 +1,103 @@
+"""Fixtures that hand real multi-rack clusters to tests.
+
+Switch them on in a `conftest.py` with `pytest_plugins = ["rackassign.testing.pytest_plugin"]`. The cluster has
+one broker in each of the racks a, b and c, unless the ini option `rack_cluster_racks` or
+`--rack-cluster-racks a,a,b` says otherwise. Where there is no Java or Kafka cannot be fetched, tests are skipped
+with the reason; with `CI=true` in the environment they fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from rackassign.errors import ClusterError, ConfigError
+from rackassign.testing.jars import kafka_jars
+from rackassign.testing.java import find_java
+from rackassign.testing.local import LocalCluster
+from rackassign.testing.topics import create_topic
+
+_OPTION = "rack_cluster_racks"
+_DEFAULT = "a,b,c"
+
+MakeTopic = Callable[..., str]
+"""`make_topic(partitions=1, *, replication_factor=None, replicas=None, config=None) -> name`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let users choose the racks."""
+    help_text = (
+        "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
+    )
+    parser.addini(_OPTION, help_text, default=_DEFAULT)
+    parser.getgroup("rackassign").addoption("--rack-cluster-racks", dest=_OPTION, default=None, help=help_text)
+
+
+@pytest.fixture(scope="session")
+def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """The one cluster of the test session, in whatever state tests have left it; prefer `rack_cluster`."""
+    try:
+        find_java()
+        kafka_jars()
+    except ClusterError as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(f"no local Kafka: {error}")
+    with LocalCluster(_racks(request.config)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def rack_cluster(rack_cluster_session: LocalCluster) -> LocalCluster:
+    """A whole cluster: every broker up and unfenced, whatever the tests before have done to it."""
+    rack_cluster_session.start_all()
+    return rack_cluster_session
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """A factory of names for topics and groups that nothing else on the cluster has."""
+    test = "".join(char if char.isascii() and char.isalnum() else "-" for char in request.node.name)[:80]
+    run = secrets.token_hex(3)
+    numbers = itertools.count(1)
+    return lambda: f"{test}-{run}-{next(numbers)}"
+
+
+@pytest.fixture
+def make_topic(rack_cluster: LocalCluster, unique_name: Callable[[], str]) -> MakeTopic:
+    """A factory of topics that are in sync and led by their first replicas when it returns their names.
+
+    Replicas are either given for each partition, or spread round-robin, the leader of partition p being broker
+    p + 1. The factor is 3 by default, or the number of brokers.
+    """
+
+    def make(
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        replicas: Sequence[Sequence[int]] | None = None,
+        config: dict[str, str] | None = None,
+    ) -> str:
+        ids = [broker.id for broker in rack_cluster.brokers]
+        name = unique_name()
+        factor = min(3, len(ids)) if replication_factor is None else replication_factor
+        placed = replicas if replicas is not None else _spread(ids, partitions, factor)
+        create_topic(rack_cluster.bootstrap, name, placed, config=config)
+        return name
+
+    return make
+
+
+def _spread(ids: Sequence[int], partitions: int, factor: int) -> list[list[int]]:
+    if partitions < 1 or not 1 <= factor <= len(ids):
+        raise ConfigError(f"{partitions} partitions of {factor} replicas cannot be put on {len(ids)} brokers")
+    return [[ids[(number + copy) % len(ids)] for copy in range(factor)] for number in range(partitions)]
+
+
+def _racks(config: pytest.Config) -> list[str | None]:
+    chosen = config.getoption(_OPTION) or config.getini(_OPTION)
+    return [rack.strip() or None for rack in str(chosen).split(",")]
