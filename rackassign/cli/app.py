@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
+from rackassign.cli.demo import demo
 from rackassign.cli.plan import plan
 from rackassign.errors import ClusterError, RackassignError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(demo)
 app.command()(plan)
 
 

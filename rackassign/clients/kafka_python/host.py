@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from kafka.coordinator.base import MemberState
 from kafka.errors import (
     IllegalGenerationError,
     KafkaError,
@@ -219,7 +220,7 @@ async def _take(coordinator: Coordinator, task: Any) -> None:  # noqa: ANN401
         with coordinator._lock:  # noqa: SLF001
             coordinator.rejoining = False
             coordinator.rejoin_needed = False
-            coordinator.state = type(coordinator.state).STABLE
+            coordinator.state = MemberState.STABLE
             coordinator._enable_heartbeat()  # noqa: SLF001
         joined = coordinator._generation  # noqa: SLF001
         await coordinator._on_join_complete_async(  # noqa: SLF001
@@ -287,7 +288,7 @@ REMEDIES: tuple[Remedy, ...] = (
         proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
         methods={"need_rejoin": (), "join_group_async": ("timeout_ms",)},
         needs=(
-            *("_join_task", "_lock", "_generation", "state", "state.STABLE", "rejoining", "rejoin_needed"),
+            *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
             *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin"),
         ),
         install=_keep_finished_join,

@@ -1,0 +1,186 @@
+"""Reading a topic once with one consumer in each rack, and counting where the bytes come from.
+
+The demo and the integration tests measure with the same code. Nothing here is computed from a plan: bytes are
+counted in the fetch responses, on the side that receives them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.base import MemberState
+
+from rackassign.clients.kafka_python import FetchMeter, attach
+from rackassign.errors import ClusterError
+from rackassign.model import TopicPartition
+
+MakeAssignor = Callable[[str], AbstractPartitionAssignor]
+"""Makes the assignor of the consumer in a rack."""
+
+_POLL_MS = 50
+
+# The group must form within seconds; all else is the host's default.
+_CONSUMER: Mapping[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 300,
+    "session_timeout_ms": 6000,
+    # A partition fits into one response, so none of its batches is cut at the end of one and sent again.
+    "max_partition_fetch_bytes": 32 * 2**20,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a group of one consumer a rack read.
+
+    Args:
+        strategy: Name of the assignor.
+        assignment: The partitions of the consumer in each rack.
+        records: Records by the reader's rack and partition.
+        fetched: Bytes of record batches by the reader's rack, the broker's id and the partition.
+    """
+
+    strategy: str
+    assignment: Mapping[str, frozenset[TopicPartition]]
+    records: Mapping[tuple[str, TopicPartition], int]
+    fetched: Mapping[tuple[str, int, TopicPartition], int]
+
+    def by_racks(self, rack_of_broker: Mapping[int, str]) -> dict[tuple[str, str], int]:
+        """Return the bytes fetched by the reader's rack and the rack they came from."""
+        totals: dict[tuple[str, str], int] = {}
+        for (reader, broker, _), size in self.fetched.items():
+            pair = (reader, rack_of_broker[broker])
+            totals[pair] = totals.get(pair, 0) + size
+        return totals
+
+
+def fill(bootstrap: str, topic: str, partitions: int, *, records: int, size: int) -> None:
+    """Write random records.
+
+    Args:
+        bootstrap: Where the brokers are.
+        topic: An existing topic.
+        partitions: How many it has.
+        records: How many for each partition.
+        size: Bytes of each.
+    """
+    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=20, batch_size=2**18)
+    with closing(producer):
+        for _ in range(records):
+            for partition in range(partitions):
+                producer.send(topic, os.urandom(size), partition=partition)
+        producer.flush()
+
+
+def read_once(
+    bootstrap: str, topic: str, racks: Sequence[str], make_assignor: MakeAssignor, *, timeout_s: float = 60
+) -> Reading:
+    """Let a new group with one consumer in each rack read all of a topic.
+
+    The consumers differ in their rack only. Nothing is fetched before the group has settled, so every record is
+    read by the one consumer that the final assignment names.
+
+    Raises:
+        ClusterError: If the group does not settle or the topic is not read in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    with ExitStack() as open_consumers:
+        meters = {rack: FetchMeter() for rack in racks}
+        readers: dict[str, KafkaConsumer] = {}
+        group = f"{topic}-{os.urandom(4).hex()}"
+        for rack in racks:
+            assignor = make_assignor(rack)
+            consumer = KafkaConsumer(
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                # Members are ordered by their ids, which begin with this.
+                client_id=f"rack-{rack}",
+                client_rack=rack,
+                partition_assignment_strategy=[assignor],
+                **_CONSUMER,
+            )
+            open_consumers.callback(consumer.close)
+            attach(consumer, meter=meters[rack])
+            consumer.subscribe([topic], listener=_Paused(consumer))
+            readers[rack] = consumer
+        _settle(readers, topic, deadline)
+        assignment = {rack: frozenset(map(_plain, consumer.assignment())) for rack, consumer in readers.items()}
+        records = _drain(readers, deadline)
+    fetched = {
+        (rack, broker, partition): size
+        for rack, meter in meters.items()
+        for (broker, partition), size in meter.bytes_by_partition().items()
+    }
+    return Reading(assignor.name, assignment, records, fetched)
+
+
+class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    """Pauses what is assigned, before anything of it can be fetched."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: object) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: list[HostPartition]) -> None:
+        self._consumer.pause(*assigned)
+
+
+def _settle(readers: Mapping[str, KafkaConsumer], topic: str, deadline: float) -> None:
+    """Poll until all are stable in one generation and own the whole topic between them."""
+    with _waiting(f"the group did not settle on {topic}", deadline) as late:
+        while True:
+            late()
+            for consumer in readers.values():
+                consumer.poll(timeout_ms=_POLL_MS)
+            members = [consumer.group_metadata() for consumer in readers.values()]
+            together = len({member.generation_id for member in members}) == 1
+            stable = all(member.state == MemberState.STABLE for member in members)
+            owned = [partition for consumer in readers.values() for partition in consumer.assignment()]
+            partitions = next(iter(readers.values())).partitions_for_topic(topic) or set()
+            if together and stable and len(owned) == len(set(owned)) == len(partitions) > 0:
+                return
+
+
+def _drain(readers: Mapping[str, KafkaConsumer], deadline: float) -> dict[tuple[str, TopicPartition], int]:
+    """Read all partitions to their ends; return how many records of each every reader got."""
+    ends: dict[HostPartition, int] = {}
+    for consumer in readers.values():
+        ends |= consumer.end_offsets(list(consumer.assignment()))
+        consumer.resume(*consumer.assignment())
+    counts: dict[tuple[str, TopicPartition], int] = {}
+    left = sum(ends.values())
+    with _waiting("the topic was not read", deadline) as late:
+        while left > 0:
+            late()
+            for rack, consumer in readers.items():
+                for partition, batch in consumer.poll(timeout_ms=_POLL_MS, max_records=10_000).items():
+                    key = (rack, _plain(partition))
+                    counts[key] = counts.get(key, 0) + len(batch)
+                    left -= len(batch)
+    return counts
+
+
+@contextmanager
+def _waiting(what: str, deadline: float) -> Iterator[Callable[[], None]]:
+    """Give a function that raises `ClusterError` once the deadline has passed."""
+
+    def late() -> None:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{what} in time")
+
+    yield late
+
+
+def _plain(partition: HostPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
