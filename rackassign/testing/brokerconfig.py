@@ -44,6 +44,8 @@ logger.server.level = INFO
 # That others are down is what the tests are about.
 logger.network.name = org.apache.kafka.clients.NetworkClient
 logger.network.level = ERROR
+logger.fetcher.name = kafka.server.ReplicaFetcherThread
+logger.fetcher.level = ERROR
 """
 
 
