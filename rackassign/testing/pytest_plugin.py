@@ -30,9 +30,7 @@ MakeTopic = Callable[..., str]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let users choose the racks."""
-    help_text = (
-        "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
-    )
+    help_text = "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
     parser.addini(_OPTION, help_text, default=_DEFAULT)
     parser.getgroup("rackassign").addoption("--rack-cluster-racks", dest=_OPTION, default=None, help=help_text)
 

@@ -36,9 +36,7 @@ def create_topic(
         ClusterError: The brokers refuse, or time is up; the message says which partitions are not ready.
     """
     if not replica_assignments or not all(replica_assignments):
-        raise ConfigError(
-            f"replica_assignments: at least one broker for every partition, not {replica_assignments!r}"
-        )
+        raise ConfigError(f"replica_assignments: at least one broker for every partition, not {replica_assignments!r}")
     from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415 - only when it is used
 
     wanted = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
