@@ -103,8 +103,7 @@ def read_group(value: Json) -> Group:
     }
     members = _each("members", scenario["members"], _member)
     weights = {
-        topic: _each(f"weights.{topic}", row, _number)
-        for topic, row in _items("weights", scenario.get("weights", {}))
+        topic: _each(f"weights.{topic}", row, _number) for topic, row in _items("weights", scenario.get("weights", {}))
     }
     costs = {
         rack: {other: _number(f"costs.{rack}.{other}", cost) for other, cost in _items(f"costs.{rack}", row)}
@@ -221,8 +220,7 @@ def _member(path: str, value: Json) -> Member:
         },
         generation=member.get("generation"),
         tags={
-            key: _typed(f"{path}.tags.{key}", tag, str)
-            for key, tag in _items(f"{path}.tags", member.get("tags", {}))
+            key: _typed(f"{path}.tags.{key}", tag, str) for key, tag in _items(f"{path}.tags", member.get("tags", {}))
         },
     )
 

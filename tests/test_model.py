@@ -50,9 +50,7 @@ def test_what_is_normal_is_no_error() -> None:
     assert Partition((1, 1)).replicas == (1, 1)
     assert Member("m", frozenset(), rack="").rack is None
     assert Member("m", frozenset(), generation=-1).generation is None
-    assert Group(EMPTY, (Member("m", frozenset({"gone"}), owned={"gone": (9,)}),)).members[0].owned == {
-        "gone": (9,)
-    }
+    assert Group(EMPTY, (Member("m", frozenset({"gone"}), owned={"gone": (9,)}),)).members[0].owned == {"gone": (9,)}
 
 
 def test_a_message_is_one_line_however_wrong_the_value() -> None:

@@ -28,9 +28,7 @@ VECTORS: list[dict[str, Any]] = json.loads((DATA / "java_range.json").read_text(
 
 def group_of(vector: dict[str, Any]) -> Group:
     brokers = tuple(Broker(broker["id"], broker["rack"]) for broker in vector["brokers"])
-    topics = {
-        topic: tuple(Partition(tuple(r)) for r in partitions) for topic, partitions in vector["topics"].items()
-    }
+    topics = {topic: tuple(Partition(tuple(r)) for r in partitions) for topic, partitions in vector["topics"].items()}
     members = tuple(
         Member(m["id"], frozenset(m["topics"]), rack=m["rack"], instance_id=m.get("group_instance_id"))
         for m in vector["members"]
@@ -73,10 +71,7 @@ def test_every_partition_has_exactly_one_owner_who_subscribes(group: Group) -> N
     ]
     subscribed = frozenset[str]().union(*topics_of.values())
     wanted = [
-        (t, p)
-        for t, partitions in group.topology.topics.items()
-        if t in subscribed
-        for p in range(len(partitions))
+        (t, p) for t, partitions in group.topology.topics.items() if t in subscribed for p in range(len(partitions))
     ]
     assert sorted(given_out) == sorted(wanted)
     assert all(topic in topics_of[member] for member, owned in plan.assignment.items() for topic in owned)
@@ -159,8 +154,7 @@ def test_the_answer_is_the_same_under_another_hash_seed(tmp_path: Path) -> None:
     )
     topics = list(topology.topics)
     members = tuple(
-        Member(f"m{i}", frozenset(seeded.sample(topics, seeded.randrange(8))), seeded.choice(racks))
-        for i in range(9)
+        Member(f"m{i}", frozenset(seeded.sample(topics, seeded.randrange(8))), seeded.choice(racks)) for i in range(9)
     )
     file = tmp_path / "group.json"
     file.write_text(json.dumps(scenario.write_group(Group(topology, members))))

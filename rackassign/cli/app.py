@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
+from rackassign.cli import cluster
 from rackassign.cli.demo import demo
 from rackassign.cli.plan import plan
 from rackassign.errors import ClusterError, RackassignError
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(plan)
+app.add_typer(cluster.app, name="cluster")
 
 
 def _version(*, wanted: bool) -> None:
@@ -64,10 +65,6 @@ def run(arguments: list[str] | None = None) -> int:
         return _fail(str(error), NO_ANSWER)
     except RackassignError as error:
         return _fail(str(error), BAD_INPUT)
-    except BrokenPipeError:
-        # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     return result if isinstance(result, int) else DONE
 
 

@@ -89,8 +89,8 @@ def _show(runs: Sequence[Run], price: float) -> None:
     for run in runs[::2]:
         if run.local == 1:
             console.print(
-                f"RF {run.replication} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of everything,"
-                " so with follower fetching any assignor reads at home."
+                f"RF {run.replication} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of"
+                " everything, so with follower fetching any assignor reads at home."
             )
     console.print(
         "Bytes of record batches as counted in the fetch responses. Same data, same client_rack, same brokers with"

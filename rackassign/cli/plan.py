@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -53,7 +54,12 @@ def plan(
             head = [value for _, value in zip(range(2), found, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
-        return _answer(found, decide, mode, output)
+        try:
+            return _answer(found, decide, mode, output)
+        except BrokenPipeError:
+            # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
 
 def _answer(found: Iterable[_Found], decide: Strategy, mode: LocalityMode, output: str) -> int:
@@ -111,12 +117,8 @@ def _values(source: BinaryIO) -> Iterator[_Found]:
         yield from [_Found(first[0], value) for value in scenario.parse_all(whole)]
     except (InputError, UnicodeDecodeError) as error:
         # A bad first line among JSON lines: some other line then is a scenario of its own.
-        if not any(
-            line.startswith(b"{") and b'"format"' in line and not _parsed(0, line).error for _, line in rest
-        ):
-            raise InputError(
-                "", f"not UTF-8: {error}" if isinstance(error, UnicodeError) else str(error)
-            ) from None
+        if not any(line.startswith(b"{") and b'"format"' in line and not _parsed(0, line).error for _, line in rest):
+            raise InputError("", f"not UTF-8: {error}" if isinstance(error, UnicodeError) else str(error)) from None
         yield found
         for number, line in rest:
             yield _parsed(number, line)

@@ -85,9 +85,7 @@ def _utf16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def _spell_out(
-    members: list[Member], shares_of: Mapping[str, Mapping[int, tuple[int, ...]]]
-) -> dict[str, Partitions]:
+def _spell_out(members: list[Member], shares_of: Mapping[str, Mapping[int, tuple[int, ...]]]) -> dict[str, Partitions]:
     """Turn places back into member ids, topics in order of their names."""
     per_member: list[dict[str, tuple[int, ...]]] = [{} for _ in members]
     for topic in sorted(shares_of):

@@ -169,9 +169,7 @@ def plain_range(cluster: host.Cluster, members: list[JoinedMember]) -> dict[str,
     """Deal each topic out in runs, without racks and with nothing that can fail but the host itself."""
     target: dict[str, dict[str, tuple[int, ...]]] = {member.member_id: {} for member in members}
     subscribers: dict[str, list[Any]] = {}
-    for member in sorted(
-        members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or "", m.member_id)
-    ):
+    for member in sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or "", m.member_id)):
         for topic in subscribed_topics(member):
             subscribers.setdefault(topic, []).append(member)
     for topic in sorted(subscribers):

@@ -74,13 +74,13 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     known: dict[tuple[int, ...], Partition] = {}
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
-        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined] # noqa: SLF001
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
         if partitions:
             found[topic] = tuple(_partition(partitions.get(i), known) for i in range(max(partitions) + 1))
     return Topology(brokers, found)
 
 
-def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:  # noqa: ANN401
+def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:
     if wire is None:
         # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
         return Partition(())
@@ -130,7 +130,7 @@ class Remedy:
         return None
 
 
-def install(consumer: Any, remedies: Sequence[Remedy], once: Once) -> None:  # noqa: ANN401
+def install(consumer: Any, remedies: Sequence[Remedy], once: Once) -> None:
     """Put remedies on a consumer; those it has already are left as they are."""
     coordinator = getattr(consumer, "_coordinator", None)
     if coordinator is None:
@@ -154,14 +154,14 @@ def _host() -> str:
 
 def _guard_members(coordinator: Coordinator, once: Once) -> None:
     """Clean what members sent before the host decodes it."""
-    original = coordinator._perform_assignment  # noqa: SLF001
+    original = coordinator._perform_assignment
 
-    def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:  # noqa: ANN401
+    def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
         for member in members:
             member.metadata = _readable(member.member_id, member.metadata, once)
         return original(leader_id, protocol_name, members)
 
-    coordinator._perform_assignment = perform_assignment  # noqa: SLF001
+    coordinator._perform_assignment = perform_assignment
 
 
 def _readable(member: str, metadata: bytes, once: Once) -> bytes:
@@ -184,19 +184,19 @@ def _keep_finished_join(coordinator: Coordinator, _once: Once) -> None:
     join_group: Callable[..., Coroutine[Any, Any, bool]] = coordinator.join_group_async
 
     def need_rejoin_or_read() -> bool:
-        return coordinator._join_task is not None or need_rejoin()  # noqa: SLF001
+        return coordinator._join_task is not None or need_rejoin()
 
     async def keep_then_join(timeout_ms: float | None = None) -> bool:
         # The host makes sure of the coordinator just before this call, so its own code runs on from here to its
         # look at the join task without a switch: no join can finish unseen in between.
-        task, coordinator._join_task = _finished(coordinator._join_task)  # noqa: SLF001
+        task, coordinator._join_task = _finished(coordinator._join_task)
         if task is not None:
             await _take(coordinator, task)
         try:
             return await join_group(timeout_ms=timeout_ms)
         except Exception:
             # The host leaves a task in place that failed with an error not its own. It has been raised now.
-            task, coordinator._join_task = _finished(coordinator._join_task)  # noqa: SLF001
+            task, coordinator._join_task = _finished(coordinator._join_task)
             if task is not None:
                 coordinator.request_rejoin()
             raise
@@ -205,27 +205,25 @@ def _keep_finished_join(coordinator: Coordinator, _once: Once) -> None:
     coordinator.join_group_async = keep_then_join
 
 
-def _finished(task: Any) -> tuple[Any, Any]:  # noqa: ANN401
+def _finished(task: Any) -> tuple[Any, Any]:
     """Return (the task, None) if it is finished, (None, the task) if not."""
     return (task, None) if task is not None and task.is_done else (None, task)
 
 
-async def _take(coordinator: Coordinator, task: Any) -> None:  # noqa: ANN401
+async def _take(coordinator: Coordinator, task: Any) -> None:
     """Do with a finished join what the host does with one that finishes inside `poll()`."""
     if task.failed():
         coordinator.request_rejoin()
         if not isinstance(task.exception, _REJOIN_ERRORS):
             raise task.exception
     elif coordinator.rebalance_in_progress():
-        with coordinator._lock:  # noqa: SLF001
+        with coordinator._lock:
             coordinator.rejoining = False
             coordinator.rejoin_needed = False
             coordinator.state = MemberState.STABLE
-            coordinator._enable_heartbeat()  # noqa: SLF001
-        joined = coordinator._generation  # noqa: SLF001
-        await coordinator._on_join_complete_async(  # noqa: SLF001
-            joined.generation_id, joined.member_id, joined.protocol, task.value
-        )
+            coordinator._enable_heartbeat()
+        joined = coordinator._generation
+        await coordinator._on_join_complete_async(joined.generation_id, joined.member_id, joined.protocol, task.value)
     else:
         # Since it finished the member has left the group or was put out of it.
         coordinator.request_rejoin()
@@ -233,32 +231,32 @@ async def _take(coordinator: Coordinator, task: Any) -> None:  # noqa: ANN401
 
 def _heartbeat_unread_join(coordinator: Coordinator, once: Once) -> None:
     """Send heartbeats from the end of a join until a `poll()` reads it."""
-    original = coordinator._do_join_and_sync_async  # noqa: SLF001
+    original = coordinator._do_join_and_sync_async
 
     async def join_and_beat() -> bytes:
         assignment: bytes = await original()
-        coordinator._manager.call_soon(lambda: _beat(coordinator, once))  # noqa: SLF001
+        coordinator._manager.call_soon(lambda: _beat(coordinator, once))
         return assignment
 
-    coordinator._do_join_and_sync_async = join_and_beat  # noqa: SLF001
+    coordinator._do_join_and_sync_async = join_and_beat
 
 
 async def _beat(coordinator: Coordinator, once: Once) -> None:
     """Send heartbeats while the join of this generation is unread and the user's loop is not overdue."""
-    joined = coordinator._generation  # noqa: SLF001
+    joined = coordinator._generation
     interval = coordinator.config["heartbeat_interval_ms"] / 1000
     try:
         while True:
-            await coordinator._manager._net.sleep(interval)  # noqa: SLF001
+            await coordinator._manager._net.sleep(interval)
             if (
-                coordinator._heartbeat_closed  # noqa: SLF001
-                or coordinator._generation is not joined  # noqa: SLF001
+                coordinator._heartbeat_closed
+                or coordinator._generation is not joined
                 or not coordinator.rebalance_in_progress()
                 or coordinator.heartbeat.poll_timeout_expired()
             ):
                 return
             try:
-                await coordinator._send_heartbeat_request()  # noqa: SLF001
+                await coordinator._send_heartbeat_request()
             except KafkaError as error:
                 # What it means for the membership the host has noted already; the next poll acts on it.
                 log.debug("heartbeat for an unread join: %s", error)
@@ -310,7 +308,7 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 
 
-def install_meter(consumer: Any, meter: FetchMeter, once: Once) -> None:  # noqa: ANN401
+def install_meter(consumer: Any, meter: FetchMeter, once: Once) -> None:
     """Let a meter see every fetch response; shadows `_fetcher._handle_fetch_response`, looked up for each send."""
     fetcher = getattr(consumer, "_fetcher", None)
     original = getattr(fetcher, "_handle_fetch_response", None)
@@ -319,17 +317,17 @@ def install_meter(consumer: Any, meter: FetchMeter, once: Once) -> None:  # noqa
         once.warn("meter", "%s differs: fetches are not metered", _host())
         return
 
-    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:  # noqa: ANN401
+    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
         try:
             meter.add(node_id, _sizes(response))
         except Exception:  # noqa: BLE001 - an uncounted response must still be read
             once.warn("meter", "%s differs: a fetch response could not be metered", _host(), exc_info=True)
         original(node_id, fetch_offsets, send_time, response)
 
-    fetcher._handle_fetch_response = handle_fetch_response  # type: ignore[union-attr] # noqa: SLF001
+    fetcher._handle_fetch_response = handle_fetch_response  # type: ignore[union-attr]
 
 
-def _sizes(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
+def _sizes(response: Any) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic.topic, partition.partition_index): len(partition.records or b"")
         for topic in response.responses

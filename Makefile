@@ -1,0 +1,56 @@
+# What a user needs is `make demo` and `make test`; both make a virtual environment of their own in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "rackassign needs Python 3.10 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "Making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	@echo "Installing rackassign and what the demo needs into $(VENV) (first time: some 60 MB, with a Java runtime)"
+	@$(PIP) install --editable '.[cli,testing]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	@echo "Installing rackassign and what its tests need into $(VENV)"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+.PHONY: demo
+demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: the bytes that cross racks
+	@exec $(BIN)/rackassign demo
+
+.PHONY: test
+test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers
+	$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(VENV)/dev.stamp ## Speed beside the Java assignor, in one run
+	$(BIN)/python -m benchmarks.range_bench
+
+.PHONY: fuzz
+fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
+	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/test_wire.py
+
+.PHONY: clean
+clean: ## Remove what make and the tools have made here; the cache of jars stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

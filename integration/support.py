@@ -1,0 +1,66 @@
+"""What the tests on real brokers share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka import TopicPartition as HostPartition
+
+PATIENCE_S = 60.0
+"""How long a condition may take on a busy machine. Nothing is slower for it: waiting ends with the condition."""
+
+CONSUMER: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 300,
+    "session_timeout_ms": 6000,
+    "max_poll_interval_ms": 20_000,
+    "metadata_max_age_ms": 1000,
+}
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
+    """Look until the condition holds; fail with what was waited for."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def consumers(*makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsumer]]:
+    """Make consumers and close them whatever happens."""
+    with ExitStack() as opened:
+        made: list[KafkaConsumer] = []
+        for make in makers:
+            consumer = make()
+            opened.callback(consumer.close, timeout_ms=5000)
+            made.append(consumer)
+        yield made
+
+
+def covers(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> bool:
+    """Tell whether each partition of the topic has exactly one owner among the members."""
+    owned = [tp for member in members for tp in member.assignment() if tp.topic == topic]
+    return sorted(owned) == [HostPartition(topic, p) for p in range(partitions)]
+
+
+def settled(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> Callable[[], bool]:
+    """Poll all members once at every look; true once they own the topic between them, in one generation."""
+
+    def look() -> bool:
+        for member in members:
+            member.poll(timeout_ms=50)
+        states = {(m.group_metadata().generation_id, m.group_metadata().state) for m in members}
+        return len(states) == 1 and states.pop()[1] == "<stable>" and covers(members, topic, partitions)
+
+    return look
+
+
+def numbers(consumer: KafkaConsumer) -> list[int]:
+    """Return the partition ids a consumer owns."""
+    return sorted(tp.partition for tp in consumer.assignment())

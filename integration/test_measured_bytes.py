@@ -1,0 +1,98 @@
+"""The demo's claim: what crosses racks is exactly what the plan says, counted at fetch level."""
+
+from __future__ import annotations
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from rackassign import RackAwareRangeAssignor
+from rackassign.cli.measure import Reading, fill, read_once
+from rackassign.locality import RackBits
+from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies import plan_range
+from rackassign.testing import LocalCluster
+from rackassign.testing.pytest_plugin import MakeTopic
+
+pytestmark = pytest.mark.brokers
+
+RACKS = ("a", "b", "c")
+RECORDS, SIZE = 60, 4000
+
+
+def log_sizes(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
+    """Ask the brokers how many bytes each partition of the topic has."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        answers = admin.describe_log_dirs()
+    finally:
+        admin.close()
+    return {
+        TopicPartition(topic, partition["partition_index"]): partition["partition_size"]
+        for answer in answers
+        for directory in answer["log_dirs"]
+        for described in directory["topics"]
+        if described["name"] == topic
+        for partition in described["partitions"]
+    }
+
+
+def group_of(cluster: LocalCluster, topic: str, replicas: list[list[int]]) -> Group:
+    brokers = tuple(Broker(broker.id, broker.rack) for broker in cluster.brokers)
+    topology = Topology(brokers, {topic: tuple(Partition(tuple(ids), ids[0]) for ids in replicas)})
+    return Group(topology, tuple(Member(f"rack-{rack}", frozenset({topic}), rack) for rack in RACKS))
+
+
+def crossed(reading: Reading, cluster: LocalCluster) -> int:
+    rack_of = {broker.id: str(broker.rack) for broker in cluster.brokers}
+    return sum(size for (reader, source), size in reading.by_racks(rack_of).items() if reader != source)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "cross_partitions"),
+    [
+        pytest.param([[1, 2], [2, 3], [3, 1]] * 3, 0, id="RF 2: all can be local"),
+        pytest.param([[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2, 0, id="RF 3: all are local"),
+        pytest.param([[1], [2], [3], [1], [1], [1]], 2, id="RF 1, one rack has too many"),
+    ],
+)
+def test_what_crosses_racks_is_what_the_plan_says(
+    rack_cluster: LocalCluster, make_topic: MakeTopic, replicas: list[list[int]], cross_partitions: int
+) -> None:
+    topic = make_topic(replicas=replicas)
+    fill(rack_cluster.bootstrap, topic, len(replicas), records=RECORDS, size=SIZE)
+    sizes = log_sizes(rack_cluster.bootstrap, topic)
+    group = group_of(rack_cluster, topic, replicas)
+    plan = plan_range(group)
+    racks = RackBits.of(group.topology, "any-replica")
+    near = racks.of_topic(group.topology.topics[topic])
+
+    reading = read_once(rack_cluster.bootstrap, topic, RACKS, lambda rack: RackAwareRangeAssignor(rack=rack))
+
+    planned = {rack: plan.assignment[f"rack-{rack}"].get(topic, ()) for rack in RACKS}
+    assert {rack: tuple(sorted(p for _, p in owned)) for rack, owned in reading.assignment.items()} == planned
+    assert reading.records == {(rack, TopicPartition(topic, p)): RECORDS for rack in RACKS for p in planned[rack]}
+    expected = {
+        (rack, TopicPartition(topic, p)): sizes[TopicPartition(topic, p)]
+        for rack in RACKS
+        for p in planned[rack]
+        if not near[p] & racks.bits[rack]
+    }
+    assert len(expected) == cross_partitions
+    assert crossed(reading, rack_cluster) == sum(expected.values())
+    assert sum(reading.fetched.values()) == sum(sizes.values())
+
+
+def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    replicas = [[1, 2], [2, 3], [3, 1]] * 3
+    topic = make_topic(replicas=replicas)
+    fill(rack_cluster.bootstrap, topic, len(replicas), records=RECORDS, size=SIZE)
+    sizes = log_sizes(rack_cluster.bootstrap, topic)
+    reading = read_once(rack_cluster.bootstrap, topic, RACKS, lambda _: RangePartitionAssignor())
+    assert {rack: sorted(p for _, p in owned) for rack, owned in reading.assignment.items()} == {
+        "a": [0, 1, 2],
+        "b": [3, 4, 5],
+        "c": [6, 7, 8],
+    }
+    # Of each consumer's three partitions one has no replica in its rack.
+    assert crossed(reading, rack_cluster) == sum(sizes[TopicPartition(topic, p)] for p in (1, 5, 6))

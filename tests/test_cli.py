@@ -1,0 +1,204 @@
+"""The command line, as a user meets it: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rackassign.cli.app import run
+
+SCENARIO = {
+    "format": "rackassign/1",
+    "brokers": [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}],
+    "topics": {"t": [[2], [1]]},
+    "members": [{"id": "m1", "rack": "a", "topics": ["t"]}, {"id": "m2", "rack": "b", "topics": ["t"]}],
+}
+ASSIGNMENT = {"m1": {"t": [1]}, "m2": {"t": [0]}}
+LINE = json.dumps(SCENARIO)
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ended]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    def call(*words: str, given: str | bytes = "") -> Ended:
+        data = given.encode() if isinstance(given, str) else given
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        code = run(list(words))
+        return Ended(code, *capsys.readouterr())
+
+    return call
+
+
+def assignments(out: str) -> list[Any]:
+    return [json.loads(line).get("assignment", json.loads(line)) for line in out.splitlines()]
+
+
+def test_one_scenario_gives_one_json_plan(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(SCENARIO, indent=2))
+    for words in (("plan", str(file)), ("plan", str(file), "--strategy", "range", "--locality", "leader")):
+        code, out, err = cli(*words)
+        assert (code, err) == (0, "")
+        assert json.loads(out)["assignment"] == ASSIGNMENT
+
+
+@pytest.mark.parametrize("words", [("plan",), ("plan", "-")])
+def test_stdin_is_read(cli: Cli, words: tuple[str, ...]) -> None:
+    code, out, _ = cli(*words, given=LINE)
+    assert code == 0
+    assert json.loads(out)["assignment"] == ASSIGNMENT
+
+
+def test_json_lines_give_json_lines(cli: Cli) -> None:
+    code, out, err = cli("plan", given=f"{LINE}\n\n{LINE}\n")
+    assert (code, err) == (0, "")
+    assert assignments(out) == [ASSIGNMENT] * 2
+
+
+def test_values_over_many_lines_one_after_the_other(cli: Cli) -> None:
+    pretty = json.dumps(SCENARIO, indent=2)
+    code, out, _ = cli("plan", given=f"{pretty}\n{pretty}\n")
+    assert code == 0
+    assert assignments(out) == [ASSIGNMENT] * 2
+
+
+@pytest.mark.parametrize("bad", ["nonsense", '{"format": "rackassign/1"}', "[]"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_bad_line_is_answered_in_its_place_and_the_rest_goes_on(cli: Cli, bad: str, place: int) -> None:
+    lines = [LINE, LINE]
+    lines.insert(place, bad)
+    code, out, err = cli("plan", given="\n".join(lines))
+    assert (code, err) == (2, "")
+    answers = assignments(out)
+    problem = answers.pop(place)
+    assert problem["line"] == place + 1
+    assert "\n" not in problem["error"]
+    assert answers == [ASSIGNMENT] * 2
+
+
+def test_a_line_that_is_not_utf_8_is_answered_in_its_place(cli: Cli) -> None:
+    code, out, _ = cli("plan", given=LINE.encode() + b"\n\xff\n" + LINE.encode())
+    assert code == 2
+    assert assignments(out)[1] == {"line": 2, "error": "not UTF-8: invalid start byte at byte 0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "message"),
+    [
+        (("plan",), "", "the input is empty"),
+        (("plan",), "nonsense", "not JSON: Expecting value at line 1 column 1"),
+        (("plan",), "{", "not JSON: Expecting property name enclosed in double quotes at line 1 column 2"),
+        (("plan",), b"\xff\xfe", "not UTF-8: "),
+        (("plan",), LINE.replace('"a", "topics"', '7, "topics"'), "members[0].rack: expected a string, got 7"),
+        (
+            ("plan",),
+            LINE.replace("rackassign/1", "rackassign/9"),
+            "format: expected 'rackassign/1', got \"rackassign/9\"",
+        ),
+        (("plan", "no/such/file"), "", "cannot read no/such/file: No such file or directory"),
+        (("plan", "."), "", "cannot read .: Is a directory"),
+        (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, got 'rang'"),
+        (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
+        (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
+        (("plan", "--strat", "range"), LINE, "No such option: --strat"),
+        (("paln",), "", "No such command 'paln'"),
+        (("cluster", "up", "--output", "xml"), "", "output must be table or json, got 'xml'"),
+        (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("demo", "--price", "-1"), "", "Invalid value for '--price'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], given: str, message: str) -> None:
+    code, out, err = cli(*words, given=given)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"rackassign: {message}")
+    assert err.count("\n") == 1
+
+
+def test_a_hundred_megabytes_of_nonsense_are_one_line(cli: Cli) -> None:
+    code, out, err = cli("plan", given=b"x" * 100_000_000)
+    assert (code, out, err) == (2, "", "rackassign: not JSON: Expecting value at line 1 column 1\n")
+
+
+def test_a_table_shows_members_and_counts(cli: Cli) -> None:
+    odd = LINE.replace("m1", "[red]m1[/red]")
+    code, out, _ = cli("plan", "--output", "table", given=odd)
+    assert code == 0
+    assert "[red]m1[/red]" in out
+    assert "local 2, cross 0, unknown 0" in out
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("plan", "--help"), ("cluster", "--help"), ("--version",)])
+def test_help_and_version_are_no_errors(cli: Cli, words: tuple[str, ...]) -> None:
+    code, out, err = cli(*words)
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_taking_down_what_is_not_up_is_a_no(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path))
+    assert cli("cluster", "down") == (1, "", "rackassign: no cluster 'default' is up\n")
+
+
+def test_a_thousand_groups_take_one_process() -> None:
+    lines = "\n".join([LINE] * 1000)
+    done = subprocess.run(
+        [sys.executable, "-m", "rackassign", "plan"], input=lines, capture_output=True, check=True, text=True
+    )
+    assert assignments(done.stdout) == [ASSIGNMENT] * 1000
+
+
+def test_answers_come_while_the_input_is_still_open() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rackassign", "plan", "--output", "jsonl"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdin.write(LINE + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["assignment"] == ASSIGNMENT
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "rackassign", "plan"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate("\n".join([LINE] * 1000))
+    assert (process.returncode, err) == (0, "")
+
+
+def test_without_the_extra_the_script_says_so_in_one_line() -> None:
+    block = "import sys; sys.modules['typer'] = None; from rackassign.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", block], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert done.returncode == 2
+    assert done.stderr == "rackassign: the command line needs an extra: pip install 'rackassign[cli]'\n"

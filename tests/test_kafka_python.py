@@ -1,0 +1,330 @@
+"""The assignor inside the host, without brokers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from rackassign import FetchMeter, RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign.clients.kafka_python import host
+from rackassign.clients.kafka_python.consumer import _with_rack
+from rackassign.clients.once import Once
+from rackassign.errors import ConfigError
+from rackassign.model import Partition, TopicPartition
+from rackassign.wire import decode_subscription
+
+
+class FakeCluster:
+    """As much of kafka-python's `ClusterMetadata` as an assignor sees."""
+
+    def __init__(self, racks: Mapping[int, str | None], topics: Mapping[str, list[list[int]]]) -> None:
+        self._racks = racks
+        self._partitions: Any = {
+            topic: {
+                p: SimpleNamespace(leader_id=replicas[0] if replicas else -1, replica_nodes=replicas)
+                for p, replicas in enumerate(partitions)
+            }
+            for topic, partitions in topics.items()
+        }
+
+    def brokers(self) -> list[Any]:
+        return [SimpleNamespace(node_id=broker, rack=rack) for broker, rack in self._racks.items()]
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(self._partitions[topic]) if topic in self._partitions else None
+
+
+def member(
+    name: str,
+    topics: Any,
+    *,
+    rack: str | None = None,
+    instance: str | None = None,
+    **metadata: Any,
+) -> Any:
+    fields = {"user_data": b"", "owned_partitions": [], "generation_id": -1} | metadata
+    subscription = SimpleNamespace(topics=topics, rack_id=rack, **fields)
+    return SimpleNamespace(member_id=name, group_instance_id=instance, metadata=subscription)
+
+
+def given_out(answer: Mapping[str, ConsumerProtocolAssignment]) -> dict[str, list[TopicPartition]]:
+    return {
+        name: sorted(TopicPartition(*tp) for tp in ConsumerProtocolAssignment.decode(assignment.encode()).partitions())
+        for name, assignment in answer.items()
+    }
+
+
+THREE_RACKS = FakeCluster({1: "a", 2: "b", 3: "c"}, {"t": [[1], [2], [3]]})
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, "rackassign")
+    return caplog
+
+
+def test_assigns_near_home_quietly(warnings: pytest.LogCaptureFixture) -> None:
+    members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
+    answer = RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members)
+    assert given_out(answer) == {"m1": [("t", 2)], "m2": [("t", 1)], "m3": [("t", 0)]}
+    assert not warnings.records
+
+
+def test_sends_its_rack_in_a_version_3_subscription() -> None:
+    sent = RackAwareRangeAssignor(rack="a").metadata({"t", "s"})
+    assert isinstance(sent, ConsumerProtocolSubscription)
+    read = decode_subscription(sent.encode())
+    assert sent.encode()[:2] == b"\0\3"
+    assert (read.topics, read.rack, read.generation, read.user_data) == (("s", "t"), "a", -1, None)
+
+
+def test_is_an_eager_assignor_named_range() -> None:
+    assert RackAwareRangeAssignor.name == "range"
+    assert RackAwareRangeAssignor(rack="a").name == "range"
+    assert RackAwareRangeAssignor(rack="a", name="mine").name == "mine"
+    assert RackAwareRangeAssignor(rack="a").supported_protocols() == [RebalanceProtocol.EAGER]
+
+
+def test_the_rack_comes_from_the_environment_if_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", " b ")
+    assert RackAwareRangeAssignor().rack == "b"
+    assert RackAwareRangeAssignor(rack=None).rack is None
+    assert RackAwareRangeAssignor(rack="").rack is None
+    assert RackAwareRangeAssignor(rack="a").rack == "a"
+    monkeypatch.delenv("RACKASSIGN_RACK")
+    assert RackAwareRangeAssignor().rack is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rack": 7}, "rack must be a string or None, got 7"),
+        ({"rack": "\ud800"}, "rack cannot be sent: .* cannot be written as UTF-8"),
+        ({"rack": "x" * 40_000}, "rack cannot be sent: a string of 40000 bytes"),
+        ({"rack": "a", "locality": "near"}, "locality must be one of any-replica, leader, got 'near'"),
+        ({"rack": "a", "name": ""}, "name must not be empty"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RackAwareRangeAssignor(**options)
+
+
+@pytest.mark.parametrize("option", ["max_skew", "costs", "weights"])
+def test_range_refuses_what_it_has_no_use_for(option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        RackAwareRangeAssignor(rack="a", **{option: 1})  # type: ignore[arg-type]
+
+
+def test_leader_mode_reads_the_leaders() -> None:
+    cluster = FakeCluster({1: "a", 2: "b"}, {"t": [[1, 2], [2, 1]]})
+    cluster._partitions["t"][0].leader_id = 2
+    cluster._partitions["t"][1].leader_id = 1
+    members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
+    answer = RackAwareRangeAssignor(rack="a", locality="leader").assign(cluster, members)
+    assert given_out(answer) == {"m1": [("t", 1)], "m2": [("t", 0)]}
+
+
+def test_a_topic_without_metadata_is_skipped(warnings: pytest.LogCaptureFixture) -> None:
+    members = [member("m1", ["t", "later"], rack="a"), member("m2", ["later"], rack="b")]
+    answer = RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members)
+    assert given_out(answer) == {"m1": [("t", 0), ("t", 1), ("t", 2)], "m2": []}
+    assert "failed" not in warnings.text
+
+
+def test_replicas_on_a_broker_that_is_away_count_as_unknown() -> None:
+    cluster = FakeCluster({1: "a"}, {"t": [[1, 2], [2, 1], [2], []]})
+    topology = host.topology(cluster, ["t", "gone"])
+    assert topology.topics == {"t": (Partition((1, 2), 1), Partition((2, 1), 2), Partition((2,), 2), Partition(()))}
+    members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
+    answer = RackAwareRangeAssignor(rack="a").assign(cluster, members)
+    assert sorted(chain.from_iterable(given_out(answer).values())) == [("t", p) for p in range(4)]
+
+
+def test_partitions_that_metadata_leaves_out_are_owned_all_the_same() -> None:
+    cluster = FakeCluster({1: "a"}, {"t": [[1], [1], [1]]})
+    del cluster._partitions["t"][1]
+    answer = RackAwareRangeAssignor(rack="a").assign(cluster, [member("m", ["t"], rack="a")])
+    assert given_out(answer) == {"m": [("t", 0), ("t", 1), ("t", 2)]}
+
+
+def test_equal_replica_lists_are_one_object() -> None:
+    topology = host.topology(FakeCluster({1: "a"}, {"t": [[1]] * 1000}), ["t"])
+    assert len({id(partition) for partition in topology.topics["t"]}) == 1
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"topics": None}, id="null topics"),
+        pytest.param({"topics": [None, "t"]}, id="a null topic"),
+        pytest.param({"topics": ["t", "t"]}, id="a topic twice"),
+        pytest.param({"owned_partitions": None}, id="null owned"),
+        pytest.param({"owned_partitions": [("t", None), ("t", [0, 0, -1]), ("u", [7])]}, id="absurd owned"),
+        pytest.param({"generation_id": -9}, id="a generation below -1"),
+        pytest.param({"user_data": b"\xff" * 100}, id="another assignor's user data"),
+        pytest.param({"rack": ""}, id="an empty rack"),
+    ],
+)
+def test_an_odd_member_costs_the_group_nothing(odd: dict[str, Any], warnings: pytest.LogCaptureFixture) -> None:
+    fields: dict[str, Any] = {"topics": ["t"], "rack": "b"} | odd
+    members = [member("good", ["t"], rack="a"), member("odd", **fields)]
+    answer = given_out(RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members))
+    assert sorted(answer["good"] + answer["odd"]) == [("t", 0), ("t", 1), ("t", 2)]
+    assert "failed" not in warnings.text
+
+
+class Hostile(FakeCluster):
+    """A cluster whose private side is not what was seen."""
+
+    def brokers(self) -> list[Any]:
+        raise RuntimeError("changed")
+
+
+def test_whatever_goes_wrong_the_group_gets_a_plain_range_and_one_warning(
+    warnings: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Hostile({}, {"t": [[1]] * 5, "u": [[1]]})
+    members = [
+        member("m1", ["t", "u", "later"]),
+        member("m2", ["t"]),
+        member("m3", None),
+        member("m4", ["u"], instance="static"),
+    ]
+    assignor = RackAwareRangeAssignor(rack="a")
+    for _ in range(3):
+        assert given_out(assignor.assign(cluster, members)) == {
+            "m1": [("t", 0), ("t", 1), ("t", 2)],
+            "m2": [("t", 3), ("t", 4)],
+            "m3": [],
+            "m4": [("u", 0)],
+        }
+    assert [record.levelname for record in warnings.records] == ["WARNING"]
+    assert "plain range assignment" in warnings.text
+    assert "RuntimeError: changed" in warnings.text
+
+
+@pytest.mark.parametrize(
+    ("racks", "members_racks", "message"),
+    [
+        ({1: None}, ["a", "b"], "no broker has a rack"),
+        ({1: "a", 2: "b"}, [None, None], "no member of the group sends a rack"),
+        ({1: "a", 2: "b"}, ["a", None], "1 of 2 members send no rack: m1"),
+        ({1: "a", 2: "b"}, ["a", "A"], "rack 'A' of member m1 matches no broker, .* racks there are: a, b"),
+    ],
+)
+def test_what_keeps_racks_from_being_of_use_is_said_once(
+    racks: dict[int, str | None], members_racks: list[str | None], message: str, warnings: pytest.LogCaptureFixture
+) -> None:
+    cluster = FakeCluster(racks, {"t": [[1], [2]]})
+    members = [member(f"m{i}", ["t"], rack=rack) for i, rack in enumerate(members_racks)]
+    assignor = RackAwareRangeAssignor(rack="a")
+    for _ in range(2):
+        assignor.assign(cluster, members)
+    (record,) = warnings.records
+    assert re.search(message, record.getMessage())
+
+
+def test_two_assignors_share_nothing(warnings: pytest.LogCaptureFixture) -> None:
+    cluster = FakeCluster({1: None}, {"t": [[1]]})
+    for _ in range(2):
+        RackAwareRangeAssignor(rack="a").assign(cluster, [member("m", ["t"], rack="a")])
+    assert len(warnings.records) == 2
+
+
+def test_warnings_that_are_given_once_are_bounded(warnings: pytest.LogCaptureFixture) -> None:
+    once = Once(logging.getLogger("rackassign.test"))
+    for i in range(3000):
+        once.warn(str(i), "no %d", i)
+    assert len(warnings.records) == 1000
+
+
+def test_attach_takes_a_consumer_and_known_names_only() -> None:
+    with pytest.raises(ConfigError, match="attach takes a KafkaConsumer, got str"):
+        attach("consumer")
+    with pytest.raises(ConfigError, match="there is no remedy 'keep'; there are guard_members, keep_finished_join"):
+        attach(KafkaConsumer.__new__(KafkaConsumer), disable=["keep"])
+
+
+class Changed:
+    """A coordinator of some later kafka-python."""
+
+    def __init__(self) -> None:
+        self.rejoining = False
+
+    def need_rejoin(self, why: str) -> bool:
+        return bool(why)
+
+    def _perform_assignment(self, response: object) -> object:
+        return response
+
+
+def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.LogCaptureFixture) -> None:
+    coordinator = Changed()
+    once = Once(logging.getLogger("rackassign.test"))
+    for _ in range(2):
+        host.install(SimpleNamespace(_coordinator=coordinator), host.REMEDIES, once)
+    messages = [record.getMessage() for record in warnings.records]
+    assert len(messages) == len(host.REMEDIES)
+    for remedy, message in zip(host.REMEDIES, messages, strict=True):
+        assert f"remedy {remedy.name} is off" in message
+    assert coordinator.need_rejoin("yes")
+    assert "need_rejoin" not in vars(coordinator)
+
+
+def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
+    once = Once(logging.getLogger("rackassign.test"))
+    host.install(SimpleNamespace(), host.REMEDIES, once)
+    host.install_meter(SimpleNamespace(), FetchMeter(), once)
+    assert [record.levelname for record in warnings.records] == ["WARNING"] * 2
+
+
+def test_every_remedy_names_the_test_that_proves_it(request: pytest.FixtureRequest) -> None:
+    for remedy in host.REMEDIES:
+        file, _, name = remedy.proof.partition("::")
+        assert f"def {name}(" in (request.config.rootpath / file).read_text()
+
+
+def test_a_response_that_cannot_be_metered_is_read_all_the_same(warnings: pytest.LogCaptureFixture) -> None:
+    handled: list[object] = []
+
+    class Fetcher:
+        def _handle_fetch_response(
+            self, node_id: int, fetch_offsets: object, send_time: float, response: object
+        ) -> None:
+            del node_id, fetch_offsets, send_time
+            handled.append(response)
+
+    consumer = SimpleNamespace(_fetcher=Fetcher())
+    meter = FetchMeter()
+    host.install_meter(consumer, meter, Once(logging.getLogger("rackassign.test")))
+    partition = SimpleNamespace(partition_index=3, records=b"12345")
+    good = SimpleNamespace(responses=[SimpleNamespace(topic="t", partitions=[partition])])
+    for response in (good, good, "odd"):
+        consumer._fetcher._handle_fetch_response(1, {}, 0.0, response)
+    assert handled == [good, good, "odd"]
+    assert meter.bytes_by_partition() == {(1, TopicPartition("t", 3)): 10}
+    assert meter.bytes_by_broker() == {1: 10}
+    assert meter.responses_by_broker() == {1: 2}
+    assert len(warnings.records) == 1
+
+
+def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
+        RackAwareConsumer("t", client_rack="auto")
+
+
+def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own() -> None:
+    assert _with_rack(RackAwareRangeAssignor, "a").rack == "a"
+    assert _with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
+    assert _with_rack(dict, "a") is dict

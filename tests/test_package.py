@@ -1,0 +1,29 @@
+"""What importing costs, and what the package promises by its names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import rackassign
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    return {name.partition(".")[0] for name in run.stdout.split()}
+
+
+@pytest.mark.parametrize("statement", ["import rackassign", "import rackassign.strategies, rackassign.scenario"])
+def test_the_core_imports_no_client_and_no_numpy(statement: str) -> None:
+    assert not modules_after(statement) & {"kafka", "numpy", "highspy", "typer", "rich", "jgo"}
+
+
+def test_public_names_are_resolved_when_used() -> None:
+    for name in rackassign.__all__:
+        assert getattr(rackassign, name).__name__ == name
+        assert name in dir(rackassign)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = rackassign.Nothing
