@@ -72,5 +72,18 @@ class ConfigError(RackassignError, ValueError):
     """An option was given that cannot work; the message says which and what would."""
 
 
+class MissingExtraError(RackassignError):
+    """Something needs packages that only come with an extra.
+
+    Args:
+        package: What is missing.
+        extra: The extra that brings it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is missing: pip install 'rackassign[{extra}]'")
+        self.extra = extra
+
+
 class ClusterError(RackassignError):
     """A test cluster did not do what was asked; the message carries the broker's own last words."""

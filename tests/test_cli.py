@@ -202,3 +202,18 @@ def test_without_the_extra_the_script_says_so_in_one_line() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "rackassign: the command line needs an extra: pip install 'rackassign[cli]'\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "cluster up", "cluster down"])
+def test_a_command_that_needs_another_extra_says_which(cli: Cli, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RACKASSIGN_CACHE", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    code, out, err = cli(*command.split())
+    assert (code, out) == (2, "")
+    assert err.endswith("rackassign: platformdirs is missing: pip install 'rackassign[testing]'\n")
+
+
+def test_planning_imports_no_client() -> None:
+    code = "import sys; from rackassign.cli.app import run; run(['--version']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert not {"kafka", "jgo", "numpy"} & set(done.stdout.split())

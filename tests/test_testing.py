@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from rackassign.errors import ClusterError, ConfigError
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing import (
     Broker,
     LocalCluster,
@@ -231,7 +231,7 @@ def test_a_warm_cache_needs_no_jgo(repository: Repository, monkeypatch: pytest.M
 
 def test_missing_jgo_says_what_to_install(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
-    with pytest.raises(ClusterError, match=r"rackassign\[testing\]"):
+    with pytest.raises(MissingExtraError, match=r"rackassign\[testing\]"):
         kafka_jars()
     assert repository.asked == []
 

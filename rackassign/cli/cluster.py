@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,19 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import IO, TYPE_CHECKING, Annotated, NoReturn
 
-import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError
-from rackassign.testing import LocalCluster, cache_dir
+
+if TYPE_CHECKING:
+    from rackassign.testing import LocalCluster
 
 NO = 1
-STOP_TIMEOUT_S = 60
 
 app = typer.Typer(help="A local multi-rack Kafka to play with.", rich_markup_mode=None)
 
@@ -37,6 +38,8 @@ def up(
     output: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> int:
     """Start a cluster and keep it up until Ctrl-C or `rackassign cluster down`."""
+    from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
+
     if output not in {"table", "json"}:
         raise ConfigError(f"output must be table or json, got {output!r}")
     signal.signal(signal.SIGTERM, _stop)
@@ -52,13 +55,20 @@ def up(
 @app.command()
 def down(*, name: Name = "default") -> int:
     """Stop a cluster that `rackassign cluster up` keeps up elsewhere."""
-    process = _running(_file(name))
-    if process is None:
-        sys.stderr.write(f"rackassign: no cluster {name!r} is up\n")
-        return NO
-    process.terminate()
-    process.wait(STOP_TIMEOUT_S)
-    return 0
+    file = _file(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+") as note:
+        if not _lock(note, wait=False):
+            # The lock is held, so the process that wrote its number there is alive.
+            note.seek(0)
+            holder = note.read()
+            if not holder:
+                raise ConfigError(f"the cluster {name!r} is only just starting; try again")
+            os.kill(int(holder), signal.SIGTERM)
+            _lock(note, wait=True)
+            return 0
+    sys.stderr.write(f"rackassign: no cluster {name!r} is up\n")
+    return NO
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -68,31 +78,32 @@ def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
 def _file(name: str) -> Path:
     if not name.isidentifier():
         raise ConfigError(f"name must be letters, digits and _, got {name!r}")
+    from rackassign.testing import cache_dir  # noqa: PLC0415 - another extra
+
     return cache_dir() / "up" / f"{name}.json"
 
 
 @contextmanager
 def _registered(name: str) -> Iterator[None]:
-    """Leave a note of this process for `down` while the cluster is up."""
+    """Leave a note of this process for `down`, locked for as long as the cluster is up."""
     file = _file(name)
-    if _running(file) is not None:
-        raise ConfigError(f"a cluster {name!r} is up already; end it with: rackassign cluster down --name {name}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"pid": os.getpid(), "created": psutil.Process().create_time()}))
-    try:
+    with file.open("a+") as note:
+        if not _lock(note, wait=False):
+            raise ConfigError(f"a cluster {name!r} is up already; end it with: rackassign cluster down --name {name}")
+        note.truncate(0)
+        note.write(str(os.getpid()))
+        note.flush()
         yield
-    finally:
-        file.unlink(missing_ok=True)
 
 
-def _running(file: Path) -> psutil.Process | None:
-    """Return the process of a note, if it still is that process and not another of the same number."""
+def _lock(note: IO[str], *, wait: bool) -> bool:
+    """Take the lock of a note; return whether it could be had. It goes with the file's closing."""
     try:
-        note = json.loads(file.read_text())
-        process = psutil.Process(note["pid"])
-        return process if process.create_time() == note["created"] else None
-    except (FileNotFoundError, psutil.NoSuchProcess):
-        return None
+        fcntl.flock(note, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _print(cluster: LocalCluster, output: str) -> None:
@@ -101,9 +112,11 @@ def _print(cluster: LocalCluster, output: str) -> None:
         sys.stdout.write(json.dumps({"bootstrap": cluster.bootstrap, "brokers": brokers}) + "\n")
         sys.stdout.flush()
         return
-    table = Table(title="bootstrap: " + cluster.bootstrap)
+    console = Console(highlight=False)
+    console.print("bootstrap", cluster.bootstrap, soft_wrap=True)
+    table = Table()
     for column in ("broker", "rack", "address"):
         table.add_column(column)
     for broker in cluster.brokers:
         table.add_row(str(broker.id), broker.rack or "-", f"{broker.host}:{broker.port}")
-    Console().print(table)
+    console.print(table)

@@ -7,23 +7,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.measure import MakeAssignor, fill, read_once
-from rackassign.cli.progress import steps
-from rackassign.clients.kafka_python import RackAwareRangeAssignor
+from rackassign.cli.progress import Steps, steps
 
 RACKS = ("a", "b", "c")
 PARTITIONS = 9
 RECORDS, RECORD_BYTES = 400, 10_000
 MONTH_GB = 100_000
-
-STRATEGIES: Mapping[str, MakeAssignor] = {
-    "kafka-python range": lambda rack: RangePartitionAssignor(),  # noqa: ARG005 - it knows of no racks
-    "rackassign range": lambda rack: RackAwareRangeAssignor(rack=rack),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +55,25 @@ def demo(
     ] = 0.02,
 ) -> None:
     """Start a real three-rack Kafka, read a topic with and without rackassign, show the bytes measured."""
-    from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415 - comes with another extra
+    with steps() as show:
+        runs = _measure(show)
+    _show(Console(highlight=False), runs, price)
 
+
+def _measure(show: Steps) -> list[Run]:
+    # Only this command needs a client and a cluster: the others start quicker, and without the extra.
+    from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
+
+    from rackassign.cli.measure import MakeAssignor, fill, read_once  # noqa: PLC0415
+    from rackassign.clients.kafka_python import RackAwareRangeAssignor  # noqa: PLC0415
+    from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
+
+    strategies: dict[str, MakeAssignor] = {
+        "kafka-python range": lambda _: RangePartitionAssignor(),
+        "rackassign range": lambda rack: RackAwareRangeAssignor(rack=rack),
+    }
     runs: list[Run] = []
-    with steps() as show, LocalCluster(list(RACKS), progress=show.heard) as cluster:
+    with LocalCluster(list(RACKS), progress=show.heard) as cluster:
         rack_of = {broker.id: broker.rack or "" for broker in cluster.brokers}
         for replication in (2, 3):
             topic = f"orders-rf{replication}"
@@ -74,16 +81,15 @@ def demo(
             show.say(f"Filling a topic: {PARTITIONS} partitions, {replication} replicas each, {megabytes:.0f} MB")
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replication, len(RACKS)))
             fill(cluster.bootstrap, topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
-            for strategy, make_assignor in STRATEGIES.items():
+            for strategy, make_assignor in strategies.items():
                 show.say(f"Reading it with three consumers in three racks: {strategy}")
                 reading = read_once(cluster.bootstrap, topic, RACKS, make_assignor)
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of)))
         show.say("Stopping the brokers")
-    _show(runs, price)
+    return runs
 
 
-def _show(runs: Sequence[Run], price: float) -> None:
-    console = Console(highlight=False)
+def _show(console: Console, runs: Sequence[Run], price: float) -> None:
     console.print(_pairs(runs))
     console.print(_summary(runs, price))
     for run in runs[::2]:

@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rackassign.errors import ClusterError
+from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.progress import Progress, ProgressCallback, say_nothing
 
@@ -56,6 +56,7 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
 
     Raises:
         ClusterError: They cannot be fetched; one line says why.
+        MissingExtraError: They would have to be fetched and jgo is not installed.
     """
     tell = progress or say_nothing
     recorded = resources.files("rackassign.testing").joinpath(_LOCK_FILE).read_text("utf-8")
@@ -158,7 +159,7 @@ def _maven(repository: Path, meter: _Meter) -> MavenContext:
     try:
         from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - a warm start does without
     except ImportError as error:
-        raise ClusterError("jgo is missing: pip install 'rackassign[testing]'") from error
+        raise MissingExtraError("jgo", "testing") from error
     mirror = os.environ.get("RACKASSIGN_MAVEN_REPO")
     return MavenContext(
         resolver=PythonResolver(progress_callback=meter.file),

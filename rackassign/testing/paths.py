@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rackassign.errors import ClusterError
+from rackassign.errors import MissingExtraError
 
 
 def cache_dir() -> Path:
@@ -18,7 +18,7 @@ def cache_dir() -> Path:
         An absolute path; the directory need not exist yet.
 
     Raises:
-        ClusterError: The extra `testing` is not installed and `RACKASSIGN_CACHE` is not set.
+        MissingExtraError: The extra `testing` is not installed and `RACKASSIGN_CACHE` is not set.
     """
     chosen = os.environ.get("RACKASSIGN_CACHE")
     if chosen:
@@ -26,5 +26,5 @@ def cache_dir() -> Path:
     try:
         import platformdirs  # noqa: PLC0415 - wanted only where the variable is not set
     except ImportError as error:
-        raise ClusterError("platformdirs is missing: pip install 'rackassign[testing]'") from error
+        raise MissingExtraError("platformdirs", "testing") from error
     return Path(platformdirs.user_cache_dir("rackassign", appauthor=False)).absolute()

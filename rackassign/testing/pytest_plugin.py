@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from rackassign.errors import ClusterError, ConfigError
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing.jars import kafka_jars
 from rackassign.testing.java import find_java
 from rackassign.testing.local import LocalCluster
@@ -41,7 +41,7 @@ def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[LocalCluste
     try:
         find_java()
         kafka_jars()
-    except ClusterError as error:
+    except (ClusterError, MissingExtraError) as error:
         if os.environ.get("CI", "").lower() == "true":
             raise
         pytest.skip(f"no local Kafka: {error}")
