@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign.cli.measure import fill
 from rackassign.testing import LocalCluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -70,6 +71,25 @@ def test_each_way_in_reads_at_home(
     with consumers(*(lambda rack=rack: make(rack_cluster, group, topic, rack) for rack in racks)) as members:
         wait_until(settled(members, topic, 6), "three members sharing")
         assert by_rack(dict(zip(racks, members, strict=True))) == AT_HOME
+
+
+def test_a_consumer_tells_from_which_racks_it_read(
+    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic = make_topic(replicas=[[1, 2], [2]])
+    fill(rack_cluster.bootstrap, topic, 2, records=10, size=1000)
+    with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
+        left = 20
+
+        def read() -> bool:
+            nonlocal left
+            left -= sum(map(len, consumer.poll(timeout_ms=50).values()))
+            return left == 0
+
+        wait_until(read, "all records")
+        read_from = consumer.bytes_by_rack()
+    assert read_from.keys() == {"a", "b"}
+    assert all(10_000 < size < 12_000 for size in read_from.values())
 
 
 def test_members_join_and_leave_and_nothing_is_left_unowned(

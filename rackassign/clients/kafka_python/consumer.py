@@ -79,6 +79,18 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         self.meter = FetchMeter()
         attach(self, meter=self.meter)
 
+    def bytes_by_rack(self) -> dict[str | None, int]:
+        """Return the bytes of record batches fetched so far, by the rack they came from.
+
+        None stands for brokers without rack, and for those that the cluster does not list now.
+        """
+        racks = host.broker_racks(self)
+        totals: dict[str | None, int] = {}
+        for broker, size in self.meter.bytes_by_broker().items():
+            rack = racks.get(broker)
+            totals[rack] = totals.get(rack, 0) + size
+        return totals
+
 
 def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - the host takes anything callable
     """Make an instance of a class of ours; leave everything else to the host."""

@@ -95,6 +95,11 @@ def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:
     return made
 
 
+def broker_racks(consumer: Any) -> dict[int, str | None]:
+    """Return the rack of each broker a consumer knows now; reads `_cluster`, which has no public door."""
+    return {broker.node_id: broker.rack for broker in consumer._cluster.brokers()}
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A cure for one defect of the host, put on one coordinator.

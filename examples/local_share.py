@@ -1,0 +1,52 @@
+"""Read a topic near home and print which share of the bytes came from this rack.
+
+Try it on a cluster of your own making, in another terminal `rackassign cluster up`, then
+
+    RACKASSIGN_RACK=a python examples/local_share.py 127.0.0.1:PORT TOPIC GROUP
+
+once for each rack.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rackassign import RackAwareConsumer
+
+REPORT_EVERY_S = 5
+
+
+def main(bootstrap: str, topic: str, group: str) -> None:
+    """Read until Ctrl-C."""
+    consumer = RackAwareConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_rack="auto",
+        auto_offset_reset="earliest",
+    )
+    due = time.monotonic() + REPORT_EVERY_S
+    try:
+        while True:
+            consumer.poll(timeout_ms=1000)
+            if time.monotonic() >= due:
+                report(consumer)
+                due += REPORT_EVERY_S
+    except KeyboardInterrupt:
+        report(consumer)
+    finally:
+        consumer.close()
+
+
+def report(consumer: RackAwareConsumer) -> None:
+    """Print the share of bytes that came from brokers in the consumer's rack."""
+    fetched = consumer.bytes_by_rack()
+    rack = consumer.config["client_rack"]
+    total = sum(fetched.values())
+    if total:
+        print(f"rack {rack}: {fetched.get(rack, 0) / total:.1%} of {total / 1e6:.1f} MB read at home")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
