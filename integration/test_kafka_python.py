@@ -76,7 +76,7 @@ def test_each_way_in_reads_at_home(
 def test_a_consumer_tells_from_which_racks_it_read(
     rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
-    topic = make_topic(replicas=[[1, 2], [2]])
+    topic = make_topic(replicas=[[2, 1], [2, 3]])
     fill(rack_cluster.bootstrap, topic, 2, records=10, size=1000)
     with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
         left = 20
