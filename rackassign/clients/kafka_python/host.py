@@ -162,8 +162,11 @@ def _guard_members(coordinator: Coordinator, once: Once) -> None:
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
-        for member in members:
-            member.metadata = _readable(member.member_id, member.metadata, once)
+        try:
+            for member in members:
+                member.metadata = _readable(member.member_id, member.metadata, once)
+        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+            once.warn("guard", "%s: remedy guard_members failed", _host(), exc_info=True)
         return original(leader_id, protocol_name, members)
 
     coordinator._perform_assignment = perform_assignment
