@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RackAwareRangeAssignor,
         attach,
     )
+    from rackassign.racks import detect_rack
 
 __version__ = "0.1.0"
 
@@ -24,12 +25,14 @@ __all__ = (
     "RackAwareConsumer",
     "RackAwareRangeAssignor",
     "attach",
+    "detect_rack",
 )
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        return getattr(import_module("rackassign.clients.kafka_python"), name)
+        room = "racks" if name == "detect_rack" else "clients.kafka_python"
+        return getattr(import_module(f"rackassign.{room}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -118,7 +118,7 @@ def test_a_line_that_is_not_utf_8_is_answered_in_its_place(cli: Cli) -> None:
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),
         (("paln",), "", "No such command 'paln'"),
-        (("cluster", "up", "--output", "xml"), "", "output must be table or json, got 'xml'"),
+        (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
         (("demo", "--price", "-1"), "", "Invalid value for '--price'"),
     ],

@@ -319,9 +319,15 @@ def test_a_response_that_cannot_be_metered_is_read_all_the_same(warnings: pytest
 
 
 def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    asked: list[bool] = []
+
+    def nobody_knows(*, network: bool) -> None:
+        asked.append(network)
+
+    monkeypatch.setattr("rackassign.clients.kafka_python.consumer.detect_rack", nobody_knows)
     with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
         RackAwareConsumer("t", client_rack="auto")
+    assert asked == [True]
 
 
 def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own() -> None:

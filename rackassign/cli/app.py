@@ -12,6 +12,7 @@ from rackassign import __version__
 from rackassign.cli import cluster
 from rackassign.cli.demo import demo
 from rackassign.cli.plan import plan
+from rackassign.cli.rack import rack
 from rackassign.errors import ClusterError, RackassignError
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(plan)
+app.command()(rack)
 app.add_typer(cluster.app, name="cluster")
 
 

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli.output import check_output
 from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError
 
@@ -40,8 +41,7 @@ def up(
     """Start a cluster and keep it up until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
 
-    if output not in {"table", "json"}:
-        raise ConfigError(f"output must be table or json, got {output!r}")
+    check_output(output, "table", "json")
     signal.signal(signal.SIGTERM, _stop)
     with _registered(name), steps() as show:
         cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.heard)

@@ -16,7 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from rackassign import scenario
-from rackassign.errors import ConfigError, InputError
+from rackassign.cli.output import check_output
+from rackassign.errors import InputError
 from rackassign.locality import Locality, check_mode
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Plan
 from rackassign.strategies import STRATEGIES, Strategy
@@ -46,8 +47,8 @@ def plan(
     """Work out the assignment of a consumer group offline."""
     decide = strategy_named(strategy)
     mode = check_mode(locality)
-    if output and output not in OUTPUTS:
-        raise ConfigError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}")
+    if output:
+        check_output(output, *OUTPUTS)
     with _opened(file) as source:
         found = _values(source)
         if not output:

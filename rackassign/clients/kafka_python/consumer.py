@@ -13,7 +13,7 @@ from rackassign.clients.kafka_python.assignor import RackAwareAssignor, RackAwar
 from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
-from rackassign.racks import RACK_VARIABLE, rack_from_environment
+from rackassign.racks import RACK_VARIABLE, detect_rack
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     Args:
         *topics: Topics to subscribe to.
         client_rack: The rack this consumer stands in, as the brokers write theirs in `broker.rack`. Left out,
-            `RACKASSIGN_RACK` is read, and without it there is no rack; "auto" insists on finding one.
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are asked (see
+            `detect_rack`), and one must know it.
         **configs: As for `KafkaConsumer`.
 
     Raises:
@@ -70,9 +71,11 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     """
 
     def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
-        rack = check_rack(rack_from_environment() if client_rack in {None, AUTO} else client_rack)
+        rack = check_rack(detect_rack(network=client_rack == AUTO) if client_rack in {None, AUTO} else client_rack)
         if rack is None and client_rack == AUTO:
-            raise ConfigError(f'client_rack="auto" found no rack: set {RACK_VARIABLE}')
+            raise ConfigError(
+                f'client_rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says'
+            )
         chosen = configs.get("partition_assignment_strategy", [RackAwareRangeAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)

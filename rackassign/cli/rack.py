@@ -1,0 +1,43 @@
+"""`rackassign rack`: where this machine stands, and who says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rackassign.cli.output import check_output
+from rackassign.racks import ask_all
+
+FOUND, NO_RACK = 0, 1
+
+
+def rack(
+    *,
+    zone_name: Annotated[bool, typer.Option("--zone-name", help="On EC2 the zone's name, not its id.")] = False,
+    output: Annotated[str, typer.Option(help="One of table, json.")] = "table",
+) -> int:
+    """Detect this machine's rack and say from where; exit 1 if nobody knows it."""
+    check_output(output, "table", "json")
+    findings = ask_all(zone="name" if zone_name else "id")
+    chosen = next((finding for finding in findings if finding.rack is not None), None)
+    if output == "json":
+        said = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
+        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": said}
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        table = Table()
+        for column in ("source", "rack", "note"):
+            table.add_column(column, overflow="fold")
+        for finding in findings:
+            style = "bold" if finding is chosen else None
+            table.add_row(finding.source, escape(finding.rack or "-"), escape(finding.note), style=style)
+        console = Console(highlight=False)
+        console.print(table)
+        console.print(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found", markup=False)
+    return FOUND if chosen else NO_RACK

@@ -1,0 +1,279 @@
+"""Detection, against stand-ins on loopback; the real addresses are never asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rackassign import detect_rack
+from rackassign.cli.app import run
+from rackassign.racks import Finding, ask_all
+
+Answer = Callable[[BaseHTTPRequestHandler], object]
+
+TOKEN = "a-token"  # noqa: S105 - of a stand-in
+
+
+def text(body: str, status: int = 200, *, needs: Mapping[str, str] | None = None) -> Answer:
+    """Answer with a text if the request has the headers it needs, else 401."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        allowed = all(request.headers.get(name) == value for name, value in (needs or {}).items())
+        request.send_response(status if allowed else 401)
+        request.end_headers()
+        request.wfile.write(body.encode() if allowed else b"no")
+
+    return answer
+
+
+AZURE = json.dumps({"location": "westeurope", "zone": "2", "name": "vm"})
+ANSWERS: dict[str, Answer] = {
+    "PUT /latest/api/token": text(TOKEN, needs={"X-aws-ec2-metadata-token-ttl-seconds": "60"}),
+    "GET /latest/meta-data/placement/availability-zone-id": text("use1-az4", needs={"X-aws-ec2-metadata-token": TOKEN}),
+    "GET /latest/meta-data/placement/availability-zone": text("us-east-1d", needs={"X-aws-ec2-metadata-token": TOKEN}),
+    "GET /computeMetadata/v1/instance/zone": text("projects/42/zones/eu-west1-b", needs={"Metadata-Flavor": "Google"}),
+    "GET /metadata/instance/compute?api-version=2021-02-01": text(AZURE, needs={"Metadata": "true"}),
+}
+
+
+class StandIn:
+    """A metadata service on loopback.
+
+    Args:
+        answers: What to say, by method and path; 404 to all else.
+    """
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                what = f"{self.command} {self.path}"
+                outer.asked.append(what)
+                answers.get(what, text("not here", 404))(self)
+
+            do_GET = do_PUT = handle_any  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.address = f"127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+
+@pytest.fixture
+def stand_in() -> Iterator[Callable[[Mapping[str, Answer]], StandIn]]:
+    made: list[StandIn] = []
+
+    def make(answers: Mapping[str, Answer]) -> StandIn:
+        made.append(StandIn(answers))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.server.shutdown()
+        each.server.server_close()
+
+
+def settings(address: str, tmp_path: Path) -> dict[str, str]:
+    """Send every source to a stand-in, and to a folder of the test's."""
+    return {
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{address}/",
+        "GCE_METADATA_HOST": address,
+        "AZURE_POD_IDENTITY_AUTHORITY_HOST": f"http://{address}",
+        "RACKASSIGN_RACK_FILE": str(tmp_path / "labels"),
+    }
+
+
+def by_source(findings: list[Finding]) -> dict[str, str | None]:
+    return {finding.source: finding.rack for finding in findings}
+
+
+def test_every_source_is_asked_in_its_own_way(stand_in: Any, tmp_path: Path) -> None:
+    service = stand_in(ANSWERS)
+    environment = settings(service.address, tmp_path) | {"RACKASSIGN_RACK": "here, of all places"}
+    (tmp_path / "labels").write_text('app="x"\ntopology.kubernetes.io/zone="eu-1a"\n')
+    assert by_source(ask_all(environment)) == {
+        "environment": "here, of all places",
+        "kubernetes": "eu-1a",
+        "ec2": "use1-az4",
+        "google": "eu-west1-b",
+        "azure": "westeurope-2",
+    }
+    assert by_source(ask_all(environment, zone="name"))["ec2"] == "us-east-1d"
+
+
+@pytest.mark.parametrize(
+    ("content", "rack"),
+    [
+        ("zone-1\n", "zone-1"),
+        ('topology.kubernetes.io/zone="zone-2"', "zone-2"),
+        ('a="b"\nfailure-domain.beta.kubernetes.io/zone="zone-3"\nc="d"', "zone-3"),
+        ('topology.kubernetes.io/region="eu"', None),
+        ("", None),
+        ("two\nlines", None),
+        ('topology.kubernetes.io/zone=""', None),
+        ('topology.kubernetes.io/zone="<b>"', None),
+    ],
+)
+def test_forms_of_the_downward_api_file(tmp_path: Path, stand_in: Any, content: str, rack: str | None) -> None:
+    environment = settings(stand_in({}).address, tmp_path)
+    (tmp_path / "labels").write_text(content)
+    assert by_source(ask_all(environment))["kubernetes"] == rack
+
+
+def redirect(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(302)
+    request.send_header("Location", "/latest/meta-data/placement/availability-zone")
+    request.end_headers()
+
+
+BAD: dict[str, Answer] = {
+    "an error": text("down", 500),
+    "an empty answer": text(""),
+    "a page": text("<html>please log in</html>"),
+    "a flood": text("x" * 10_000_000),
+    "no text": lambda request: request.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n\xff\xfe\x00"),
+    "no HTTP": lambda request: request.wfile.write(b"\x00" * 100),
+    "a redirect": redirect,
+    "a broken connection": lambda request: request.connection.close(),
+    "deep nesting": text("[" * 60_000),
+    "a number": text("7e3"),
+    "another machine": text('{"zone": null, "location": []}'),
+    "no zone": text('{"zone": "", "location": "westeurope"}'),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_name_is_no_rack(stand_in: Any, tmp_path: Path, what: str) -> None:
+    service = stand_in(dict.fromkeys(ANSWERS, BAD[what]))
+    findings = ask_all(settings(service.address, tmp_path))
+    racks = by_source(findings)
+    if what == "a number":
+        # Nothing says that a zone may not be called so, where it is not asked for an object.
+        assert (racks["ec2"], racks["google"], racks["azure"]) == ("7e3", "7e3", None)
+        return
+    assert set(racks.values()) == {None}
+    assert all(finding.note and "\n" not in finding.note for finding in findings)
+
+
+def test_nobody_there_is_no_rack(tmp_path: Path, stand_in: Any) -> None:
+    service = stand_in({})
+    service.server.server_close()
+    assert set(by_source(ask_all(settings(service.address, tmp_path))).values()) == {None}
+
+
+def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> None:
+    over = threading.Event()
+
+    def hang(request: BaseHTTPRequestHandler) -> None:
+        del request
+        over.wait(60)
+
+    def drip(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.end_headers()
+        while not over.wait(0.05):
+            request.wfile.write(b"x")
+            request.wfile.flush()
+
+    answers = ANSWERS | {
+        "PUT /latest/api/token": hang,
+        "GET /metadata/instance/compute?api-version=2021-02-01": drip,
+    }
+    try:
+        started = time.monotonic()
+        findings = ask_all(settings(stand_in(answers).address, tmp_path), timeout_s=0.3)
+        assert time.monotonic() - started < 30
+    finally:
+        over.set()
+    assert by_source(findings) == {
+        "environment": None,
+        "kubernetes": None,
+        "ec2": None,
+        "google": "eu-west1-b",
+        "azure": None,
+    }
+
+
+def test_ec2_can_be_switched_off_as_its_own_tools_are(stand_in: Any, tmp_path: Path) -> None:
+    service = stand_in(ANSWERS)
+    environment = settings(service.address, tmp_path) | {"AWS_EC2_METADATA_DISABLED": "true"}
+    assert by_source(ask_all(environment))["ec2"] is None
+    assert not any("latest" in asked for asked in service.asked)
+
+
+def test_an_address_that_is_none_is_an_answer_too(tmp_path: Path, stand_in: Any) -> None:
+    environment = settings(stand_in({}).address, tmp_path) | {
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": "file:///etc",
+        "AZURE_POD_IDENTITY_AUTHORITY_HOST": "nonsense",
+        "GCE_METADATA_HOST": "[",
+    }
+    assert set(by_source(ask_all(environment)).values()) == {None}
+
+
+def test_the_environment_is_enough_and_nobody_else_is_asked(
+    stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = stand_in(ANSWERS)
+    for name, value in settings(service.address, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RACKASSIGN_RACK", "here")
+    assert detect_rack() == "here"
+    monkeypatch.delenv("RACKASSIGN_RACK")
+    assert detect_rack() is None
+    assert not service.asked
+    assert detect_rack(network=True) == "use1-az4"
+    assert detect_rack(network=True, zone="name") == "us-east-1d"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "line"),
+    [(ANSWERS, 0, "rack use1-az4, from ec2"), ({}, 1, "no rack found")],
+)
+def test_the_command_says_what_each_source_said(
+    stand_in: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: Mapping[str, Answer],
+    code: int,
+    line: str,
+) -> None:
+    for name, value in settings(stand_in(answers).address, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
+    assert run(["rack"]) == code
+    out = capsys.readouterr().out
+    assert line in out
+    assert all(source in out for source in ("environment", "kubernetes", "ec2", "google", "azure"))
+    assert run(["rack", "--output", "json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["rack"] == ("use1-az4" if code == 0 else None)
+    assert len(answer["sources"]) == 5
+
+
+def test_a_process_that_asked_a_hanging_source_ends_all_the_same(stand_in: Any, tmp_path: Path) -> None:
+    over = threading.Event()
+    service = stand_in(dict.fromkeys(ANSWERS, lambda _request: over.wait(60)))
+    code = (
+        f"from rackassign.racks import ask_all\n"
+        f"print({{f.rack for f in ask_all({settings(service.address, tmp_path)!r}, timeout_s=0.2)}})"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    finally:
+        over.set()
+    assert done.stdout == "{None}\n"
