@@ -61,9 +61,11 @@ class RackBits:
         return racks
 
     def of_topic(self, partitions: tuple[Partition, ...]) -> list[int]:
-        """Return the racks of each partition of a topic, computed once per different replica list."""
-        known = {partition: self.of_partition(partition) for partition in set(partitions)}
-        return [known[partition] for partition in partitions]
+        """Return the racks of each partition of a topic, computed once per `Partition` object."""
+        # By identity: to hash a partition costs more than to work out its racks.
+        objects = {id(partition): partition for partition in partitions}
+        known = {key: self.of_partition(partition) for key, partition in objects.items()}
+        return [known[id(partition)] for partition in partitions]
 
 
 @dataclass(frozen=True, slots=True)

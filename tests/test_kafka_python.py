@@ -16,7 +16,9 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from rackassign import FetchMeter, RackAwareConsumer, RackAwareRangeAssignor, attach
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.consumer import _with_rack
+from rackassign.clients.kafka_python.consumer import _with_rack, warn_of_racks
+from rackassign.clients.kafka_python.follower import ENOUGH, FollowerCheck
+from rackassign.clients.kafka_python.selector import warn_of_selectors
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
@@ -284,7 +286,7 @@ def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.Lo
 def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
     once = Once(logging.getLogger("rackassign.test"))
     host.install(SimpleNamespace(), host.REMEDIES, once)
-    host.install_meter(SimpleNamespace(), FetchMeter(), once)
+    host.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
     assert [record.levelname for record in warnings.records] == ["WARNING"] * 2
 
 
@@ -294,28 +296,101 @@ def test_every_remedy_names_the_test_that_proves_it(request: pytest.FixtureReque
         assert f"def {name}(" in (request.config.rootpath / file).read_text()
 
 
-def test_a_response_that_cannot_be_metered_is_read_all_the_same(warnings: pytest.LogCaptureFixture) -> None:
-    handled: list[object] = []
+class Fetcher:
+    """As much of kafka-python's `Fetcher` as a meter meets."""
 
-    class Fetcher:
-        def _handle_fetch_response(
-            self, node_id: int, fetch_offsets: object, send_time: float, response: object
-        ) -> None:
-            del node_id, fetch_offsets, send_time
-            handled.append(response)
+    def __init__(self) -> None:
+        self.handled: list[object] = []
 
-    consumer = SimpleNamespace(_fetcher=Fetcher())
+    def _handle_fetch_response(self, node_id: int, fetch_offsets: object, send_time: float, response: object) -> None:
+        del node_id, fetch_offsets, send_time
+        self.handled.append(response)
+
+
+def response(records: bytes | None, *, preferred: int = -1) -> SimpleNamespace:
+    partition = SimpleNamespace(partition_index=3, records=records, preferred_read_replica=preferred)
+    return SimpleNamespace(responses=[SimpleNamespace(topic="t", partitions=[partition])])
+
+
+def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytest.LogCaptureFixture) -> None:
+    fetcher = Fetcher()
     meter = FetchMeter()
-    host.install_meter(consumer, meter, Once(logging.getLogger("rackassign.test")))
-    partition = SimpleNamespace(partition_index=3, records=b"12345")
-    good = SimpleNamespace(responses=[SimpleNamespace(topic="t", partitions=[partition])])
-    for response in (good, good, "odd"):
-        consumer._fetcher._handle_fetch_response(1, {}, 0.0, response)
-    assert handled == [good, good, "odd"]
+    once = Once(logging.getLogger("rackassign.test"))
+    for _ in range(2):
+        host.observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
+    responses = [response(b"12345"), response(None, preferred=0), response(b"12345"), "odd"]
+    for each in responses:
+        fetcher._handle_fetch_response(1, {}, 0.0, each)
+    assert fetcher.handled == responses
     assert meter.bytes_by_partition() == {(1, TopicPartition("t", 3)): 10}
     assert meter.bytes_by_broker() == {1: 10}
-    assert meter.responses_by_broker() == {1: 2}
+    assert meter.responses_by_broker() == {1: 3}
     assert len(warnings.records) == 1
+
+
+def fetch(size: int, preferred: int | None = None) -> list[host.Fetched]:
+    return [host.Fetched(TopicPartition("t", 0), size, preferred)]
+
+
+def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:
+    check = FollowerCheck("a", lambda broker, _: broker == 2)
+    for _ in range(ENOUGH - 1):
+        check(2, fetch(10))
+        check(2, fetch(0))
+        check(1, fetch(10))
+    assert not warnings.records
+    for _ in range(3):
+        check(2, fetch(10))
+    (record,) = warnings.records
+    assert "replica.selector.class" in record.getMessage()
+
+
+def test_one_named_follower_shows_that_the_selector_is_there(warnings: pytest.LogCaptureFixture) -> None:
+    check = FollowerCheck("a", lambda *_: True)
+    check(2, fetch(0, preferred=0))
+    for _ in range(2 * ENOUGH):
+        check(2, fetch(10))
+    assert not warnings.records
+
+
+@pytest.mark.parametrize(
+    ("isr", "broker", "expected"),
+    [([1, 2], 2, True), ([2], 2, False), ([1, 2], 1, False), ([1, 2], 3, False), ([1, 2], 9, False)],
+)
+def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, *, expected: bool) -> None:
+    cluster = FakeCluster({1: "a", 2: "b", 3: None}, {"t": [[2, 1]]})
+    cluster._partitions["t"][0].isr_nodes = isr
+    consumer = SimpleNamespace(_cluster=cluster)
+    assert host.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 0)) is expected
+    assert not host.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 7))
+
+
+@pytest.mark.parametrize(
+    ("assignor", "client_rack", "message", "follows"),
+    [
+        (RackAwareRangeAssignor(rack="a"), "a", None, True),
+        (RackAwareRangeAssignor(rack="a"), "", "'a' but client_rack is not set", False),
+        (RackAwareRangeAssignor(rack="a"), "b", "'a' but client_rack is 'b'", True),
+        (RackAwareRangeAssignor(rack=None), "b", None, False),
+        (RackAwareRangeAssignor(rack="a", locality="leader"), "", None, False),
+        (object(), "", None, False),
+    ],
+)
+def test_a_client_rack_that_is_not_the_assignor_s_is_told(
+    assignor: object, client_rack: str, message: str | None, warnings: pytest.LogCaptureFixture, *, follows: bool
+) -> None:
+    assert warn_of_racks([assignor], client_rack, Once(logging.getLogger("rackassign.test"))) is follows
+    told = [record.getMessage() for record in warnings.records]
+    assert len(told) == (message is not None)
+    assert all(message is not None and message in each for each in told)
+
+
+def test_brokers_without_a_selector_are_told(warnings: pytest.LogCaptureFixture) -> None:
+    once = Once(logging.getLogger("rackassign.test"))
+    warn_of_selectors({1: "x.RackAwareReplicaSelector", 2: "com.example.Own"}, once)
+    assert not warnings.records
+    warn_of_selectors({1: "x.RackAwareReplicaSelector", 3: None, 2: ""}, once)
+    assert "brokers 2, 3 have no replica.selector.class" in warnings.text
 
 
 def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ bit, 0 if no broker is there, or -1 (all bits) if it has no rack and so is at ho
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -57,10 +57,11 @@ def plan_range(group: Group, locality: LocalityMode = "any-replica") -> Plan:
     racks = RackBits.of(group.topology, locality)
     homes = [ANYWHERE if m.rack is None else racks.bits.get(m.rack, 0) for m in members]
     families = _families(group, members, homes, racks)
-    rack_phase = any(family.needs_racks() for family in families)
+    needing = [family.needs_racks() for family in families]
     shares_of: dict[str, dict[int, tuple[int, ...]]] = {}
-    for family in families:
-        shares = _deal(family, rack_phase=rack_phase)
+    rack_phase = any(needing)
+    for family, needs_racks in zip(families, needing, strict=True):
+        shares = _deal(family, rack_phase=rack_phase, needs_racks=needs_racks)
         shares_of.update(dict.fromkeys(family.topics, shares))
     target: dict[str, Partitions] = _spell_out(members, shares_of)
     return Plan(
@@ -103,6 +104,7 @@ class _Family:
         topics: Names.
         places: Their members, as places in the group's order, ascending.
         homes: The home of each of them.
+        kinds: The different ones of these.
         racks: For each topic the racks of each partition; empty if none of the members has a rack.
         size: Number of partitions of each topic.
     """
@@ -110,15 +112,17 @@ class _Family:
     topics: list[str]
     places: list[int]
     homes: list[int]
+    kinds: frozenset[int]
     racks: list[list[int]]
     size: int
 
     def needs_racks(self) -> bool:
         """Tell whether for some topic of the family racks can make a difference."""
-        members_racks = reduce(or_, (home for home in self.homes if home != ANYWHERE), 0)
+        members_racks = reduce(or_, self.kinds - {ANYWHERE}, 0)
         for racks in self.racks:
-            everywhere = reduce(or_, racks)
-            if members_racks & everywhere and any(here != everywhere for here in racks):
+            different = set(racks)
+            # Of two different sets of racks at least one is not the union.
+            if len(different) > 1 and members_racks & reduce(or_, different):
                 return True
         return False
 
@@ -142,12 +146,13 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
     for subscriptions, topics in topics_of.items():
         places = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
         local_homes = [homes[place] for place in places]
-        has_racks = any(home != ANYWHERE for home in local_homes)
+        kinds = frozenset(local_homes)
+        has_racks = kinds != {ANYWHERE}
         by_size: dict[int, _Family] = {}
         for topic in topics:
             partitions = group.topology.topics[topic]
             size = len(partitions)
-            family = by_size.setdefault(size, _Family([], places, local_homes, [], size))
+            family = by_size.setdefault(size, _Family([], places, local_homes, kinds, [], size))
             family.topics.append(topic)
             if has_racks:
                 family.racks.append(racks.of_topic(partitions))
@@ -155,19 +160,22 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
     return families
 
 
-def _deal(family: _Family, *, rack_phase: bool) -> dict[int, tuple[int, ...]]:
+def _deal(family: _Family, *, rack_phase: bool, needs_racks: bool) -> dict[int, tuple[int, ...]]:
     """Return for each place that gets any its partition ids, the same in every topic of the family."""
     table = _Table(family)
     if rack_phase and family.racks:
         if len(family.topics) > 1:
             table.deal_together(list(map(lambda *of_topics: reduce(and_, of_topics), *family.racks)))
-        elif family.needs_racks():
+        elif needs_racks:
             table.deal_near(family.racks[0])
     table.deal_rest()
-    shares: dict[int, list[int]] = {}
+    if family.size <= len(family.places):
+        # Nobody has two, so no lists need to be made; with many members this is most of the work.
+        return {family.places[seat]: (partition,) for partition, seat in enumerate(table.owner)}
+    shares: defaultdict[int, list[int]] = defaultdict(list)
     for partition, seat in enumerate(table.owner):
-        shares.setdefault(family.places[seat], []).append(partition)
-    return {place: tuple(partitions) for place, partitions in shares.items()}
+        shares[seat].append(partition)
+    return {family.places[seat]: tuple(partitions) for seat, partitions in shares.items()}
 
 
 class _Table:
@@ -177,10 +185,11 @@ class _Table:
         family: Whose members and size to use.
     """
 
-    __slots__ = ("_extra", "_given", "_homes", "_left", "_quota", "owner")
+    __slots__ = ("_extra", "_given", "_homes", "_kinds", "_left", "_quota", "owner")
 
     def __init__(self, family: _Family) -> None:
         self._homes = family.homes
+        self._kinds = family.kinds
         self._quota, self._extra = divmod(family.size, len(family.places))
         self._given = [0] * len(family.places)
         self._left = family.size
@@ -190,47 +199,53 @@ class _Table:
         """How many more the seat may get now. It never grows: neither does `_extra`."""
         return self._quota + (self._extra > 0) - self._given[seat]
 
-    def _give(self, seat: int, batch: list[int]) -> None:
-        for partition in batch:
-            self.owner[partition] = seat
-        self._given[seat] += len(batch)
-        self._left -= len(batch)
+    def _give(self, seat: int, partition: int) -> None:
+        self.owner[partition] = seat
+        self._given[seat] += 1
+        self._left -= 1
         if self._given[seat] > self._quota:
             self._extra -= 1
 
     def deal_near(self, racks: list[int]) -> None:
         """Rack phase of a topic of its own: each seat in order takes the first partitions near it."""
-        sources = {
-            home: iter([p for p, here in enumerate(racks) if home == ANYWHERE or here & home])
-            for home in set(self._homes)
+        sources: dict[int, Iterator[int]] = {
+            home: iter([p for p, here in enumerate(racks) if here & home]) for home in self._kinds if home != ANYWHERE
         }
+        sources[ANYWHERE] = iter(range(len(racks)))
         self._deal(sources)
 
     def deal_rest(self) -> None:
         """Deal what is left in order, near or not."""
-        everything = iter([p for p, seat in enumerate(self.owner) if seat == NOBODY])
-        self._deal(dict.fromkeys(self._homes, everything))
+        if self._left:
+            everything = iter([p for p, seat in enumerate(self.owner) if seat == NOBODY])
+            self._deal(dict.fromkeys(self._kinds, everything))
 
-    def _deal(self, sources: Mapping[int, Iterable[int]]) -> None:
+    def _deal(self, sources: Mapping[int, Iterator[int]]) -> None:
         """Let each seat in order take from the source of its home.
 
         A source is walked once, over all seats: what is passed over is owned already and stays so, and nothing
         is taken out that is not given.
         """
+        # Local names: this runs once per topic and member.
+        owner, given, quota, extra, left = self.owner, self._given, self._quota, self._extra, self._left
         for seat, home in enumerate(self._homes):
-            if not self._left:
-                return
-            room = self._room(seat)
+            room = quota + (extra > 0) - given[seat]
             if room <= 0:
                 continue
-            batch: list[int] = []
+            taken = 0
             for partition in sources[home]:
-                if self.owner[partition] == NOBODY:
-                    batch.append(partition)
-                    if len(batch) == room:
+                if owner[partition] == NOBODY:
+                    owner[partition] = seat
+                    taken += 1
+                    if taken == room:
                         break
-            if batch:
-                self._give(seat, batch)
+            if taken:
+                given[seat] += taken
+                left -= taken
+                extra -= given[seat] > quota
+                if not left:
+                    break
+        self._extra, self._left = extra, left
 
     def deal_together(self, racks: list[int]) -> None:
         """Rack phase of co-partitioned topics: each partition in order goes to the first seat near it.
@@ -250,4 +265,4 @@ class _Table:
                 if queue and queue[0] < first and (home == ANYWHERE or here & home):
                     first = queue[0]
             if first < len(self._homes):
-                self._give(first, [partition])
+                self._give(first, partition)

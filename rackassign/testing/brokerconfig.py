@@ -109,7 +109,7 @@ def lay_out(racks: Sequence[str | None], ports: Sequence[int], home: Path) -> tu
     )
 
 
-def check_config(config: Mapping[str, str]) -> None:
+def check_config(config: Mapping[str, str | None]) -> None:
     """Refuse the properties that the cluster itself must set.
 
     Raises:
@@ -118,12 +118,12 @@ def check_config(config: Mapping[str, str]) -> None:
     taken = sorted(_OURS & set(config))
     if taken:
         raise ConfigError(f"config: {', '.join(taken)} cannot be set: LocalCluster chooses it for every broker")
-    broken = [name for name, value in config.items() if set("\r\n") & set(name + value)]
+    broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
         raise ConfigError(f"config: a line break in {broken[0]!r}")
 
 
-def write_files(nodes: Sequence[Node], config: Mapping[str, str], checkpoint: Path) -> None:
+def write_files(nodes: Sequence[Node], config: Mapping[str, str | None], checkpoint: Path) -> None:
     """Write what brokers need before their first start: properties, logging, formatted storage.
 
     The storage is formatted by hand, since running Kafka's own tool costs a JVM for each broker; all that differs
@@ -131,7 +131,7 @@ def write_files(nodes: Sequence[Node], config: Mapping[str, str], checkpoint: Pa
 
     Args:
         nodes: All of the cluster.
-        config: Properties for all brokers, over the defaults.
+        config: Properties for all brokers, over the defaults; None takes a default away.
         checkpoint: The `bootstrap.checkpoint` that Kafka's tool has written for another directory.
     """
     cluster_id = _uuid()
@@ -139,7 +139,8 @@ def write_files(nodes: Sequence[Node], config: Mapping[str, str], checkpoint: Pa
         node.data.mkdir(parents=True)
         (node.home / "tmp").mkdir()
         (node.home / "log4j2.properties").write_text(_LOGGING, "ascii")
-        properties = {**_defaults(len(nodes)), **config, **_identity(node, nodes)}
+        chosen = {**_defaults(len(nodes)), **config, **_identity(node, nodes)}
+        properties = {name: value for name, value in chosen.items() if value is not None}
         node.properties.write_text(_render(properties), "ascii")
         meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={_uuid()}\n"
         (node.data / "meta.properties").write_text(meta, "ascii")

@@ -42,7 +42,7 @@ class LocalCluster(Cluster):
     Args:
         racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
             more than once.
-        config: Server properties for all brokers, over our defaults.
+        config: Server properties for all brokers, over our defaults; None takes a default away.
         start_timeout_s: Seconds until all brokers must be ready, without the first download of Kafka.
         progress: Told what is being done, and of a download how far it is.
 
@@ -54,7 +54,7 @@ class LocalCluster(Cluster):
         self,
         racks: Sequence[str | None],
         *,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str | None] | None = None,
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
     ) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.assignor import RackAwareAssignor, RackAwareRangeAssignor, check_rack
+from rackassign.clients.kafka_python.follower import FollowerCheck
 from rackassign.clients.kafka_python.meter import FetchMeter
+from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, detect_rack
@@ -22,16 +25,26 @@ AUTO = "auto"
 ConsumerT = TypeVar("ConsumerT", bound=KafkaConsumer)
 
 
-def attach(consumer: ConsumerT, *, disable: Collection[str] = (), meter: FetchMeter | None = None) -> ConsumerT:
-    """Give a consumer the remedies for the host's own defects, and a meter.
+def attach(
+    consumer: ConsumerT,
+    *,
+    disable: Collection[str] = (),
+    meter: FetchMeter | None = None,
+    admin: KafkaAdminClient | None = None,
+) -> ConsumerT:
+    """Give a consumer the remedies for the host's own defects, a meter, and a look at whether local is local.
 
     Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
     remedy that does not fit the installed kafka-python stays off and says so once.
+
+    One warning each is logged if `client_rack` is not set or not the assignor's rack, if brokers have no rack-aware
+    replica selector (with `admin`), and if partitions with a near replica keep being read from afar.
 
     Args:
         consumer: Any `KafkaConsumer`, with whatever assignors.
         disable: Names of remedies to leave out: `guard_members`, `keep_finished_join`, `heartbeat_unread_join`.
         meter: Counts what the consumer fetches, by broker.
+        admin: Used now, to read the brokers' `replica.selector.class`; blocks until they answer.
 
     Returns:
         The same consumer.
@@ -48,8 +61,38 @@ def attach(consumer: ConsumerT, *, disable: Collection[str] = (), meter: FetchMe
     once = Once(log)
     host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], once)
     if meter is not None:
-        host.install_meter(consumer, meter, once)
+        host.observe_fetches(consumer, meter, once, key=meter)
+    rack = consumer.config["client_rack"]
+    if warn_of_racks(host.assignors(consumer), rack, once):
+        check = FollowerCheck(rack, partial(host.near_replica_elsewhere, consumer, rack))
+        host.observe_fetches(consumer, check, once, key=FollowerCheck)
+        if admin is not None:
+            warn_of_selectors(replica_selectors(admin), once)
     return consumer
+
+
+def warn_of_racks(assignors: Iterable[object], client_rack: str, once: Once) -> bool:
+    """Warn if what the assignor takes for near is not what the consumer fetches from.
+
+    Returns:
+        Whether reading from followers is what the consumer is set up for.
+    """
+    racks = {a.rack for a in assignors if isinstance(a, RackAwareAssignor) and a.locality == "any-replica"} - {None}
+    for rack in sorted(filter(None, racks)):
+        if not client_rack:
+            once.warn(
+                "client_rack",
+                "the assignor's rack is %r but client_rack is not set, so everything is read from the leaders: set"
+                " client_rack=%r, or locality='leader'",
+                *(rack, rack),
+            )
+        elif rack != client_rack:
+            once.warn(
+                "client_rack",
+                "the assignor's rack is %r but client_rack is %r: partitions are near the one and read near the other",
+                *(rack, client_rack),
+            )
+    return bool(racks and client_rack)
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

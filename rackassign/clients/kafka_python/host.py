@@ -31,7 +31,6 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 
-from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.once import Once
 from rackassign.errors import WireError
 from rackassign.model import Broker, Partition, TopicPartition, Topology
@@ -162,9 +161,13 @@ def _guard_members(coordinator: Coordinator, once: Once) -> None:
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
+        # Most members of a group send the same bytes, and reading them takes longer than assigning partitions.
+        sound: set[bytes] = set()
         try:
             for member in members:
-                member.metadata = _readable(member.member_id, member.metadata, once)
+                if member.metadata not in sound:
+                    member.metadata = _readable(member.member_id, member.metadata, once)
+                    sound.add(member.metadata)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
             once.warn("guard", "%s: remedy guard_members failed", _host(), exc_info=True)
         return original(leader_id, protocol_name, members)
@@ -316,28 +319,86 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 
 
-def install_meter(consumer: Any, meter: FetchMeter, once: Once) -> None:
-    """Let a meter see every fetch response; shadows `_fetcher._handle_fetch_response`, looked up for each send."""
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch response holds of one partition.
+
+    Args:
+        partition: Which.
+        size: Bytes of record batches.
+        preferred_replica: The broker to read from instead, if the sender named one (KIP-392).
+    """
+
+    partition: TopicPartition
+    size: int
+    preferred_replica: int | None
+
+
+Observer = Callable[[int, Sequence[Fetched]], None]
+"""Called on the host's IO thread with a broker's node id and what one response of its holds."""
+
+
+def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: object) -> None:
+    """Show every fetch response to an observer, unless there is one for this key already.
+
+    Shadows `_fetcher._handle_fetch_response`, which is looked up for each send.
+    """
     fetcher = getattr(consumer, "_fetcher", None)
+    observers: dict[object, Observer] | None = vars(fetcher).get("_rackassign") if fetcher is not None else None
+    if observers is None:
+        if not _show_fetches(fetcher, once):
+            return
+        observers = {}
+    if key not in observers:
+        # Replaced and not changed: the IO thread may be walking over the old one.
+        fetcher._rackassign = {**observers, key: observer}  # type: ignore[union-attr]
+
+
+def _show_fetches(fetcher: Any, once: Once) -> bool:
     original = getattr(fetcher, "_handle_fetch_response", None)
     expected = ("node_id", "fetch_offsets", "send_time", "response")
     if original is None or tuple(inspect.signature(original).parameters) != expected:
-        once.warn("meter", "%s differs: fetches are not metered", _host())
-        return
+        once.warn("fetches", "%s differs: fetches are not observed", _host())
+        return False
 
     def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
         try:
-            meter.add(node_id, _sizes(response))
-        except Exception:  # noqa: BLE001 - an uncounted response must still be read
-            once.warn("meter", "%s differs: a fetch response could not be metered", _host(), exc_info=True)
+            fetched = _fetched(response)
+            for observe in fetcher._rackassign.values():
+                observe(node_id, fetched)
+        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
+            once.warn("fetches", "%s differs: a fetch response could not be observed", _host(), exc_info=True)
         original(node_id, fetch_offsets, send_time, response)
 
-    fetcher._handle_fetch_response = handle_fetch_response  # type: ignore[union-attr]
+    fetcher._handle_fetch_response = handle_fetch_response
+    return True
 
 
-def _sizes(response: Any) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.topic, partition.partition_index): len(partition.records or b"")
+def _fetched(response: Any) -> list[Fetched]:
+    return [
+        Fetched(
+            TopicPartition(topic.topic, partition.partition_index),
+            len(partition.records or b""),
+            # -1 if there is none.
+            partition.preferred_read_replica if partition.preferred_read_replica >= 0 else None,
+        )
         for topic in response.responses
         for partition in topic.partitions
-    }
+    ]
+
+
+def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
+    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+
+    Reads `_cluster._partitions[topic][partition].isr_nodes`.
+    """
+    racks = broker_racks(consumer)
+    known = consumer._cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    if known is None or racks.get(broker) in {None, rack}:
+        return False
+    return any(racks.get(replica) == rack for replica in known.isr_nodes)
+
+
+def assignors(consumer: Any) -> list[Any]:
+    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may hold classes."""
+    return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable
 
+from rackassign.clients.kafka_python.host import Fetched
 from rackassign.model import TopicPartition
 
 
@@ -22,19 +23,14 @@ class FetchMeter:
         self._bytes: dict[tuple[int, TopicPartition], int] = {}
         self._responses: dict[int, int] = {}
 
-    def add(self, broker: int, sizes: Mapping[TopicPartition, int]) -> None:
-        """Count one fetch response of a broker.
-
-        Args:
-            broker: Node id.
-            sizes: Bytes of records of each partition in the response.
-        """
+    def __call__(self, broker: int, fetched: Iterable[Fetched]) -> None:
+        """Count one fetch response of a broker."""
         with self._lock:
             self._responses[broker] = self._responses.get(broker, 0) + 1
-            for partition, size in sizes.items():
-                if size:
-                    key = (broker, partition)
-                    self._bytes[key] = self._bytes.get(key, 0) + size
+            for partition in fetched:
+                if partition.size:
+                    key = (broker, partition.partition)
+                    self._bytes[key] = self._bytes.get(key, 0) + partition.size
 
     def bytes_by_partition(self) -> dict[tuple[int, TopicPartition], int]:
         """Return bytes by broker and partition; only those that sent any."""
