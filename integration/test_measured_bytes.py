@@ -27,6 +27,7 @@ def log_sizes(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
         answers = admin.describe_log_dirs()
     finally:
         admin.close()
+    assert not any(directory["error_code"] for answer in answers for directory in answer["log_dirs"])
     return {
         TopicPartition(topic, partition["partition_index"]): partition["partition_size"]
         for answer in answers
