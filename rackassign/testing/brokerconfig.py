@@ -117,7 +117,7 @@ def check_config(config: Mapping[str, str | None]) -> None:
     """
     taken = sorted(_OURS & set(config))
     if taken:
-        raise ConfigError(f"config: {', '.join(taken)} cannot be set: LocalCluster chooses it for every broker")
+        raise ConfigError(f"config: {', '.join(taken)} cannot be set: the cluster chooses it for every broker")
     broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
         raise ConfigError(f"config: a line break in {broken[0]!r}")
@@ -134,15 +134,15 @@ def write_files(nodes: Sequence[Node], config: Mapping[str, str | None], checkpo
         config: Properties for all brokers, over the defaults; None takes a default away.
         checkpoint: The `bootstrap.checkpoint` that Kafka's tool has written for another directory.
     """
-    cluster_id = _uuid()
+    cluster_id = new_uuid()
     for node in nodes:
         node.data.mkdir(parents=True)
         (node.home / "tmp").mkdir()
         (node.home / "log4j2.properties").write_text(_LOGGING, "ascii")
-        chosen = {**_defaults(len(nodes)), **config, **_identity(node, nodes)}
+        chosen = {**default_properties(len(nodes)), **config, **_identity(node, nodes)}
         properties = {name: value for name, value in chosen.items() if value is not None}
         node.properties.write_text(_render(properties), "ascii")
-        meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={_uuid()}\n"
+        meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={new_uuid()}\n"
         (node.data / "meta.properties").write_text(meta, "ascii")
         (node.data / CHECKPOINT).write_bytes(checkpoint.read_bytes())
 
@@ -178,11 +178,12 @@ def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]
     (scratch / "tmp").mkdir()
     (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
     node.properties.write_text(_render(_identity(node, [node])), "ascii")
-    options = ("format", "--cluster-id", _uuid(), "--config", str(node.properties))
+    options = ("format", "--cluster-id", new_uuid(), "--config", str(node.properties))
     return _java_command(java, jars, scratch, "kafka.tools.StorageTool", *options)
 
 
-def _defaults(brokers: int) -> dict[str, str]:
+def default_properties(brokers: int) -> dict[str, str]:
+    """Return the properties that all brokers of a cluster of that size have in common, wherever they run."""
     copies = str(min(3, brokers))
     return {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -250,7 +251,7 @@ def _utf16(char: str) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-def _uuid() -> str:
+def new_uuid() -> str:
     """Return an id as Kafka writes them; never one that begins with a dash, as Kafka sees to as well."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
