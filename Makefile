@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: help
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -32,8 +32,20 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 	@exec $(BIN)/rackassign demo
 
 .PHONY: test
-test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers
-	$(BIN)/python -m pytest
+test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
+	$(BIN)/python -m pytest -m 'not docker'
+	@$(MAKE) --no-print-directory test-docker
+
+# What a container makes a difference to: clients, their connections, and the cluster itself.
+DOCKER_TESTS := $(addprefix integration/test_,docker_cluster.py measured_bytes.py remedies.py kafka_python.py)
+
+.PHONY: test-docker
+test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
+	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
+	  exec $(BIN)/python -m pytest --rack-cluster-provider docker $(DOCKER_TESTS); \
+	else \
+	  echo "Skipped the tests on brokers in containers: no Docker engine answers"; \
+	fi
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms

@@ -84,6 +84,6 @@ docker_engine_stop() {
   DOCKER_ENGINE_PID=
   if [[ $pid ]]; then
     kill "$pid" 2> /dev/null || true
-    wait "$pid" 2> /dev/null || true
+    timeout 60 tail --pid="$pid" -s 0.1 -f /dev/null || kill -9 "$pid" 2> /dev/null || true
   fi
 }

@@ -49,7 +49,7 @@ fi
 jre=$cache/jre-$(echo "$jdk $modules" | digest_of)
 if [[ ! -e $jre ]]; then
   echo "Linking a Java runtime"
-  jlink --add-modules "$modules" --strip-debug --no-header-files --no-man-pages --output "$work/jre"
+  jlink --add-modules "$modules" --strip-java-debug-attributes --no-header-files --no-man-pages --output "$work/jre"
   # The archive that those of the image build upon.
   "$work/jre/bin/java" -Xshare:dump > "$work/dump.log" 2>&1 || { cat "$work/dump.log" >&2; exit 1; }
   mv -T "$work/jre" "$jre"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,9 +28,13 @@ def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
         from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415 - only for this provider
     except ImportError as error:
         raise MissingExtraError("testcontainers", "docker") from error
-    with engine_errors("no Docker engine answers"):
-        # It asks the engine for its version at once.
-        return DockerClient(version="auto").client
+    try:
+        with engine_errors("no Docker engine answers"):
+            # It asks the engine for its version at once.
+            return DockerClient(version="auto").client
+    except ClusterError as error:
+        _drop_socket(error)
+        raise
 
 
 @contextmanager
@@ -99,3 +105,17 @@ def _have(client: Any, image: str, tell: ProgressCallback) -> str:  # noqa: ANN4
     except ClusterError as error:
         return str(error)
     return ""
+
+
+def _drop_socket(error: BaseException) -> None:
+    """Let go of the socket that docker-py leaves open when nobody answers.
+
+    Otherwise its warning comes at some later moment, and where warnings are errors it fails a test that has nothing
+    to do with it.
+    """
+    cause: BaseException | None = error.__cause__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while cause is not None:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__

@@ -2,8 +2,10 @@
 
 Switch them on in a `conftest.py` with `pytest_plugins = ["rackassign.testing.pytest_plugin"]`. The cluster has
 one broker in each of the racks a, b and c, unless the ini option `rack_cluster_racks` or
-`--rack-cluster-racks a,a,b` says otherwise. Where there is no Java or Kafka cannot be fetched, tests are skipped
-with the reason; with `CI=true` in the environment they fail.
+`--rack-cluster-racks a,a,b` says otherwise. Its brokers are processes of this machine, or containers if the ini option
+`rack_cluster_provider`, `--rack-cluster-provider docker` or else the environment variable `RACKASSIGN_PROVIDER` says
+so. Where there is no Java, no Docker engine, or Kafka cannot be fetched, tests are skipped with the reason; with
+`CI=true` in the environment they fail.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
+from rackassign.testing.cluster import Cluster
+from rackassign.testing.docker import DockerCluster, find_image
 from rackassign.testing.jars import kafka_jars
 from rackassign.testing.java import find_java
 from rackassign.testing.local import LocalCluster
@@ -23,34 +27,33 @@ from rackassign.testing.topics import create_topic
 
 _OPTION = "rack_cluster_racks"
 _DEFAULT = "a,b,c"
+_PROVIDER = "rack_cluster_provider"
+_LOCAL, _DOCKER = "local", "docker"
 
 MakeTopic = Callable[..., str]
 """`make_topic(partitions=1, *, replication_factor=None, replicas=None, config=None) -> name`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let users choose the racks."""
+    """Let users choose the racks, and where the brokers run."""
     help_text = "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
     parser.addini(_OPTION, help_text, default=_DEFAULT)
-    parser.getgroup("rackassign").addoption("--rack-cluster-racks", dest=_OPTION, default=None, help=help_text)
+    group = parser.getgroup("rackassign")
+    group.addoption("--rack-cluster-racks", dest=_OPTION, default=None, help=help_text)
+    help_text = f"where the brokers of rack_cluster run: {_LOCAL} (the default) or {_DOCKER}"
+    parser.addini(_PROVIDER, help_text, default="")
+    group.addoption("--rack-cluster-provider", dest=_PROVIDER, default=None, help=help_text)
 
 
 @pytest.fixture(scope="session")
-def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The one cluster of the test session, in whatever state tests have left it; prefer `rack_cluster`."""
-    try:
-        find_java()
-        kafka_jars()
-    except (ClusterError, MissingExtraError) as error:
-        if os.environ.get("CI", "").lower() == "true":
-            raise
-        pytest.skip(f"no local Kafka: {error}")
-    with LocalCluster(_racks(request.config)) as cluster:
+    with _cluster(request.config) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def rack_cluster(rack_cluster_session: LocalCluster) -> LocalCluster:
+def rack_cluster(rack_cluster_session: Cluster) -> Cluster:
     """A whole cluster: every broker up and unfenced, whatever the tests before have done to it."""
     rack_cluster_session.start_all()
     return rack_cluster_session
@@ -66,7 +69,7 @@ def unique_name(request: pytest.FixtureRequest) -> Callable[[], str]:
 
 
 @pytest.fixture
-def make_topic(rack_cluster: LocalCluster, unique_name: Callable[[], str]) -> MakeTopic:
+def make_topic(rack_cluster: Cluster, unique_name: Callable[[], str]) -> MakeTopic:
     """A factory of topics that are in sync and led by their first replicas when it returns their names.
 
     Replicas are either given for each partition, or spread round-robin, the leader of partition p being broker
@@ -99,3 +102,27 @@ def _spread(ids: Sequence[int], partitions: int, factor: int) -> list[list[int]]
 def _racks(config: pytest.Config) -> list[str | None]:
     chosen = config.getoption(_OPTION) or config.getini(_OPTION)
     return [rack.strip() or None for rack in str(chosen).split(",")]
+
+
+def _provider(config: pytest.Config) -> str:
+    chosen = str(
+        config.getoption(_PROVIDER) or config.getini(_PROVIDER) or os.environ.get("RACKASSIGN_PROVIDER") or _LOCAL
+    )
+    if chosen not in {_LOCAL, _DOCKER}:
+        raise ConfigError(f"{_PROVIDER} is {_LOCAL} or {_DOCKER}, not {chosen!r}")
+    return chosen
+
+
+def _cluster(config: pytest.Config) -> Cluster:
+    """Make a cluster that has all it takes to start, or skip."""
+    provider, racks = _provider(config), _racks(config)
+    try:
+        if provider == _DOCKER:
+            return DockerCluster(racks, image=find_image())
+        find_java()
+        kafka_jars()
+    except (ClusterError, MissingExtraError) as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(f"no {provider} Kafka: {error}")
+    return LocalCluster(racks)
