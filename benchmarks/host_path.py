@@ -6,6 +6,7 @@ rebalance.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from kafka.protocol.metadata import MetadataResponse
 
 from rackassign.clients.kafka_python.assignor import NEWEST
 from rackassign.clients.kafka_python.group import group_of
+from rackassign.clients.kafka_python.host import make_readable
+from rackassign.clients.once import Once
 from rackassign.model import Group, Topology
 from rackassign.strategies import plan_range
-from rackassign.wire import Subscription, decode_subscription, encode_subscription
+from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12
 
@@ -114,8 +117,9 @@ def _one_round(cluster: HostObject, joined: list[tuple[str, bytes]], taken: dict
         JoinGroupResponse.JoinGroupResponseMember(member_id=member, group_instance_id=None, metadata=metadata)
         for member, metadata in joined
     ]
+    once = Once(logging.getLogger(__name__))
     whole = time.perf_counter()
-    timed("check every subscription (remedy guard_members)", lambda: [decode_subscription(m) for _, m in joined])
+    timed("check every subscription (remedy guard_members)", lambda: make_readable(members, once))
     timed("kafka-python decodes them", lambda: _decode(members))
     group = timed("build the Group", lambda: group_of(cluster, members))
     plan = timed(PLAN, lambda: plan_range(group))

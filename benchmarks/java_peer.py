@@ -114,21 +114,20 @@ def find_jdk() -> Jdk:
     raise NoJdkError(f"no javac in JAVA_HOME, beside java or on the PATH{looked}: install a JDK {RELEASE} or later")
 
 
-def compiled(jdk: Jdk, class_path: str) -> Path:
-    """Return the directory of the compiled peer; it is compiled once for each source and version of Kafka.
+def compiled(jdk: Jdk, class_path: str, source: Path = SOURCE) -> Path:
+    """Return the directory of the compiled source; it is compiled once for each content and version of Kafka.
 
     Raises:
         PeerError: It does not compile.
     """
-    source = SOURCE.read_bytes()
-    digest = hashlib.sha256(source + f"{KAFKA_VERSION} {RELEASE}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(source.read_bytes() + f"{KAFKA_VERSION} {RELEASE}".encode()).hexdigest()[:16]
     done = cache_dir() / "peer" / digest
     if done.is_dir():
         return done
     done.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=done.parent, prefix="compile-") as work:
         made = Path(work) / "classes"
-        command = [str(jdk.javac), "--release", str(RELEASE), "-cp", class_path, "-d", str(made), str(SOURCE)]
+        command = [str(jdk.javac), "--release", str(RELEASE), "-cp", class_path, "-d", str(made), str(source)]
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S, check=False, errors="replace"
         )

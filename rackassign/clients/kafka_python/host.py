@@ -161,18 +161,23 @@ def _guard_members(coordinator: Coordinator, once: Once) -> None:
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
-        # Most members of a group send the same bytes, and reading them takes longer than assigning partitions.
-        sound: set[bytes] = set()
         try:
-            for member in members:
-                if member.metadata not in sound:
-                    member.metadata = _readable(member.member_id, member.metadata, once)
-                    sound.add(member.metadata)
+            make_readable(members, once)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
             once.warn("guard", "%s: remedy guard_members failed", _host(), exc_info=True)
         return original(leader_id, protocol_name, members)
 
     coordinator._perform_assignment = perform_assignment
+
+
+def make_readable(members: Iterable[Any], once: Once) -> None:
+    """Replace in place the metadata of those members that kafka-python could not decode."""
+    # Most members of a group send the same bytes, and reading them takes longer than assigning partitions.
+    sound: set[bytes] = set()
+    for member in members:
+        if member.metadata not in sound:
+            member.metadata = _readable(member.member_id, member.metadata, once)
+            sound.add(member.metadata)
 
 
 def _readable(member: str, metadata: bytes, once: Once) -> bytes:
