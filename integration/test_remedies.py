@@ -11,7 +11,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.model import TopicPartition
-from rackassign.testing import LocalCluster
+from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 
@@ -23,13 +23,13 @@ Name = Callable[[], str]
 
 
 @pytest.fixture
-def admin(rack_cluster: LocalCluster) -> Iterator[KafkaAdminClient]:
+def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
     yield client
     client.close()
 
 
-def mended(cluster: LocalCluster, group: str, topic: str, *disable: str) -> KafkaConsumer:
+def mended(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaConsumer:
     strategy = [RackAwareRangeAssignor(rack="a")]
     consumer = KafkaConsumer(
         topic,
@@ -54,9 +54,7 @@ def finish_join_between_polls(consumer: KafkaConsumer) -> None:
     wait_until(finished, "a join that finishes between two polls")
 
 
-def test_join_finished_between_polls_is_kept(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
-) -> None:
+def test_join_finished_between_polls_is_kept(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> None:
     topic = make_topic(2)
     with consumers(
         lambda: mended(rack_cluster, unique_name(), topic),
@@ -74,7 +72,7 @@ def test_join_finished_between_polls_is_kept(
 
 
 def test_join_started_by_metadata_is_read(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
 ) -> None:
     topic = make_topic(2)
     with consumers(
@@ -99,7 +97,7 @@ def test_join_started_by_metadata_is_read(
 
 
 def test_unread_join_is_kept_alive(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, admin: KafkaAdminClient
 ) -> None:
     topic = make_topic(2)
     beating, silent = unique_name(), unique_name()
@@ -123,6 +121,23 @@ def test_unread_join_is_kept_alive(
         wait_until(settled([kept], topic, 2), "the kept join read")
         # It is still the same membership: at most the refresh of the topic's metadata made it join once more.
         assert kept.group_metadata().generation_id <= generation + 1
+
+
+def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, other, group = make_topic(2), make_topic(2), unique_name()
+    with consumers(lambda: mended(rack_cluster, group, topic), lambda: mended(rack_cluster, group, topic)) as members:
+        wait_until(settled(members, topic, 2), "two members sharing")
+        first, second = members
+        # The next join begins at once, and cannot end before the second member polls: a heartbeat sent meanwhile
+        # stands behind it.
+        first.subscribe([topic, other])
+        until = time.monotonic() + 2 * CONSUMER["heartbeat_interval_ms"] / 1000
+        while time.monotonic() < until:
+            first.poll(timeout_ms=50)
+        second.subscribe([topic, other])
+        wait_until(settled(members, other, 2), "both sharing the other topic too")
 
 
 class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
@@ -149,7 +164,7 @@ WHOLE = encode_subscription(Subscription(("t",), b"", (), 1, "rack"))
     ],
 )
 def test_group_goes_on_beside_a_broken_member(
-    rack_cluster: LocalCluster,
+    rack_cluster: Cluster,
     make_topic: MakeTopic,
     unique_name: Name,
     data: bytes,
@@ -175,7 +190,7 @@ def test_group_goes_on_beside_a_broken_member(
     assert len([message for message in warnings if "subscri" in message]) == 1
 
 
-def broken(cluster: LocalCluster, group: str, topic: str, data: bytes) -> KafkaConsumer:
+def broken(cluster: Cluster, group: str, topic: str, data: bytes) -> KafkaConsumer:
     return KafkaConsumer(
         topic,
         bootstrap_servers=cluster.bootstrap,
@@ -186,7 +201,7 @@ def broken(cluster: LocalCluster, group: str, topic: str, data: bytes) -> KafkaC
 
 
 def test_without_the_guard_a_broken_member_stops_the_leader(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(4), unique_name()
     with consumers(lambda: mended(rack_cluster, group, topic, "guard_members")) as (leader,):
@@ -206,7 +221,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
 
 
 def test_an_error_of_the_assignor_is_raised_once_a_join_and_the_consumer_heals(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     """The remedies must not turn an error the host raises into silence, nor raise it over and over."""
 

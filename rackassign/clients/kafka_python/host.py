@@ -251,14 +251,15 @@ def _heartbeat_unread_join(coordinator: Coordinator, once: Once) -> None:
 
     async def join_and_beat() -> bytes:
         assignment: bytes = await original()
-        coordinator._manager.call_soon(lambda: _beat(coordinator, once))
+        task = coordinator._join_task
+        coordinator._manager.call_soon(lambda: _beat(coordinator, task, once))
         return assignment
 
     coordinator._do_join_and_sync_async = join_and_beat
 
 
-async def _beat(coordinator: Coordinator, once: Once) -> None:
-    """Send heartbeats while the join of this generation is unread and the user's loop is not overdue."""
+async def _beat(coordinator: Coordinator, task: Any, once: Once) -> None:
+    """Send heartbeats while the join of this task is unread and the user's loop is not overdue."""
     joined = coordinator._generation
     interval = coordinator.config["heartbeat_interval_ms"] / 1000
     try:
@@ -266,6 +267,9 @@ async def _beat(coordinator: Coordinator, once: Once) -> None:
             await coordinator._manager._net.sleep(interval)
             if (
                 coordinator._heartbeat_closed
+                # Until it is answered the next join has the state and the generation of this one. A heartbeat behind
+                # it would be answered after it, as of an old generation, and the host would forget the new one.
+                or coordinator._join_task is not task
                 or coordinator._generation is not joined
                 or not coordinator.rebalance_in_progress()
                 or coordinator.heartbeat.poll_timeout_expired()
@@ -316,8 +320,8 @@ REMEDIES: tuple[Remedy, ...] = (
         proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
         methods={"_do_join_and_sync_async": ()},
         needs=(
-            *("_generation", "_heartbeat_closed", "_manager.call_soon", "_manager._net.sleep", "config"),
-            *("_send_heartbeat_request", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
+            *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
+            *("_send_heartbeat_request", "config", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
         ),
         install=_heartbeat_unread_join,
     ),
