@@ -36,13 +36,10 @@ test: lint ## Everything there is: lint, types, import rules, unit, properties, 
 	$(BIN)/python -m pytest -m 'not docker'
 	@$(MAKE) --no-print-directory test-docker
 
-# What a container makes a difference to: clients, their connections, and the cluster itself.
-DOCKER_TESTS := $(addprefix integration/test_,docker_cluster.py measured_bytes.py remedies.py kafka_python.py)
-
 .PHONY: test-docker
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
-	  exec $(BIN)/python -m pytest --rack-cluster-provider docker $(DOCKER_TESTS); \
+	  exec $(BIN)/python -m pytest --rack-cluster-provider docker -m 'not local' integration; \
 	else \
 	  echo "Skipped the tests on brokers in containers: no Docker engine answers"; \
 	fi

@@ -17,7 +17,7 @@ from rackassign.testing import LocalCluster, cache_dir
 
 from .support import wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 RACKASSIGN = [sys.executable, "-m", "rackassign"]
 

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
 from rackassign.cli.measure import fill
-from rackassign.testing import LocalCluster
+from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .support import CONSUMER, consumers, covers, numbers, settled, wait_until
@@ -28,17 +28,17 @@ def by_rack(members: dict[str, KafkaConsumer]) -> dict[str, list[int]]:
     return {rack: numbers(member) for rack, member in members.items()}
 
 
-def rack_aware(cluster: LocalCluster, group: str, topic: str, rack: str | None, **more: Any) -> RackAwareConsumer:
+def rack_aware(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> RackAwareConsumer:
     return RackAwareConsumer(
         topic, bootstrap_servers=cluster.bootstrap, group_id=group, client_rack=rack, **CONSUMER, **more
     )
 
 
-def attached(cluster: LocalCluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
+def attached(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
     return attach(plain(cluster, group, topic, rack, **more))
 
 
-def plain(cluster: LocalCluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
+def plain(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
     return KafkaConsumer(
         topic,
         bootstrap_servers=cluster.bootstrap,
@@ -50,7 +50,7 @@ def plain(cluster: LocalCluster, group: str, topic: str, rack: str | None, **mor
     )
 
 
-def from_class(cluster: LocalCluster, group: str, topic: str, rack: str | None) -> KafkaConsumer:
+def from_class(cluster: Cluster, group: str, topic: str, rack: str | None) -> KafkaConsumer:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RACKASSIGN_RACK", rack or "")
         return KafkaConsumer(
@@ -64,7 +64,7 @@ def from_class(cluster: LocalCluster, group: str, topic: str, rack: str | None) 
 
 @pytest.mark.parametrize("make", [rack_aware, attached, plain, from_class])
 def test_each_way_in_reads_at_home(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name, make: Callable[..., KafkaConsumer]
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, make: Callable[..., KafkaConsumer]
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
     racks = ("a", "b", "c")
@@ -74,10 +74,10 @@ def test_each_way_in_reads_at_home(
 
 
 def test_a_consumer_tells_from_which_racks_it_read(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic = make_topic(replicas=[[2, 1], [2, 3]])
-    fill(rack_cluster.bootstrap, topic, 2, records=10, size=1000)
+    fill(rack_cluster.client_config(), topic, 2, records=10, size=1000)
     with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
         left = 20
 
@@ -93,7 +93,7 @@ def test_a_consumer_tells_from_which_racks_it_read(
 
 
 def test_members_join_and_leave_and_nothing_is_left_unowned(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
     with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (first,):
@@ -108,7 +108,7 @@ def test_members_join_and_leave_and_nothing_is_left_unowned(
 
 
 def test_static_members_keep_their_partitions_over_a_restart(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
 
@@ -125,7 +125,7 @@ def test_static_members_keep_their_partitions_over_a_restart(
 
 
 def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
     with (
@@ -144,7 +144,7 @@ def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
 
 
 def test_partitions_that_are_added_are_assigned(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
     with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (consumer,):
@@ -156,7 +156,7 @@ def test_partitions_that_are_added_are_assigned(
 
 
 def test_nothing_is_lost_when_members_come_and_go(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, unique_name: Name
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(replicas=[[1, 2], [2, 3], [3, 1]] * 2), unique_name()
     producer = KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)

@@ -17,7 +17,7 @@ from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.probe import alive_brokers
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 DEADLINE_S = 60.0
 

@@ -11,9 +11,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.clients.kafka_python.selector import RACK_AWARE, replica_selectors
-from rackassign.testing import LocalCluster, create_topic
-from rackassign.testing.cluster import Cluster
-from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 
 from .support import CONSUMER, consumers, wait_until
 
@@ -80,19 +79,18 @@ def test_with_a_selector_nothing_is_said(rack_cluster: Cluster, make_topic: Make
     assert read_all(rack_cluster, topic, admin=admin) == []
 
 
-def test_without_a_selector_it_is_said(rack_cluster_session: Cluster, unique_name: Callable[[], str]) -> None:
-    del rack_cluster_session  # it has seen to Java and the jars, or skipped
+def test_without_a_selector_it_is_said(make_cluster: MakeCluster, unique_name: Callable[[], str]) -> None:
     topic = unique_name()
-    with LocalCluster(["a", "b"], config={"replica.selector.class": None}) as cluster:
-        create_topic(cluster.bootstrap, topic, [[1, 2]])
-        fill(cluster.bootstrap, topic)
-        (told,) = read_all(cluster, topic, admin=False)
-        assert "names no follower" in told
-        admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-        try:
-            assert not any(replica_selectors(admin).values())
-        finally:
-            admin.close()
+    cluster = make_cluster(["a", "b"], config={"replica.selector.class": None})
+    create_topic(cluster.bootstrap, topic, [[1, 2]])
+    fill(cluster.bootstrap, topic)
+    (told,) = read_all(cluster, topic, admin=False)
+    assert "names no follower" in told
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        assert not any(replica_selectors(admin).values())
+    finally:
+        admin.close()
 
 
 def test_brokers_tell_their_selector(rack_cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ from rackassign.cli.measure import Reading, fill, read_once
 from rackassign.locality import RackBits
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
-from rackassign.testing import LocalCluster
+from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = pytest.mark.brokers
@@ -38,13 +38,13 @@ def log_sizes(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     }
 
 
-def group_of(cluster: LocalCluster, topic: str, replicas: list[list[int]]) -> Group:
+def group_of(cluster: Cluster, topic: str, replicas: list[list[int]]) -> Group:
     brokers = tuple(Broker(broker.id, broker.rack) for broker in cluster.brokers)
     topology = Topology(brokers, {topic: tuple(Partition(tuple(ids), ids[0]) for ids in replicas)})
     return Group(topology, tuple(Member(f"rack-{rack}", frozenset({topic}), rack) for rack in RACKS))
 
 
-def crossed(reading: Reading, cluster: LocalCluster) -> int:
+def crossed(reading: Reading, cluster: Cluster) -> int:
     rack_of = {broker.id: str(broker.rack) for broker in cluster.brokers}
     return sum(size for (reader, source), size in reading.by_racks(rack_of).items() if reader != source)
 
@@ -58,17 +58,19 @@ def crossed(reading: Reading, cluster: LocalCluster) -> int:
     ],
 )
 def test_what_crosses_racks_is_what_the_plan_says(
-    rack_cluster: LocalCluster, make_topic: MakeTopic, replicas: list[list[int]], cross_partitions: int
+    rack_cluster: Cluster, make_topic: MakeTopic, replicas: list[list[int]], cross_partitions: int
 ) -> None:
     topic = make_topic(replicas=replicas)
-    fill(rack_cluster.bootstrap, topic, len(replicas), records=RECORDS, size=SIZE)
+    fill(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
     sizes = log_sizes(rack_cluster.bootstrap, topic)
     group = group_of(rack_cluster, topic, replicas)
     plan = plan_range(group)
     racks = RackBits.of(group.topology, "any-replica")
     near = racks.of_topic(group.topology.topics[topic])
 
-    reading = read_once(rack_cluster.bootstrap, topic, RACKS, lambda rack: RackAwareRangeAssignor(rack=rack))
+    reading = read_once(
+        dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda rack: RackAwareRangeAssignor(rack=rack)
+    )
 
     planned = {rack: plan.assignment[f"rack-{rack}"].get(topic, ()) for rack in RACKS}
     assert {rack: tuple(sorted(p for _, p in owned)) for rack, owned in reading.assignment.items()} == planned
@@ -84,12 +86,12 @@ def test_what_crosses_racks_is_what_the_plan_says(
     assert sum(reading.fetched.values()) == sum(sizes.values())
 
 
-def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: LocalCluster, make_topic: MakeTopic) -> None:
+def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     replicas = [[1, 2], [2, 3], [3, 1]] * 3
     topic = make_topic(replicas=replicas)
-    fill(rack_cluster.bootstrap, topic, len(replicas), records=RECORDS, size=SIZE)
+    fill(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
     sizes = log_sizes(rack_cluster.bootstrap, topic)
-    reading = read_once(rack_cluster.bootstrap, topic, RACKS, lambda _: RangePartitionAssignor())
+    reading = read_once(dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda _: RangePartitionAssignor())
     assert {rack: sorted(p for _, p in owned) for rack, owned in reading.assignment.items()} == {
         "a": [0, 1, 2],
         "b": [3, 4, 5],

@@ -41,7 +41,7 @@ def told(broker: Broker, brokers: int, **config: str) -> dict[str, str]:
     names = {name.replace("_", "."): value for name, value in config.items()}
     return {
         as_the_image_reads_it(name): value
-        for name, value in environment(broker, brokers, "id", names).items()
+        for name, value in environment(broker, brokers, "id", names, {}).items()
         if name.startswith("KAFKA_")
     }
 
@@ -70,7 +70,7 @@ def test_the_user_s_properties_go_over_the_defaults() -> None:
 
 
 def test_the_cluster_s_id_is_the_same_for_all() -> None:
-    assert environment(Broker(1, "a", "127.0.0.1", 1), 2, "the-id", {})["CLUSTER_ID"] == "the-id"
+    assert environment(Broker(1, "a", "127.0.0.1", 1), 2, "the-id", {}, {})["CLUSTER_ID"] == "the-id"
 
 
 @pytest.mark.parametrize("racks", [[], "abc", ["a", ""]])

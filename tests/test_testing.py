@@ -476,7 +476,7 @@ def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
 def test_files_of_a_broker(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"features")
     nodes = lay_out(["rack ä:1", None], [11, 12, 21, 22], tmp_path)
-    write_files(nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, tmp_path / "checkpoint")
+    write_files(nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, tmp_path / "checkpoint", {})
     first, second = (dict(_properties(node.properties)) for node in nodes)
     assert first["broker.rack"] == "rack\\ \\u00e4\\:1"
     assert "broker.rack" not in second

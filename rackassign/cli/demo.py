@@ -80,10 +80,10 @@ def _measure(show: Steps) -> list[Run]:
             megabytes = PARTITIONS * RECORDS * RECORD_BYTES / 1e6
             show.say(f"Filling a topic: {PARTITIONS} partitions, {replication} replicas each, {megabytes:.0f} MB")
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replication, len(RACKS)))
-            fill(cluster.bootstrap, topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
+            fill(cluster.client_config(), topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
             for strategy, make_assignor in strategies.items():
                 show.say(f"Reading it with three consumers in three racks: {strategy}")
-                reading = read_once(cluster.bootstrap, topic, RACKS, make_assignor)
+                reading = read_once(dict.fromkeys(RACKS, cluster.client_config()), topic, make_assignor)
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of)))
         show.say("Stopping the brokers")
     return runs

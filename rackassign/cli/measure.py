@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,9 @@ from rackassign.model import TopicPartition
 
 MakeAssignor = Callable[[str], AbstractPartitionAssignor]
 """Makes the assignor of the consumer in a rack."""
+
+ClientConfig = Mapping[str, Any]
+"""Arguments of a kafka-python client that say where the brokers are and how to come in."""
 
 _POLL_MS = 50
 
@@ -63,17 +66,17 @@ class Reading:
         return totals
 
 
-def fill(bootstrap: str, topic: str, partitions: int, *, records: int, size: int) -> None:
+def fill(client_config: ClientConfig, topic: str, partitions: int, *, records: int, size: int) -> None:
     """Write random records.
 
     Args:
-        bootstrap: Where the brokers are.
+        client_config: Where the brokers are, and how to come in.
         topic: An existing topic.
         partitions: How many it has.
         records: How many for each partition.
         size: Bytes of each.
     """
-    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=20, batch_size=2**18)
+    producer = KafkaProducer(**client_config, acks="all", linger_ms=20, batch_size=2**18)
     with closing(producer):
         for _ in range(records):
             for partition in range(partitions):
@@ -82,25 +85,31 @@ def fill(bootstrap: str, topic: str, partitions: int, *, records: int, size: int
 
 
 def read_once(
-    bootstrap: str, topic: str, racks: Sequence[str], make_assignor: MakeAssignor, *, timeout_s: float = 60
+    clients: Mapping[str, ClientConfig], topic: str, make_assignor: MakeAssignor, *, timeout_s: float = 60
 ) -> Reading:
     """Let a new group with one consumer in each rack read all of a topic.
 
     The consumers differ in their rack only. Nothing is fetched before the group has settled, so every record is
     read by the one consumer that the final assignment names.
 
+    Args:
+        clients: For the consumer in each rack, where the brokers are and how to come in.
+        topic: What to read.
+        make_assignor: Makes the assignor of each.
+        timeout_s: Seconds for all of it.
+
     Raises:
         ClusterError: If the group does not settle or the topic is not read in time.
     """
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
-        meters = {rack: FetchMeter() for rack in racks}
+        meters = {rack: FetchMeter() for rack in clients}
         readers: dict[str, KafkaConsumer] = {}
         group = f"{topic}-{os.urandom(4).hex()}"
-        for rack in racks:
+        for rack, client_config in clients.items():
             assignor = make_assignor(rack)
             consumer = KafkaConsumer(
-                bootstrap_servers=bootstrap,
+                **client_config,
                 group_id=group,
                 # Members are ordered by their ids, which begin with this.
                 client_id=f"rack-{rack}",

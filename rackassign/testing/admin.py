@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 
 @contextmanager
-def admin_client(bootstrap: str, timeout_s: float) -> Iterator[Any]:
+def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator[Any]:
     """Lend an admin client, closed afterwards.
 
     Args:
-        bootstrap: As `bootstrap_servers`.
+        client_config: Where the brokers are, and how to come in.
         timeout_s: Seconds for the first contact and for each request.
 
     Raises:
@@ -21,7 +21,7 @@ def admin_client(bootstrap: str, timeout_s: float) -> Iterator[Any]:
     from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster may be started without a client at hand
 
     client = KafkaAdminClient(
-        bootstrap_servers=bootstrap,
+        **client_config,
         client_id="rackassign-testing",
         request_timeout_ms=max(1, int(timeout_s * 1000)),
         bootstrap_timeout_ms=max(1, int(timeout_s * 1000)),

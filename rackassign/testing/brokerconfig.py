@@ -58,6 +58,7 @@ class Node:
         rack: Its rack, or None.
         port: Of its client listener.
         controller_port: Of its controller listener; None for a mere broker.
+        listeners: Ports of its further listeners, by their names.
         home: Its own directory.
     """
 
@@ -65,6 +66,7 @@ class Node:
     rack: str | None
     port: int
     controller_port: int | None
+    listeners: Mapping[str, int]
     home: Path
 
     @property
@@ -83,26 +85,35 @@ class Node:
         return self.home / "server.properties"
 
 
-def ports_needed(brokers: int) -> int:
-    """Return how many ports a cluster takes."""
-    return brokers + min(brokers, _CONTROLLERS)
+def ports_needed(brokers: int, listeners: int = 0) -> int:
+    """Return how many ports a cluster takes, with so many further listeners on each broker."""
+    return brokers * (1 + listeners) + min(brokers, _CONTROLLERS)
 
 
-def lay_out(racks: Sequence[str | None], ports: Sequence[int], home: Path) -> tuple[Node, ...]:
+def lay_out(
+    racks: Sequence[str | None], ports: Sequence[int], home: Path, listeners: Sequence[str] = ()
+) -> tuple[Node, ...]:
     """Give every broker its ports and its directory; the first three are controllers too.
 
     Args:
         racks: One entry a broker.
         ports: As many as `ports_needed` says.
         home: The cluster's directory.
+        listeners: Names of further listeners.
     """
-    clients, controllers = ports[: len(racks)], ports[len(racks) :]
+    brokers = len(racks)
+    clients, further, controllers = (
+        ports[:brokers],
+        ports[brokers : brokers * (1 + len(listeners))],
+        ports[brokers * (1 + len(listeners)) :],
+    )
     return tuple(
         Node(
             id=position + 1,
             rack=rack,
             port=clients[position],
             controller_port=controllers[position] if position < len(controllers) else None,
+            listeners={name: further[i * brokers + position] for i, name in enumerate(listeners)},
             home=home / f"broker-{position + 1}",
         )
         for position, rack in enumerate(racks)
@@ -123,7 +134,9 @@ def check_config(config: Mapping[str, str | None]) -> None:
         raise ConfigError(f"config: a line break in {broken[0]!r}")
 
 
-def write_files(nodes: Sequence[Node], config: Mapping[str, str | None], checkpoint: Path) -> None:
+def write_files(
+    nodes: Sequence[Node], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
+) -> None:
     """Write what brokers need before their first start: properties, logging, formatted storage.
 
     The storage is formatted by hand, since running Kafka's own tool costs a JVM for each broker; all that differs
@@ -133,13 +146,14 @@ def write_files(nodes: Sequence[Node], config: Mapping[str, str | None], checkpo
         nodes: All of the cluster.
         config: Properties for all brokers, over the defaults; None takes a default away.
         checkpoint: The `bootstrap.checkpoint` that Kafka's tool has written for another directory.
+        protocols: Of the further listeners, by their names.
     """
     cluster_id = new_uuid()
     for node in nodes:
         node.data.mkdir(parents=True)
         (node.home / "tmp").mkdir()
         (node.home / "log4j2.properties").write_text(_LOGGING, "ascii")
-        chosen = {**default_properties(len(nodes)), **config, **_identity(node, nodes)}
+        chosen = {**default_properties(len(nodes)), **config, **_identity(node, nodes, protocols)}
         properties = {name: value for name, value in chosen.items() if value is not None}
         node.properties.write_text(_render(properties), "ascii")
         meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={new_uuid()}\n"
@@ -174,10 +188,10 @@ def broker_command(java: Path, jars: Sequence[Path], node: Node) -> list[str]:
 
 def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
     """Return the command line of Kafka's storage tool, which then formats `data` below a scratch directory."""
-    node = Node(1, None, 1, 2, scratch)
+    node = Node(1, None, 1, 2, {}, scratch)
     (scratch / "tmp").mkdir()
     (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
-    node.properties.write_text(_render(_identity(node, [node])), "ascii")
+    node.properties.write_text(_render(_identity(node, [node], {})), "ascii")
     options = ("format", "--cluster-id", new_uuid(), "--config", str(node.properties))
     return _java_command(java, jars, scratch, "kafka.tools.StorageTool", *options)
 
@@ -217,17 +231,17 @@ def default_properties(brokers: int) -> dict[str, str]:
     }
 
 
-def _identity(node: Node, nodes: Sequence[Node]) -> dict[str, str]:
+def _identity(node: Node, nodes: Sequence[Node], protocols: Mapping[str, str]) -> dict[str, str]:
     voters = [f"{n.id}@{HOST}:{n.controller_port}" for n in nodes if n.controller_port]
-    listeners = [f"PLAINTEXT://{HOST}:{node.port}"]
-    if node.controller_port:
-        listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+    clients = [f"{name}://{HOST}:{port}" for name, port in {"PLAINTEXT": node.port, **node.listeners}.items()]
+    control = [f"CONTROLLER://{HOST}:{node.controller_port}"] if node.controller_port else []
+    known = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **protocols}
     identity = {
         "node.id": str(node.id),
         "process.roles": "broker,controller" if node.controller_port else "broker",
-        "listeners": ",".join(listeners),
-        "advertised.listeners": listeners[0],
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": ",".join(clients + control),
+        "advertised.listeners": ",".join(clients),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in known.items()),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(voters),
         "log.dirs": str(node.data),

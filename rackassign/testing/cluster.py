@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError
+from rackassign.testing.listeners import Security, check_listeners, create_user, secured
 from rackassign.testing.probe import unready_brokers
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ class Broker:
         rack: Its `broker.rack`; None for a broker without one.
         host: The address of its listener.
         port: The port of its listener; the same after every restart.
+        listeners: The ports of its further listeners, by their names.
     """
 
     id: int
     rack: str | None
     host: str
     port: int
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
 
 class Cluster(ABC):
@@ -43,10 +47,18 @@ class Cluster(ABC):
 
     Args:
         start_timeout_s: Seconds a start may take until all brokers are ready.
+        listeners: Protocols of further listeners, by their names.
+
+    Raises:
+        ConfigError: A listener cannot be.
     """
 
-    def __init__(self, start_timeout_s: float) -> None:
+    def __init__(self, start_timeout_s: float, listeners: Mapping[str, str]) -> None:
+        check_listeners(listeners)
         self._start_timeout_s = start_timeout_s
+        self._listeners = dict(listeners)
+        self._security: Security | None = None
+        self._user_made = False
         self._brokers: tuple[Broker, ...] = ()
         self._wanted: set[int] = set()
         self._paused: set[int] = set()
@@ -61,6 +73,34 @@ class Cluster(ABC):
         """The `bootstrap_servers` of a client, naming all brokers."""
         return ",".join(f"{broker.host}:{broker.port}" for broker in self._brokers)
 
+    def client_config(self, listener: str | None = None) -> dict[str, Any]:
+        """Return the arguments with which a kafka-python client reaches the brokers.
+
+        Args:
+            listener: Name of a further listener; the plain one if left out.
+
+        Raises:
+            ConfigError: There is no such listener.
+        """
+        if listener is None:
+            return {"bootstrap_servers": self.bootstrap}
+        if listener not in self._listeners:
+            raise ConfigError(f"no listener {listener!r}: there are {', '.join(self._listeners) or 'none'}")
+        return self._way_in(listener, self._brokers)
+
+    def _secure(self, host: str, directory: Path) -> dict[str, str]:
+        """Make certificates if a listener needs them; return what brokers are told of them."""
+        if not secured(self._listeners):
+            return {}
+        self._security = Security.issued(host, directory)
+        self._user_made = False
+        return self._security.broker_properties(self._listeners)
+
+    def _way_in(self, listener: str, brokers: Sequence[Broker]) -> dict[str, Any]:
+        servers = ",".join(f"{broker.host}:{broker.listeners[listener]}" for broker in brokers)
+        login = self._security.client_config() if self._security and listener in secured(self._listeners) else {}
+        return {"bootstrap_servers": servers, **login}
+
     def start_all(self) -> None:
         """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
 
@@ -70,6 +110,10 @@ class Cluster(ABC):
         for broker in self._brokers:
             self.start(broker.id)
         self.wait_ready(self._start_timeout_s)
+        if self._security is not None and not self._user_made:
+            ways_in = [self._way_in(name, [b]) for name in secured(self._listeners) for b in self._brokers]
+            create_user(self.bootstrap, ways_in, self._start_timeout_s)
+            self._user_made = True
 
     def start(self, broker_id: int) -> None:
         """Start a broker that is down, with the port and the data it had; resume it if it is paused.

@@ -38,7 +38,8 @@ class DockerCluster(Cluster):
     Args:
         racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
             more than once.
-        config: Server properties for all brokers, over our defaults.
+        config: Server properties for all brokers, over our defaults; None takes a default away.
+        listeners: Further listeners besides the plain one, by name, as for `LocalCluster`.
         image: An image with the variables of apache/kafka; see `find_image` for what is taken otherwise.
         start_timeout_s: Seconds until all brokers must be ready, without the pull of an image.
         progress: Told what is being done.
@@ -51,21 +52,29 @@ class DockerCluster(Cluster):
         self,
         racks: Sequence[str | None],
         *,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str | None] | None = None,
+        listeners: Mapping[str, str] | None = None,
         image: str | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
         progress: ProgressCallback | None = None,
     ) -> None:
-        super().__init__(start_timeout_s)
+        super().__init__(start_timeout_s, listeners or {})
         check_docker(racks, config or {})
         self._racks = tuple(racks)
         self._config = dict(config or {})
+        self._told: dict[str, str | None] = {}
         self._image = image
         self._tell = progress or say_nothing
         self._process = os.getpid()
         self._claim: DockerClaim | None = None
         self._cluster_id = new_uuid()
         self._containers: dict[int, Any] = {}
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process ids, on this machine, of the brokers that run, by broker id."""
+        running = [broker for broker in self._brokers if self._runs(broker)]
+        return {broker.id: int(self._container(broker).attrs["State"]["Pid"]) for broker in running}
 
     def start_all(self) -> None:
         """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
@@ -79,11 +88,19 @@ class DockerCluster(Cluster):
             image = find_image(self._image, self._tell)
             sweep()
             self._tell(Progress(f"Starting {len(self._racks)} containers of {image}"))
-            self._claim = claim = DockerClaim(image, len(self._racks))
+            brokers = len(self._racks)
+            self._claim = claim = DockerClaim(image, brokers * (1 + len(self._listeners)))
             atexit.register(self.close)
+            self._told = {**self._config, **self._secure(HOST, claim.directory)}
             self._brokers = tuple(
-                Broker(position + 1, rack, HOST, port)
-                for position, (rack, port) in enumerate(zip(self._racks, claim.ports, strict=True))
+                Broker(
+                    position + 1,
+                    rack,
+                    HOST,
+                    claim.ports[position],
+                    {name: claim.ports[i * brokers + position] for i, name in enumerate(self._listeners, 1)},
+                )
+                for position, rack in enumerate(self._racks)
             )
             try:
                 super().start_all()
@@ -128,7 +145,7 @@ class DockerCluster(Cluster):
                 if broker.id in self._containers:
                     self._containers[broker.id].start()
                 else:
-                    told = environment(broker, len(self._brokers), self._cluster_id, self._config)
+                    told = environment(broker, len(self._brokers), self._cluster_id, self._told, self._listeners)
                     self._containers[broker.id] = claim.run(broker, told)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rackassign.testing.cluster import Broker
-from rackassign.testing.dockerconfig import CLIENT_PORT, alias
+from rackassign.testing.dockerconfig import alias, published
 from rackassign.testing.dockerengine import connect, engine_errors
 from rackassign.testing.homes import Home, new_home
 from rackassign.testing.leftovers import Owner, remove
@@ -21,20 +21,21 @@ class DockerClaim:
 
     Args:
         image: What the containers run.
-        brokers: How many ports are wanted.
+        ports: How many of them are wanted.
 
     Raises:
         ClusterError: The engine does not answer or makes no network, or there are no ports.
     """
 
-    def __init__(self, image: str, brokers: int) -> None:
+    def __init__(self, image: str, ports: int) -> None:
         self._image = image
         with ExitStack() as undo:
             home = new_home()
             undo.callback(_remove_home, home)
-            ports = reserve_ports(brokers)
-            undo.callback(ports.close)
-            self.ports = ports.numbers
+            self.directory = home.directory
+            reserved = reserve_ports(ports)
+            undo.callback(reserved.close)
+            self.ports = reserved.numbers
             self._client = connect()
             undo.callback(self._client.close)
             self._owner = Owner.holding(home.lock)
@@ -59,7 +60,8 @@ class DockerClaim:
             .with_network_aliases(alias(broker.id))
         )
         # with_bind_ports cannot keep a port from the other interfaces.
-        container.ports[f"{CLIENT_PORT}/tcp"] = (broker.host, broker.port)  # type: ignore[assignment]
+        for inside, outside in published(broker).items():
+            container.ports[f"{inside}/tcp"] = (broker.host, outside)  # type: ignore[assignment]
         try:
             with _without_reaper():
                 container.start()

@@ -13,6 +13,9 @@ CLIENT_PORT = 9092
 
 _INTERNAL_PORT = 19092
 _CONTROLLER_PORT = 9093
+_FURTHER_PORT = 9094
+"""Of the first further listener; the others count up from there."""
+
 _CONTROLLERS = 3
 _LOGGERS = {
     "kafka": "WARN",
@@ -44,7 +47,7 @@ _NOT_PROPERTIES = frozenset(
 )
 
 
-def check_docker(racks: Sequence[str | None], config: Mapping[str, str]) -> None:
+def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) -> None:
     """Refuse racks and properties that cannot work.
 
     Raises:
@@ -71,33 +74,43 @@ def variable(name: str) -> str:
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
-def environment(broker: Broker, brokers: int, cluster_id: str, config: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    broker: Broker, brokers: int, cluster_id: str, config: Mapping[str, str | None], protocols: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of one broker's container.
 
     Args:
         broker: The broker, with the port published for it.
         brokers: How many there are in all, with ids from 1; the first three are controllers too.
         cluster_id: The same for all of them.
-        config: Properties for all brokers, over the defaults.
+        config: Properties for all brokers, over the defaults; None takes a default away.
+        protocols: Of the further listeners, by their names.
     """
-    properties = {**default_properties(brokers), **config, **_identity(broker, brokers)}
+    chosen = {**default_properties(brokers), **config, **_identity(broker, brokers, protocols)}
+    properties = {name: value for name, value in chosen.items() if value is not None}
     return {"CLUSTER_ID": cluster_id, **_JVM, **{variable(name): value for name, value in properties.items()}}
 
 
-def _identity(broker: Broker, brokers: int) -> dict[str, str]:
+def published(broker: Broker) -> dict[int, int]:
+    """Return the ports inside a broker's container that clients come to, each with the one it is published on."""
+    return {CLIENT_PORT: broker.port} | {_FURTHER_PORT + i: port for i, port in enumerate(broker.listeners.values())}
+
+
+def _identity(broker: Broker, brokers: int, protocols: Mapping[str, str]) -> dict[str, str]:
     controllers = range(1, min(brokers, _CONTROLLERS) + 1)
     controls = broker.id in controllers
-    listeners = [f"EXTERNAL://:{CLIENT_PORT}", f"INTERNAL://:{_INTERNAL_PORT}"]
+    clients = dict(zip(("EXTERNAL", *broker.listeners), published(broker).items(), strict=True))
+    listeners = [*(f"{name}://:{port}" for name, (port, _) in clients.items()), f"INTERNAL://:{_INTERNAL_PORT}"]
     if controls:
         listeners.append(f"CONTROLLER://:{_CONTROLLER_PORT}")
+    advertised = [f"{name}://{broker.host}:{port}" for name, (_, port) in clients.items()]
+    known = dict.fromkeys(("EXTERNAL", "INTERNAL", "CONTROLLER"), "PLAINTEXT") | dict(protocols)
     identity = {
         "node.id": str(broker.id),
         "process.roles": "broker,controller" if controls else "broker",
         "listeners": ",".join(listeners),
-        "advertised.listeners": (
-            f"EXTERNAL://{broker.host}:{broker.port},INTERNAL://{alias(broker.id)}:{_INTERNAL_PORT}"
-        ),
-        "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "advertised.listeners": ",".join([*advertised, f"INTERNAL://{alias(broker.id)}:{_INTERNAL_PORT}"]),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in known.items()),
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{n}@{alias(n)}:{_CONTROLLER_PORT}" for n in controllers),

@@ -43,6 +43,8 @@ class LocalCluster(Cluster):
         racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
             more than once.
         config: Server properties for all brokers, over our defaults; None takes a default away.
+        listeners: Further listeners besides the plain one, by name: `{"SECURE": "SASL_SSL"}` lets clients in with a
+            password and over TLS, see `client_config()`; "PLAINTEXT" gives another plain one.
         start_timeout_s: Seconds until all brokers must be ready, without the first download of Kafka.
         progress: Told what is being done, and of a download how far it is.
 
@@ -55,10 +57,11 @@ class LocalCluster(Cluster):
         racks: Sequence[str | None],
         *,
         config: Mapping[str, str | None] | None = None,
+        listeners: Mapping[str, str] | None = None,
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
     ) -> None:
-        super().__init__(start_timeout_s)
+        super().__init__(start_timeout_s, listeners or {})
         if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
             raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
         check_config(config or {})
@@ -123,7 +126,7 @@ class LocalCluster(Cluster):
         """Set up what the cluster keeps for all its life: ports, directory, keeper."""
         home = new_home()
         try:
-            ports = reserve_ports(ports_needed(len(self._racks)))
+            ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
             try:
                 self._keeper = Keeper(home, inherit=ports.descriptors)
             finally:
@@ -133,10 +136,11 @@ class LocalCluster(Cluster):
             os.close(home.descriptor)
         atexit.register(self.close)
         checkpoint = bootstrap_checkpoint(self._keeper, self._java, self._jars, home.directory / "format")
-        nodes = lay_out(self._racks, ports.numbers, home.directory)
-        write_files(nodes, self._config, checkpoint)
+        nodes = lay_out(self._racks, ports.numbers, home.directory, list(self._listeners))
+        config = self._config | self._secure(HOST, home.directory)
+        write_files(nodes, config, checkpoint, self._listeners)
         self._nodes = {node.id: node for node in nodes}
-        self._brokers = tuple(Broker(node.id, node.rack, HOST, node.port) for node in nodes)
+        self._brokers = tuple(Broker(node.id, node.rack, HOST, node.port, node.listeners) for node in nodes)
 
     def _kept(self) -> Keeper:
         if self._keeper is None:

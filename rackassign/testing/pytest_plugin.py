@@ -14,6 +14,9 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -29,6 +32,9 @@ _OPTION = "rack_cluster_racks"
 _DEFAULT = "a,b,c"
 _PROVIDER = "rack_cluster_provider"
 _LOCAL, _DOCKER = "local", "docker"
+
+MakeCluster = Callable[..., Cluster]
+"""`make_cluster(racks, *, config=None, listeners=None) -> cluster`, which is up."""
 
 MakeTopic = Callable[..., str]
 """`make_topic(partitions=1, *, replication_factor=None, replicas=None, config=None) -> name`."""
@@ -48,8 +54,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The one cluster of the test session, in whatever state tests have left it; prefer `rack_cluster`."""
-    with _cluster(request.config) as cluster:
+    with _maker(request.config)(_racks(request.config)) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+    """A factory of further clusters, for tests that need one of their own kind; closed when the test ends.
+
+    Takes the arguments that `LocalCluster` and `DockerCluster` share.
+    """
+    with ExitStack() as opened:
+
+        def make(racks: Sequence[str | None], **options: Any) -> Cluster:  # noqa: ANN401 - the clusters' own
+            return opened.enter_context(_maker(request.config)(racks, **options))
+
+        yield make
 
 
 @pytest.fixture
@@ -113,16 +133,16 @@ def _provider(config: pytest.Config) -> str:
     return chosen
 
 
-def _cluster(config: pytest.Config) -> Cluster:
-    """Make a cluster that has all it takes to start, or skip."""
-    provider, racks = _provider(config), _racks(config)
+def _maker(config: pytest.Config) -> Callable[..., Cluster]:
+    """Return what makes clusters that have all it takes to start, or skip."""
+    provider = _provider(config)
     try:
         if provider == _DOCKER:
-            return DockerCluster(racks, image=find_image())
+            return partial(DockerCluster, image=find_image())
         find_java()
         kafka_jars()
     except (ClusterError, MissingExtraError) as error:
         if os.environ.get("CI", "").lower() == "true":
             raise
         pytest.skip(f"no {provider} Kafka: {error}")
-    return LocalCluster(racks)
+    return LocalCluster

@@ -42,7 +42,7 @@ def create_topic(
     wanted = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
     deadline = time.monotonic() + timeout_s
     try:
-        with admin_client(bootstrap, timeout_s) as client:
+        with admin_client({"bootstrap_servers": bootstrap}, timeout_s) as client:
             client.create_topics({name: {"assignments": wanted, "configs": dict(config or {})}})
             _await_in_sync(client, name, wanted, deadline)
     except KafkaConfigurationError:
