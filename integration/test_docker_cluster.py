@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,10 +17,9 @@ from rackassign.testing import create_topic
 from rackassign.testing.docker import DockerCluster, find_image, sweep
 from rackassign.testing.dockerengine import connect
 from rackassign.testing.probe import alive_brokers
+from tests.processes import DEADLINE_S, eventually
 
 pytestmark = pytest.mark.docker
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +50,6 @@ def engine(image: str) -> Iterator[Any]:
     client = connect()
     yield client
     client.close()
-
-
-def eventually(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(condition())
 
 
 def seen_by(cluster: DockerCluster, broker_id: int, timeout_s: float = 10.0) -> frozenset[int]:
@@ -194,8 +185,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: DockerClust
 
 OWNER = """
 import sys, time
-from rackassign.testing.docker import DockerCluster
-cluster = DockerCluster(["a", "b"], image=sys.argv[1])
+from rackassign.testing.docker import DockerClustercluster = DockerCluster(["a", "b"], image=sys.argv[1])
 if "early" in sys.argv:
     cluster.wait_ready = lambda timeout_s: (print(cluster._claim._owner.run, flush=True), time.sleep(600))
 with cluster:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ from kafka import KafkaAdminClient
 from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.probe import alive_brokers
+from tests.processes import alive, eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +30,6 @@ def shared() -> Iterator[LocalCluster]:
 def cluster(shared: LocalCluster) -> LocalCluster:
     shared.start_all()
     return shared
-
-
-def eventually(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(condition())
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def seen_by(cluster: LocalCluster, broker_id: int, timeout_s: float = 10.0) -> frozenset[int]:
@@ -183,8 +167,7 @@ def test_fixtures_give_every_test_a_whole_cluster(tmp_path: Path) -> None:
 
 OWNER = """
 import sys, time
-from rackassign.testing import LocalCluster
-cluster = LocalCluster(["a"])
+from rackassign.testing import LocalClustercluster = LocalCluster(["a"])
 if "early" in sys.argv:
     cluster.wait_ready = lambda timeout_s: (print(cluster.pids[1], flush=True), time.sleep(600))
 with cluster:

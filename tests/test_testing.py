@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from rackassign.testing.ports import reserve_ports
 from rackassign.testing.probe import alive_brokers, unready_brokers
 from rackassign.testing.pytest_plugin import _racks, _spread
 
-DEADLINE_S = 30.0
+from .processes import DEADLINE_S, alive, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -49,21 +49,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "cache"
     monkeypatch.setenv("RACKASSIGN_CACHE", str(directory))
     return directory
-
-
-def eventually(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(condition())
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 # The cache directory
@@ -417,6 +402,7 @@ OWNER = """
 import os, sys, time
 from rackassign.testing.homes import new_home
 from rackassign.testing.keeper import Keeper
+
 home = new_home()
 keeper = Keeper(home)
 pid = keeper.start("1", ["sleep", "600"], home.directory / "log")

@@ -1,6 +1,7 @@
 """Real multi-rack Kafka clusters for anyone's tests.
 
 `LocalCluster` starts brokers as processes of this machine, needing neither Docker nor an installed Java;
+`DockerCluster` starts the same in containers (extra `docker`);
 the fixtures in `rackassign.testing.pytest_plugin` hand one out to tests. Needs the extra:
 `pip install 'rackassign[testing]'`.
 """
@@ -8,6 +9,7 @@ the fixtures in `rackassign.testing.pytest_plugin` hand one out to tests. Needs 
 from __future__ import annotations
 
 from rackassign.testing.cluster import Broker, Cluster
+from rackassign.testing.docker import DockerCluster
 from rackassign.testing.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.java import Java, find_java
 from rackassign.testing.local import LocalCluster
@@ -19,6 +21,7 @@ __all__ = [
     "KAFKA_VERSION",
     "Broker",
     "Cluster",
+    "DockerCluster",
     "Java",
     "LocalCluster",
     "Progress",
