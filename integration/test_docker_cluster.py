@@ -185,7 +185,8 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: DockerClust
 
 OWNER = """
 import sys, time
-from rackassign.testing.docker import DockerClustercluster = DockerCluster(["a", "b"], image=sys.argv[1])
+from rackassign.testing.docker import DockerCluster
+cluster = DockerCluster(["a", "b"], image=sys.argv[1])
 if "early" in sys.argv:
     cluster.wait_ready = lambda timeout_s: (print(cluster._claim._owner.run, flush=True), time.sleep(600))
 with cluster:

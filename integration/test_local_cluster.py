@@ -167,7 +167,8 @@ def test_fixtures_give_every_test_a_whole_cluster(tmp_path: Path) -> None:
 
 OWNER = """
 import sys, time
-from rackassign.testing import LocalClustercluster = LocalCluster(["a"])
+from rackassign.testing import LocalCluster
+cluster = LocalCluster(["a"])
 if "early" in sys.argv:
     cluster.wait_ready = lambda timeout_s: (print(cluster.pids[1], flush=True), time.sleep(600))
 with cluster:

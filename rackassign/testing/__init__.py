@@ -8,14 +8,19 @@ the fixtures in `rackassign.testing.pytest_plugin` hand one out to tests. Needs 
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rackassign.testing.cluster import Broker, Cluster
-from rackassign.testing.docker import DockerCluster
 from rackassign.testing.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.java import Java, find_java
 from rackassign.testing.local import LocalCluster
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.progress import Progress
 from rackassign.testing.topics import create_topic
+
+if TYPE_CHECKING:
+    from rackassign.testing.docker import DockerCluster
 
 __all__ = [
     "KAFKA_VERSION",
@@ -30,3 +35,10 @@ __all__ = [
     "find_java",
     "kafka_jars",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Only who wants containers pays for what they need.
+    if name == "DockerCluster":
+        return import_module("rackassign.testing.docker").DockerCluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
