@@ -141,6 +141,15 @@ def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
     ):
         wait_until(settled(members, topic, 6), "three members sharing")
         assert sorted(len(numbers(member)) for member in members) == [2, 2, 2]
+        fill(rack_cluster.client_config(), topic, 6, records=1, size=10)
+        told_itself = "client_rack 'eu-central-1a' is the rack of no broker"
+
+        def told_by_the_member() -> bool:
+            for member in members:
+                member.poll(timeout_ms=50)
+            return told_itself in caplog.text
+
+        wait_until(told_by_the_member, "the member's own warning")
     told = {record.getMessage() for record in caplog.records}
     assert any("send no rack" in message for message in told)
     assert any("'eu-central-1a'" in message and "racks there are: a, b, c" in message for message in told)

@@ -333,7 +333,7 @@ def fetch(size: int, preferred: int | None = None) -> list[host.Fetched]:
 
 
 def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerCheck("a", lambda broker, _: broker == 2)
+    check = FollowerCheck("a", lambda: {"a", "b"}, lambda broker, _: broker == 2)
     for _ in range(ENOUGH - 1):
         check(2, fetch(10))
         check(2, fetch(0))
@@ -346,11 +346,23 @@ def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.
 
 
 def test_one_named_follower_shows_that_the_selector_is_there(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerCheck("a", lambda *_: True)
+    check = FollowerCheck("a", lambda: {"a"}, lambda *_: True)
     check(2, fetch(0, preferred=0))
     for _ in range(2 * ENOUGH):
         check(2, fetch(10))
     assert not warnings.records
+
+
+@pytest.mark.parametrize(("racks", "shown"), [({"b", "a"}, "a, b"), (set(), "none")])
+def test_a_client_rack_that_is_no_broker_s_is_told_with_those_there_are(
+    racks: set[str], shown: str, warnings: pytest.LogCaptureFixture
+) -> None:
+    check = FollowerCheck("A", lambda: racks, lambda *_: True)
+    for _ in range(2 * ENOUGH):
+        check(2, fetch(10))
+    (record,) = warnings.records
+    assert record.getMessage().startswith("client_rack 'A' is the rack of no broker")
+    assert record.getMessage().endswith(f"racks there are: {shown}")
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def attach(
     Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
     remedy that does not fit the installed kafka-python stays off and says so once.
 
-    One warning each is logged if `client_rack` is not set or not the assignor's rack, if brokers have no rack-aware
-    replica selector (with `admin`), and if partitions with a near replica keep being read from afar.
+    One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, if brokers have no
+    rack-aware replica selector (with `admin`), and if partitions with a near replica keep being read from afar.
 
     Args:
         consumer: Any `KafkaConsumer`, with whatever assignors.
@@ -64,7 +64,11 @@ def attach(
         host.observe_fetches(consumer, meter, once, key=meter)
     rack = consumer.config["client_rack"]
     if warn_of_racks(host.assignors(consumer), rack, once):
-        check = FollowerCheck(rack, partial(host.near_replica_elsewhere, consumer, rack))
+        check = FollowerCheck(
+            rack,
+            lambda: {other for other in host.broker_racks(consumer).values() if other is not None},
+            partial(host.near_replica_elsewhere, consumer, rack),
+        )
         host.observe_fetches(consumer, check, once, key=FollowerCheck)
         if admin is not None:
             warn_of_selectors(replica_selectors(admin), once)

@@ -9,7 +9,7 @@ rack that keeps sending records, of a partition with an in-sync replica here, ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from rackassign.clients.kafka_python.host import Fetched
 from rackassign.clients.once import Once
@@ -22,18 +22,26 @@ ENOUGH = 20
 
 
 class FollowerCheck:
-    """Watches the fetch responses of one consumer and warns once if near replicas are never named.
+    """Watches the fetch responses of one consumer and warns once if it cannot read at home.
+
+    That is: no broker is in its rack, which the first response is the time to look for, or near replicas are never
+    named.
 
     Args:
         rack: The consumer's `client_rack`.
+        racks: Tells the racks of the brokers there are now.
         near_elsewhere: Tells of a broker and a partition whether the broker is in another rack while a replica in
             this one is in sync.
     """
 
-    __slots__ = ("_afar", "_done", "_near_elsewhere", "_once", "_rack")
+    __slots__ = ("_afar", "_done", "_looked", "_near_elsewhere", "_once", "_rack", "_racks")
 
-    def __init__(self, rack: str, near_elsewhere: Callable[[int, TopicPartition], bool]) -> None:
+    def __init__(
+        self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
+    ) -> None:
         self._rack = rack
+        self._racks = racks
+        self._looked = False
         self._near_elsewhere = near_elsewhere
         self._once = Once(log)
         self._afar = 0
@@ -41,6 +49,9 @@ class FollowerCheck:
 
     def __call__(self, broker: int, fetched: Iterable[Fetched]) -> None:
         """Take note of one response."""
+        if not self._looked:
+            self._looked = True
+            self._look_for_rack()
         if self._done:
             return
         for partition in fetched:
@@ -53,6 +64,16 @@ class FollowerCheck:
                 if self._afar >= ENOUGH:
                     self._warn(broker, partition.partition)
                     return
+
+    def _look_for_rack(self) -> None:
+        racks = sorted(self._racks())
+        if self._rack not in racks:
+            self._done = True
+            self._once.warn(
+                "rack",
+                "client_rack %r is the rack of no broker, so nothing is read at home; racks there are: %s",
+                *(self._rack, ", ".join(racks) or "none"),
+            )
 
     def _warn(self, broker: int, partition: TopicPartition) -> None:
         self._done = True
