@@ -6,7 +6,11 @@ import os
 
 from hypothesis import settings
 
+from .processes import heed_interrupts
+
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+
+heed_interrupts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,3 +26,9 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         # The latter if it goes between opening and reading.
         return False
+
+
+def heed_interrupts() -> None:
+    """Undo what a shell does to a job in its background: such a run would ignore SIGINT, and so would all it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
