@@ -41,6 +41,9 @@ class FakeCluster:
     def brokers(self) -> list[Any]:
         return [SimpleNamespace(node_id=broker, rack=rack) for broker, rack in self._racks.items()]
 
+    def broker_metadata(self, broker: int) -> Any:
+        return next((known for known in self.brokers() if known.node_id == broker), None)
+
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return set(self._partitions[topic]) if topic in self._partitions else None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,18 +147,17 @@ class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python i
 
 def _settle(readers: Mapping[str, KafkaConsumer], topic: str, deadline: float) -> None:
     """Poll until all are stable in one generation and own the whole topic between them."""
-    with _waiting(f"the group did not settle on {topic}", deadline) as late:
-        while True:
-            late()
-            for consumer in readers.values():
-                consumer.poll(timeout_ms=_POLL_MS)
-            members = [consumer.group_metadata() for consumer in readers.values()]
-            together = len({member.generation_id for member in members}) == 1
-            stable = all(member.state == MemberState.STABLE for member in members)
-            owned = [partition for consumer in readers.values() for partition in consumer.assignment()]
-            partitions = next(iter(readers.values())).partitions_for_topic(topic) or set()
-            if together and stable and len(owned) == len(set(owned)) == len(partitions) > 0:
-                return
+    while True:
+        _check_time(deadline, f"the group did not settle on {topic}")
+        for consumer in readers.values():
+            consumer.poll(timeout_ms=_POLL_MS)
+        members = [consumer.group_metadata() for consumer in readers.values()]
+        together = len({member.generation_id for member in members}) == 1
+        stable = all(member.state == MemberState.STABLE for member in members)
+        owned = [partition for consumer in readers.values() for partition in consumer.assignment()]
+        partitions = next(iter(readers.values())).partitions_for_topic(topic) or set()
+        if together and stable and len(owned) == len(set(owned)) == len(partitions) > 0:
+            return
 
 
 def _drain(readers: Mapping[str, KafkaConsumer], deadline: float) -> dict[tuple[str, TopicPartition], int]:
@@ -169,26 +168,19 @@ def _drain(readers: Mapping[str, KafkaConsumer], deadline: float) -> dict[tuple[
         consumer.resume(*consumer.assignment())
     counts: dict[tuple[str, TopicPartition], int] = {}
     left = sum(ends.values())
-    with _waiting("the topic was not read", deadline) as late:
-        while left > 0:
-            late()
-            for rack, consumer in readers.items():
-                for partition, batch in consumer.poll(timeout_ms=_POLL_MS, max_records=10_000).items():
-                    key = (rack, _plain(partition))
-                    counts[key] = counts.get(key, 0) + len(batch)
-                    left -= len(batch)
+    while left > 0:
+        _check_time(deadline, "the topic was not read")
+        for rack, consumer in readers.items():
+            for partition, batch in consumer.poll(timeout_ms=_POLL_MS, max_records=10_000).items():
+                key = (rack, _plain(partition))
+                counts[key] = counts.get(key, 0) + len(batch)
+                left -= len(batch)
     return counts
 
 
-@contextmanager
-def _waiting(what: str, deadline: float) -> Iterator[Callable[[], None]]:
-    """Give a function that raises `ClusterError` once the deadline has passed."""
-
-    def late() -> None:
-        if time.monotonic() > deadline:
-            raise ClusterError(f"{what} in time")
-
-    yield late
+def _check_time(deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise ClusterError(f"{what} in time")
 
 
 def _plain(partition: HostPartition) -> TopicPartition:

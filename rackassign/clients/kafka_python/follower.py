@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from rackassign.clients.kafka_python.host import Fetched
-from rackassign.clients.once import Once
 from rackassign.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class FollowerCheck:
             this one is in sync.
     """
 
-    __slots__ = ("_afar", "_done", "_looked", "_near_elsewhere", "_once", "_rack", "_racks")
+    __slots__ = ("_afar", "_done", "_looked", "_near_elsewhere", "_rack", "_racks")
 
     def __init__(
         self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
@@ -43,7 +42,6 @@ class FollowerCheck:
         self._racks = racks
         self._looked = False
         self._near_elsewhere = near_elsewhere
-        self._once = Once(log)
         self._afar = 0
         self._done = False
 
@@ -69,16 +67,14 @@ class FollowerCheck:
         racks = sorted(self._racks())
         if self._rack not in racks:
             self._done = True
-            self._once.warn(
-                "rack",
+            log.warning(
                 "client_rack %r is the rack of no broker, so nothing is read at home; racks there are: %s",
                 *(self._rack, ", ".join(racks) or "none"),
             )
 
     def _warn(self, broker: int, partition: TopicPartition) -> None:
         self._done = True
-        self._once.warn(
-            "selector",
+        log.warning(
             "%s-%d has an in-sync replica in rack %r, but broker %d in another rack sends it and names no follower:"
             " is replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector set on the brokers?"
             " Without it only partitions led in this rack are read locally (locality='leader')",

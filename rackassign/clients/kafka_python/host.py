@@ -401,11 +401,17 @@ def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: Top
 
     Reads `_cluster._partitions[topic][partition].isr_nodes`.
     """
-    racks = broker_racks(consumer)
-    known = consumer._cluster._partitions.get(partition.topic, {}).get(partition.partition)
-    if known is None or racks.get(broker) in {None, rack}:
+    # Asked for every partition of every response: most come from this rack, and then one look is enough.
+    cluster = consumer._cluster
+    if _rack_of(cluster, broker) in {None, rack}:
         return False
-    return any(racks.get(replica) == rack for replica in known.isr_nodes)
+    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
+
+
+def _rack_of(cluster: Any, broker: int) -> str | None:
+    metadata = cluster.broker_metadata(broker)
+    return None if metadata is None else metadata.rack
 
 
 def assignors(consumer: Any) -> list[Any]:
