@@ -1,4 +1,4 @@
-"""What is near: which racks count for a partition, and how much of a plan is read at home.
+"""What is near: which racks count for a partition, what a read costs, and how much of a plan is read at home.
 
 Rules of this room:
 
@@ -15,7 +15,8 @@ Racks become bits of an int here, because a set of racks is asked for once per p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rackassign.errors import ConfigError
@@ -51,6 +52,10 @@ class RackBits:
         bits = {rack: 1 << i for i, rack in enumerate(sorted(set(racks.values())))}
         return cls(bits, {broker: bits[rack] for broker, rack in racks.items()}, mode)
 
+    def names(self, bits: int) -> list[str]:
+        """Return the racks of a set, in order."""
+        return [rack for rack, bit in self.bits.items() if bit & bits]
+
     def of_partition(self, partition: Partition) -> int:
         """Return the racks that hold a counting replica."""
         if self.mode == "leader":
@@ -66,6 +71,47 @@ class RackBits:
         objects = {id(partition): partition for partition in partitions}
         known = {key: self.of_partition(partition) for key, partition in objects.items()}
         return [known[id(partition)] for partition in partitions]
+
+
+COST_UNIT = 1e-6
+"""Costs are counted in this, so that sums of them are exact."""
+
+_LARGEST_COST = 10**8
+"""In units. Larger ones are counted in a coarser unit: sums of half a million must stay exact in a double."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """Costs between racks, in whole units.
+
+    Args:
+        units: By the reader's rack and the replica's.
+        missing: Of a pair that is not in `units`.
+        unit: How much one is.
+    """
+
+    units: Mapping[tuple[str, str], int]
+    missing: int
+    unit: float
+
+
+def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
+    """Scale costs to whole units. Reading in one's own rack is free, whatever the costs say."""
+    given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}
+    if not given:
+        return CostTable({}, 1, 1.0)
+    # The unit is coarser only where costs differ by more than a solver can tell apart.
+    unit = max(COST_UNIT, max(1.0, *given.values()) / _LARGEST_COST)
+    units = {pair: round(cost / unit) for pair, cost in given.items()}
+    common = math.gcd(round(1.0 / unit), *units.values()) or 1
+    return CostTable({pair: cost // common for pair, cost in units.items()}, round(1.0 / unit) // common, unit * common)
+
+
+def read_cost(table: CostTable, home: str | None, racks: Sequence[str]) -> int:
+    """Return what a reader pays for a partition with counting replicas in these racks."""
+    if home is None or not racks or home in racks:
+        return 0
+    return min(table.units.get((home, rack), table.missing) for rack in racks)
 
 
 @dataclass(frozen=True, slots=True)

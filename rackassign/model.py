@@ -16,7 +16,7 @@ holds only as many `Partition` objects as there are different replica lists.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -26,6 +26,11 @@ LocalityMode = Literal["any-replica", "leader"]
 """Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""
 
 LOCALITY_MODES: tuple[LocalityMode, ...] = get_args(LocalityMode)
+
+StrategyName = Literal["range", "sticky", "cooperative-sticky"]
+"""The strategies by the names they have on the wire."""
+
+STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 
 Partitions = Mapping[str, tuple[int, ...]]
 """Partition ids by topic."""
@@ -201,6 +206,70 @@ def _check_amount(path: str, value: float) -> None:
         raise InputError(path, f"expected a finite number, 0 or more, got {shown(value)}")
 
 
+Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
+"""Why a partition is not read at home."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotLocal:
+    """A partition that is not read at home, and what keeps it from being.
+
+    Args:
+        topic: Its topic.
+        partition: Its id.
+        member: Who reads it, by `target`.
+        reason: `unknown-rack`: the member has no rack, or no counting replica has a known one.
+            `no-member-in-replica-racks`: none of the topic's members stands in a rack with a counting replica.
+            `members-full`: some do, but each has its share, or would have to give away something as near.
+    """
+
+    topic: str
+    partition: int
+    member: str
+    reason: Reason
+
+
+Change = Literal["member", "max-skew", "replicas"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What one change would gain, worked out by solving the group with that change.
+
+    Args:
+        change: `member`: one more member in `rack`, subscribed to `topics`. `max-skew`: the option, set to
+            `max_skew`. `replicas`: a counting replica of each of `partitions` in `rack`.
+        gain: Partitions fewer that are read across racks.
+        cost_gain: What the group's reading across costs less, in the unit of the group's costs; the same as
+            `gain` for a group without costs.
+        rack: For `member` and `replicas`.
+        topics: For `member`.
+        partitions: For `replicas`.
+        max_skew: For `max-skew`.
+    """
+
+    change: Change
+    gain: int
+    cost_gain: float
+    rack: str | None = None
+    topics: tuple[str, ...] = ()
+    partitions: Partitions = field(default_factory=dict)
+    max_skew: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan is not all local, and what would help.
+
+    Args:
+        not_local: Every partition that is not read at home, by topic and id.
+        advice: The best first; only what gains something.
+    """
+
+    not_local: tuple[NotLocal, ...]
+    advice: tuple[Advice, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a strategy decided for a group.
@@ -215,9 +284,13 @@ class Plan:
         moved: How many partitions leave a valid owner, over `target`.
         optimal: Whether the result is proven best; None for a strategy that does not try.
         seconds: From group to plan.
+        weight_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
+            needed; None without.
+        weight_loads: With weights: the lightest and the heaviest load; None without.
+        explainer: What `explain` calls; the strategy that made the plan knows.
     """
 
-    strategy: str
+    strategy: StrategyName
     locality: LocalityMode
     assignment: Mapping[str, Partitions]
     target: Mapping[str, Partitions]
@@ -225,3 +298,10 @@ class Plan:
     moved: int
     optimal: bool | None
     seconds: float
+    weight_gap: float | None = None
+    weight_loads: tuple[float, float] | None = None
+    explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+
+    def explain(self) -> Explanation:
+        """Say for each partition that is not local why, and what would help. Solves the group a few times more."""
+        return Explanation((), ()) if self.explainer is None else self.explainer()

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from rackassign.errors import InputError, shown
 from rackassign.locality import Locality
-from rackassign.model import Broker, Group, Member, Partition, Partitions, Plan, Topology
+from rackassign.model import Advice, Broker, Explanation, Group, Member, Partition, Partitions, Plan, Topology
 
 SCENARIO_FORMAT = "rackassign/1"
 PLAN_FORMAT = "rackassign-plan/1"
@@ -140,8 +141,8 @@ def write_group(group: Group) -> dict[str, Json]:
     return scenario
 
 
-def write_plan(group: Group, plan: Plan) -> dict[str, Json]:
-    """Return a plan as JSON; counts of partitions and loads are over its target."""
+def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None) -> dict[str, Json]:
+    """Return a plan as JSON, explained if it was; counts of partitions and loads are over its target."""
     locality = Locality.of(group, plan)
     loads = [sum(map(len, partitions.values())) for partitions in plan.target.values()]
     written: dict[str, Json] = {"format": PLAN_FORMAT}
@@ -158,6 +159,26 @@ def write_plan(group: Group, plan: Plan) -> dict[str, Json]:
         "optimal": plan.optimal,
         "seconds": round(plan.seconds, 6),
     }
+    if plan.weight_gap is not None:
+        written["weight_gap"] = plan.weight_gap
+    if plan.weight_loads is not None:
+        written["weight_loads"] = dict(zip(("min", "max"), plan.weight_loads, strict=True))
+    if explanation is not None:
+        written["not_local"] = [asdict(entry) for entry in explanation.not_local]
+        written["advice"] = [_written_advice(advice) for advice in explanation.advice]
+    return written
+
+
+def _written_advice(advice: Advice) -> dict[str, Json]:
+    written: dict[str, Json] = {"change": advice.change, "gain": advice.gain, "cost_gain": advice.cost_gain}
+    if advice.rack is not None:
+        written["rack"] = advice.rack
+    if advice.topics:
+        written["topics"] = list(advice.topics)
+    if advice.partitions:
+        written["partitions"] = _listed(advice.partitions)
+    if advice.max_skew is not None:
+        written["max_skew"] = advice.max_skew
     return written
 
 

@@ -113,7 +113,7 @@ def test_a_line_that_is_not_utf_8_is_answered_in_its_place(cli: Cli) -> None:
         ),
         (("plan", "no/such/file"), "", "cannot read no/such/file: No such file or directory"),
         (("plan", "."), "", "cannot read .: Is a directory"),
-        (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, got 'rang'"),
+        (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, sticky, cooperative-sticky, got 'rang'"),
         (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),

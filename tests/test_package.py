@@ -16,7 +16,7 @@ def modules_after(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in run.stdout.split()}
 
 
-@pytest.mark.parametrize("statement", ["import rackassign", "import rackassign.strategies, rackassign.scenario"])
+@pytest.mark.parametrize("statement", ["import rackassign", "import rackassign.scenario"])
 def test_the_core_imports_no_client_and_no_numpy(statement: str) -> None:
     assert not modules_after(statement) & {"kafka", "numpy", "highspy", "typer", "rich", "jgo"}
 

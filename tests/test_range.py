@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rackassign import scenario
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.strategies import plan_range
+from rackassign.strategies import Options, plan_range
 
 from .strategies import groups
 
@@ -126,7 +126,7 @@ def test_leader_mode_looks_at_leaders_only() -> None:
     topology = Topology((Broker(1, "a"), Broker(2, "b")), {"t": (Partition((1, 2), 2), Partition((2, 1), 1))})
     group = Group(topology, (Member("m1", frozenset({"t"}), "a"), Member("m2", frozenset({"t"}), "b")))
     assert plan_range(group).assignment == {"m1": {"t": (0,)}, "m2": {"t": (1,)}}
-    plan = plan_range(group, "leader")
+    plan = plan_range(group, Options(locality="leader"))
     assert plan.assignment == {"m1": {"t": (1,)}, "m2": {"t": (0,)}}
     assert Locality.of(group, plan) == Locality(local=2, cross=0, unknown=0)
 

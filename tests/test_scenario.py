@@ -13,7 +13,7 @@ from hypothesis import given
 from rackassign import scenario
 from rackassign.errors import InputError
 from rackassign.model import Group, Partition
-from rackassign.strategies import STRATEGIES, plan_range
+from rackassign.strategies import STRATEGIES, Options, plan_range
 
 from .strategies import groups
 
@@ -172,6 +172,6 @@ def test_a_written_plan_fits_the_schema(group: Group) -> None:
 )
 def test_contract_examples(example: dict[str, Any], strategy: str) -> None:
     group = scenario.read_group(example["scenario"])
-    plan = scenario.write_plan(group, STRATEGIES[strategy](group, "any-replica"))
+    plan = scenario.write_plan(group, STRATEGIES[strategy](group, Options()))
     assert {key: plan[key] for key in example[strategy]} == example[strategy]
     assert plan["name"] == example["scenario"]["name"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple
@@ -17,11 +18,9 @@ from rich.table import Table
 
 from rackassign import scenario
 from rackassign.cli.output import check_output
-from rackassign.errors import InputError
+from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, check_mode
-from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Plan
-from rackassign.strategies import STRATEGIES, Strategy
-from rackassign.strategies import strategy as strategy_named
+from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Advice, Explanation, Group, Plan
 
 OUTPUTS = ("json", "jsonl", "table")
 
@@ -34,19 +33,39 @@ class _Found(NamedTuple):
     error: InputError | None = None
 
 
+class _Wanted(NamedTuple):
+    """What to make of each group."""
+
+    decide: Callable[[Group], Plan]
+    explained: bool
+
+
 def plan(
     file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
     *,
-    strategy: Annotated[str, typer.Option(help=f"What decides: {', '.join(STRATEGIES)}.")] = "range",
+    strategy: Annotated[str, typer.Option(help=f"What decides: {', '.join(STRATEGY_NAMES)}.")] = "range",
     locality: Annotated[str, typer.Option(help=f"What is near: {', '.join(LOCALITY_MODES)}.")] = "any-replica",
+    max_skew: Annotated[
+        int, typer.Option(help="By how many more than one partition members may differ if that makes more local.")
+    ] = 0,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why what is not local is not, and what would help.")
+    ] = False,
     output: Annotated[
         str,
         typer.Option(help=f"One of {', '.join(OUTPUTS)}.", show_default="json, or jsonl for several values"),
     ] = "",
 ) -> int:
     """Work out the assignment of a consumer group offline."""
-    decide = strategy_named(strategy)
-    mode = check_mode(locality)
+    # Together with the solver it takes longer to import than all other commands.
+    from rackassign.strategies import Options  # noqa: PLC0415
+    from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
+
+    named = strategy_named(strategy)
+    options = Options(locality=check_mode(locality), max_skew=max_skew)
+    if max_skew and strategy == "range":
+        raise ConfigError("range has no use for --max-skew: it follows Java's algorithm to the letter")
+    wanted = _Wanted(lambda group: named(group, options), explain)
     if output:
         check_output(output, *OUTPUTS)
     with _opened(file) as source:
@@ -56,14 +75,14 @@ def plan(
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
         try:
-            return _answer(found, decide, mode, output)
+            return _answer(found, wanted, output)
         except BrokenPipeError:
             # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
 
-def _answer(found: Iterable[_Found], decide: Strategy, mode: LocalityMode, output: str) -> int:
+def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
     failed = False
     for line, value, error in found:
@@ -71,7 +90,8 @@ def _answer(found: Iterable[_Found], decide: Strategy, mode: LocalityMode, outpu
             if error is not None:
                 raise error
             group = scenario.read_group(value)
-            made = decide(group, mode)
+            made = wanted.decide(group)
+            explanation = made.explain() if wanted.explained else None
         except InputError as problem:
             if output != "jsonl":
                 raise
@@ -79,11 +99,11 @@ def _answer(found: Iterable[_Found], decide: Strategy, mode: LocalityMode, outpu
             _write_line({"line": line, "error": str(problem)})
             continue
         if output == "table":
-            _write_table(group, made)
+            _write_table(group, made, explanation)
         elif output == "jsonl":
-            _write_line(scenario.write_plan(group, made))
+            _write_line(scenario.write_plan(group, made, explanation))
         else:
-            sys.stdout.write(json.dumps(scenario.write_plan(group, made), indent=2) + "\n")
+            sys.stdout.write(json.dumps(scenario.write_plan(group, made, explanation), indent=2) + "\n")
     return 2 if failed else 0
 
 
@@ -139,7 +159,7 @@ def _write_line(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _write_table(group: Group, made: Plan) -> None:
+def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
     table = Table(title=None if group.name is None else escape(group.name))
     for column in ("member", "rack", "partitions", "which"):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
@@ -152,3 +172,21 @@ def _write_table(group: Group, made: Plan) -> None:
     console = Console()
     console.print(table)
     console.print(f"local {counts.local}, cross {counts.cross}, unknown {counts.unknown}", highlight=False)
+    if explanation is None:
+        return
+    for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
+        console.print(f"not local, {reason}: {times}", highlight=False)
+    for advice in explanation.advice:
+        console.print(escape(_said(advice)), highlight=False)
+
+
+def _said(advice: Advice) -> str:
+    """Put an advice into words."""
+    if advice.change == "member":
+        change = f"one more member in rack {advice.rack}, subscribed to {', '.join(advice.topics)}"
+    elif advice.change == "max-skew":
+        change = f"--max-skew {advice.max_skew}"
+    else:
+        count = sum(map(len, advice.partitions.values()))
+        change = f"a replica of {count} partitions in rack {advice.rack}"
+    return f"{change}: {advice.gain} fewer across racks"

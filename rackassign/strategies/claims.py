@@ -8,43 +8,82 @@ generation cannot both be true, so the partition is nobody's.
 
 from __future__ import annotations
 
-from rackassign.model import Group, Partitions
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rackassign.model import Member
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NOBODY = -1
+SEVERAL = -2
 
 
-def valid_owners(group: Group) -> dict[str, dict[int, str]]:
-    """Return for each topic the valid owner of each partition that has one.
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What counts of the claims on each partition.
 
-    Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known
-    one. The result does not depend on the order of members.
+    Args:
+        claimant: The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are
+            more, `NOBODY` if nobody does.
+        owner: Its valid owner: the claimant, if it subscribes to the topic, else `NOBODY`.
     """
-    newest: dict[str, dict[int, tuple[int, str | None]]] = {}
-    for member in group.members:
-        generation = -1 if member.generation is None else member.generation
-        for topic, partitions in member.owned.items():
-            count = len(group.topology.topics.get(topic, ()))
-            claims = newest.setdefault(topic, {})
-            for partition in partitions:
-                if partition >= count:
-                    continue
-                held = claims.get(partition)
-                if held is None or generation > held[0]:
-                    claims[partition] = (generation, member.id)
-                elif generation == held[0]:
-                    claims[partition] = (generation, None)
-    topics = {member.id: member.topics for member in group.members}
-    owners: dict[str, dict[int, str]] = {}
-    for topic, claims in newest.items():
-        valid = {p: owner for p, (_, owner) in claims.items() if owner is not None and topic in topics[owner]}
-        if valid:
-            owners[topic] = valid
-    return owners
+
+    claimant: Ints
+    owner: Ints
+
+    def withheld(self, reader: Ints) -> Bools:
+        """Tell which partitions cannot be handed out yet because another member claims them."""
+        held: Bools = (self.claimant != NOBODY) & (self.claimant != reader)
+        return held
+
+    def moved(self, reader: Ints) -> int:
+        """Return how many partitions leave their valid owner."""
+        return int(((self.owner != NOBODY) & (self.owner != reader)).sum())
 
 
-def count_moved(owners: dict[str, dict[int, str]], target: dict[str, Partitions]) -> int:
-    """Return how many partitions leave their valid owner in `target`."""
-    moved = 0
-    for topic, claims in owners.items():
-        for partition, owner in claims.items():
-            if partition not in target[owner].get(topic, ()):
-                moved += 1
-    return moved
+def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> Claims:
+    """Settle the claims of members on partitions, numbered topic after topic.
+
+    Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
+
+    Args:
+        members: The result speaks of their places.
+        topics: Names.
+        sizes: Number of partitions of each topic.
+        reads: Whether a member (row) subscribes to a topic (column).
+    """
+    place = {topic: i for i, topic in enumerate(topics)}
+    rows = [
+        (i, place[topic], partitions)
+        for i, member in enumerate(members)
+        for topic, partitions in member.owned.items()
+        if topic in place
+    ]
+    lengths = np.asarray([len(partitions) for _, _, partitions in rows], np.int64)
+    member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
+    topic = np.repeat(np.asarray([t for _, t, _ in rows], np.int64), lengths)
+    claimed = np.fromiter(chain.from_iterable(partitions for _, _, partitions in rows), np.int64, int(lengths.sum()))
+    exists = claimed < sizes[topic] if len(topic) else np.zeros(0, bool)
+    member, topic = member[exists], topic[exists]
+    claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic] if len(topic) else claimed[exists]
+    generation = np.asarray([-1 if m.generation is None else m.generation for m in members], np.int64)[member]
+
+    total = int(sizes.sum())
+    highest = np.full(total, -1)
+    np.maximum.at(highest, claimed, generation)
+    counts = generation == highest[claimed]
+    member, claimed = member[counts], claimed[counts]
+    claimant = np.full(total, NOBODY)
+    claimant[claimed] = member
+    claimant[np.bincount(claimed, minlength=total) > 1] = SEVERAL
+    topic_of = np.repeat(np.arange(len(sizes)), sizes)
+    one = claimant >= 0
+    subscribed = np.zeros(total, bool)
+    subscribed[one] = reads[claimant[one], topic_of[one]]
+    return Claims(claimant, np.where(subscribed, claimant, NOBODY))

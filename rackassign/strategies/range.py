@@ -30,29 +30,33 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
 from operator import and_, or_
 
 from rackassign.locality import RackBits
 from rackassign.model import Group, LocalityMode, Member, Partitions, Plan
-from rackassign.strategies.claims import count_moved, valid_owners
+from rackassign.strategies.door import Door
+from rackassign.strategies.explain import explain
+from rackassign.strategies.options import Options
 
 ANYWHERE = -1
 NOBODY = -1
 
 
-def plan_range(group: Group, locality: LocalityMode = "any-replica") -> Plan:
+def plan_range(group: Group, options: Options | None = None) -> Plan:
     """Assign like Java's `RangeAssignor` (Apache Kafka 3.5 and later, KIP-881).
 
     What members own plays no part in the result; it is only counted in `moved`.
 
     Args:
         group: Members and topology; topics without metadata are skipped.
-        locality: Which replicas make a partition near; Java knows `any-replica` only.
+        options: Which replicas make a partition near; Java knows `any-replica` only. The others have no meaning
+            here.
     """
     start = time.perf_counter()
+    locality = (options or Options()).locality
     members = sorted(group.members, key=_order)
     racks = RackBits.of(group.topology, locality)
     homes = [ANYWHERE if m.rack is None else racks.bits.get(m.rack, 0) for m in members]
@@ -64,16 +68,25 @@ def plan_range(group: Group, locality: LocalityMode = "any-replica") -> Plan:
         shares = _deal(family, rack_phase=rack_phase, needs_racks=needs_racks)
         shares_of.update(dict.fromkeys(family.topics, shares))
     target: dict[str, Partitions] = _spell_out(members, shares_of)
-    return Plan(
+    plan = Plan(
         strategy="range",
         locality=locality,
         assignment=target,
         target=target,
         withheld={},
-        moved=count_moved(valid_owners(group), target),
+        moved=_moved(group, locality, target),
         optimal=None,
         seconds=time.perf_counter() - start,
     )
+    return replace(plan, explainer=lambda: explain(group, plan, lambda changed: plan_range(changed, options)))
+
+
+def _moved(group: Group, locality: LocalityMode, target: Mapping[str, Partitions]) -> int:
+    """Return how many partitions leave their valid owner."""
+    if not any(member.owned for member in group.members):
+        return 0
+    door = Door.of(group, locality)
+    return door.claims.moved(door.readers(target))
 
 
 def _order(member: Member) -> tuple[bool, bytes, bytes]:

@@ -21,7 +21,7 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.locality import Locality, check_mode
 from rackassign.model import Group, Partitions, Plan
 from rackassign.racks import RACK_VARIABLE, rack_from_environment
-from rackassign.strategies import strategy
+from rackassign.strategies import Options, strategy
 from rackassign.wire import Subscription, encode_subscription
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
             rack = rack_from_environment()
         self.rack = check_rack(rack)
         self.locality = check_mode(locality)
+        self._options = Options(locality=self.locality)
         self.name = self.strategy if name is None else name
         if not self.name:
             raise ConfigError("name must not be empty")
@@ -92,7 +93,7 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
         """
         try:
             group = group_of(cluster, members)
-            plan = self._strategy(group, self.locality)
+            plan = self._strategy(group, self._options)
             self._report(group, plan)
             target: Mapping[str, Partitions] = plan.assignment
         except Exception:  # noqa: BLE001 - anything raised here would leave the whole group without assignment

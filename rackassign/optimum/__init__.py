@@ -1,0 +1,75 @@
+"""The optimum: who reads which partition, exactly, as integers and arrays.
+
+Rules of this room:
+
+* It knows no Kafka: partitions, members, racks and topics are numbers here, and nothing of ours is imported.
+* It answers with a proof or says that it has none. Flows and prices come out of floating point, are rounded and
+  then checked in integers (`linear`); a plan that is called optimal has passed.
+* It always answers. Without a solver, or past the budget of work, the result is balanced all the same and as sticky
+  and near as one partition at a time gets (`fallback`), and the caller is told why.
+* The same arrays give the same answer, on any machine and in any process.
+
+Theory of operation
+-------------------
+Three objectives, each within the optima of the last:
+
+1. *Balance* (`balance`): from families of partitions and crowds of members alone. Its result is not an assignment
+   but all of them: two neighbouring loads per crowd, and which families may go where.
+2. *Cost*, then 3. *moves* (`stages`, `network`, `linear`): a flow of least cost from classes of interchangeable
+   partitions to members. Its size grows with classes, racks and what is held, not with partitions x members.
+
+With a bound on the skew instead, cost comes first and balance within (`skew`). Flows become partitions again in
+`network.deal`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.balance import balance
+from rackassign.optimum.fallback import greedy
+from rackassign.optimum.linear import SolverError, Work
+from rackassign.optimum.problem import NOBODY, Grouped, Problem
+from rackassign.optimum.skew import skewed
+from rackassign.optimum.stages import in_stages
+
+__all__ = ["NOBODY", "Problem", "Solution", "solve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Who reads what.
+
+    Args:
+        reader: For each partition a member.
+        proven: Whether it is proven best in all three objectives.
+        problem: Why not, if not; for people.
+    """
+
+    reader: Ints
+    proven: bool
+    problem: str = ""
+
+
+def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
+    """Give every partition to a member.
+
+    Args:
+        problem: What to solve.
+        max_skew: 0: balance, then cost, then moves. k > 0: members of a crowd differ by up to 1 + k, and cost comes
+            before balance.
+        work: Budget, in iterations of the solver.
+    """
+    if not len(problem.family):
+        return Solution(problem.family, proven=True)
+    balanced = balance(problem.supply(), problem.sizes(), problem.pair_family, problem.pair_crowd)
+    try:
+        if max_skew:
+            reader, doubt = skewed(problem, balanced, max_skew, Work(work))
+        else:
+            grouped = Grouped.of(problem, balanced.allowed)
+            reader, doubt = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, Work(work))
+        return Solution(reader, not doubt, doubt)
+    except SolverError as error:
+        return Solution(greedy(problem, balanced), proven=False, problem=str(error))

@@ -1,0 +1,130 @@
+"""Locality before balance, within a bound on how far the members of a crowd may differ.
+
+Theory
+------
+Members of one crowd may have loads from some base b to b + 1 + k. Once the bases are chosen this is a flow like any
+other: cost first, then the squares of loads (as arcs, one per level), then moves. There are not many bases that can
+be feasible at all: crowds of one member need none, and a group of equal subscriptions has at most k + 2. All
+combinations are tried; where there are too many (many crowds that overlap, a large k), bases are changed one crowd
+at a time as long as it helps, and the result is not called optimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.balance import Balance
+from rackassign.optimum.linear import InfeasibleError, OutOfWorkError, SolverError, Work
+from rackassign.optimum.problem import Grouped, Problem
+from rackassign.optimum.stages import in_stages
+
+MOST_BASES = 256
+MOST_LEVELS = 2_000_000
+"""Arcs for levels; beyond, a looser bound is not worth the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    score: tuple[int, tuple[int, ...], int]
+    reader: Ints
+
+
+def skewed(problem: Problem, balance: Balance, max_skew: int, work: Work) -> tuple[Ints, str]:
+    """Return the reader of each partition and what is not proven about them; empty if they are optimal.
+
+    Raises:
+        SolverError: Not a single choice of bases could be solved.
+    """
+    grouped = Grouped.of(problem, np.ones(len(problem.pair_family), bool))
+    search = _Search(grouped, max_skew, work)
+    ranges = search.ranges()
+    combinations = int(np.prod([len(r) for r in ranges], dtype=float))
+    start = tuple(np.clip(balance.ceiling - 1, [r[0] for r in ranges], [r[-1] for r in ranges]).tolist())
+    best = search.tried(start)
+    try:
+        if combinations <= MOST_BASES:
+            for bases in product(*ranges):
+                best = _better(best, search.tried(bases))
+        else:
+            search.doubt = "there are too many bases of loads to try them all"
+            best = search.descend(start, best, ranges)
+    except OutOfWorkError as error:
+        search.doubt = str(error)
+    if best is None:
+        raise SolverError("no base of loads is feasible")
+    return best.reader, search.doubt
+
+
+def _better(a: _Tried | None, b: _Tried | None) -> _Tried | None:
+    if a is None or b is None:
+        return a or b
+    return b if b.score < a.score else a
+
+
+class _Search:
+    def __init__(self, grouped: Grouped, max_skew: int, work: Work) -> None:
+        self._grouped = grouped
+        self._sizes = grouped.problem.sizes()
+        self._total = len(grouped.problem.family)
+        self._width = np.where(self._sizes > 1, min(1 + max_skew, self._total), self._total)
+        problem = grouped.problem
+        self._reach = np.bincount(problem.pair_crowd, problem.supply()[problem.pair_family], len(self._sizes)).astype(
+            np.int64
+        )
+        self._work = work
+        self.doubt = ""
+
+    def ranges(self) -> list[range]:
+        """Return the bases that can be feasible, by crowd."""
+        problem = self._grouped.problem
+        only = np.bincount(problem.pair_family, minlength=problem.families)[problem.pair_family] == 1
+        own = np.bincount(problem.pair_crowd[only], problem.supply()[problem.pair_family[only]], len(self._sizes))
+        found: list[range] = []
+        for size, width, most, least in zip(
+            self._sizes.tolist(), self._width.tolist(), self._reach.tolist(), own.astype(int).tolist(), strict=True
+        ):
+            highest = most // size
+            lowest = min(max(0, -(-least // size) - width), highest)
+            found.append(range(lowest, highest + 1) if size > 1 else range(1))
+        return found
+
+    def tried(self, bases: tuple[int, ...]) -> _Tried | None:
+        """Solve for these bases; None if they are not feasible."""
+        low = np.asarray(bases, np.int64)
+        high = np.minimum(low + self._width, np.maximum(self._reach, low))
+        levels = int((high - low)[self._grouped.problem.crowd].sum()) <= MOST_LEVELS
+        try:
+            reader, doubt = in_stages(self._grouped, low, high, self._work, levels=levels)
+        except InfeasibleError:
+            return None
+        self.doubt = self.doubt or doubt or ("" if levels else "too many loads are possible to make them even")
+        return _Tried(self._score(reader), reader)
+
+    def descend(self, start: tuple[int, ...], best: _Tried | None, ranges: list[range]) -> _Tried | None:
+        """Change one base at a time as long as the score falls."""
+        at, improved = start, True
+        while improved:
+            improved = False
+            for near in _neighbours(at, ranges):
+                found = self.tried(near)
+                if found is not None and (best is None or found.score < best.score):
+                    best, at, improved = found, near, True
+        return best
+
+    def _score(self, reader: Ints) -> tuple[int, tuple[int, ...], int]:
+        problem = self._grouped.problem
+        loads = np.bincount(reader, minlength=len(problem.crowd))
+        moves = int(((reader != problem.owner) & (problem.owner >= 0)).sum())
+        return problem.cost_of(reader), tuple(np.sort(loads)[::-1].tolist()), moves
+
+
+def _neighbours(bases: tuple[int, ...], ranges: list[range]) -> Iterator[tuple[int, ...]]:
+    for i, allowed in enumerate(ranges):
+        for base in (bases[i] - 1, bases[i] + 1):
+            if base in allowed:
+                yield (*bases[:i], base, *bases[i + 1 :])

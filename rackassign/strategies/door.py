@@ -1,0 +1,180 @@
+"""The door between names and numbers: a group becomes arrays, and a reader of each partition becomes a plan.
+
+Members stand in order of their ids, topics in order of their names, partitions in order of topic and id, so that
+whatever the solver makes of equal choices, it is the same for the same group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rackassign.locality import RackBits, cost_table, read_cost
+from rackassign.model import Group, LocalityMode, Member, Partitions
+from rackassign.optimum import NOBODY, Problem
+from rackassign.strategies.claims import Claims, claims_of
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Door:
+    """A group, numbered.
+
+    Args:
+        group: Whose.
+        members: In order of their ids.
+        topics: Names of those that have partitions and a reader, in order.
+        mode: Which replicas count.
+    """
+
+    group: Group
+    members: tuple[Member, ...]
+    topics: tuple[str, ...]
+    mode: LocalityMode
+
+    @classmethod
+    def of(cls, group: Group, mode: LocalityMode) -> Door:
+        """Put members and topics in order."""
+        members = tuple(sorted(group.members, key=lambda member: member.id))
+        subscriptions = {member.topics for member in members}
+        known = group.topology.topics
+        topics = sorted(topic for topic in frozenset().union(*subscriptions) if known.get(topic))
+        return cls(group, members, tuple(topics), mode)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of partitions of each topic."""
+        return np.asarray([len(self.group.topology.topics[topic]) for topic in self.topics], np.int64)
+
+    @cached_property
+    def base(self) -> Ints:
+        """Number of the first partition of each topic."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @cached_property
+    def topic_of(self) -> Ints:
+        """Topic of each partition."""
+        return np.repeat(np.arange(len(self.topics)), self.sizes)
+
+    @cached_property
+    def _crowds(self) -> tuple[Ints, list[list[int]]]:
+        """Return the crowd of each member, and for each crowd its topics."""
+        place = {topic: i for i, topic in enumerate(self.topics)}
+        of_subscription: dict[frozenset[str], int] = {}
+        numbers: dict[tuple[int, ...], int] = {}
+        for member in self.members:
+            if member.topics not in of_subscription:
+                # Subscriptions that differ in topics nobody has seen are one crowd.
+                read = tuple(sorted(place[topic] for topic in member.topics if topic in place))
+                of_subscription[member.topics] = numbers.setdefault(read, len(numbers))
+        crowd = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
+        return crowd, [list(read) for read in numbers]
+
+    @cached_property
+    def claims(self) -> Claims:
+        """What the members say they own, held against each other."""
+        crowd, read = self._crowds
+        reads = np.zeros((len(read), len(self.topics)), bool)
+        for i, topics in enumerate(read):
+            reads[i, topics] = True
+        return claims_of(self.members, self.topics, self.sizes, reads[crowd])
+
+    def problem(self) -> Problem:
+        """Return what is asked of the solver."""
+        crowd, read = self._crowds
+        readers: list[list[int]] = [[] for _ in self.topics]
+        for i, topics in enumerate(read):
+            for topic in topics:
+                readers[topic].append(i)
+        families: dict[tuple[int, ...], int] = {}
+        family_of_topic = [families.setdefault(tuple(crowds), len(families)) for crowds in readers]
+        pairs = [(family, i) for crowds, family in families.items() for i in crowds]
+        racks = RackBits.of(self.group.topology, self.mode)
+        homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
+        column = {home: i for i, home in enumerate(homes)}
+        near, cost = self._costs(racks, homes)
+        return Problem(
+            family=np.asarray(family_of_topic, np.int64)[self.topic_of],
+            near=near,
+            owner=self.claims.owner,
+            crowd=crowd,
+            rack=np.asarray([column[member.rack] for member in self.members], np.int64),
+            pair_family=np.asarray([family for family, _ in pairs], np.int64),
+            pair_crowd=np.asarray([i for _, i in pairs], np.int64),
+            cost=cost,
+        )
+
+    def _costs(self, racks: RackBits, homes: Sequence[str | None]) -> tuple[Ints, Ints]:
+        """Return for each partition its row of costs, and the rows: what reading costs from each of the homes."""
+        table = cost_table(self.group.costs)
+        rows: dict[tuple[int, ...], int] = {}
+        row_of: dict[int, int] = {}
+        near: list[int] = []
+        for topic in self.topics:
+            of_topic = racks.of_topic(self.group.topology.topics[topic])
+            for here in set(of_topic) - row_of.keys():
+                names = racks.names(here)
+                row = tuple(read_cost(table, home, names) for home in homes)
+                row_of[here] = rows.setdefault(row, len(rows))
+            near.extend([row_of[here] for here in of_topic])
+        cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
+        # In an order of their own, not in that of the topics they were met in.
+        order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return place[np.asarray(near, np.int64)], cost[order]
+
+    def spell_out(self, reader: Ints) -> dict[str, Partitions]:
+        """Turn numbers back into names: partitions by member and topic, in order; `NOBODY` gets none."""
+        found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
+        given = np.flatnonzero(reader != NOBODY)
+        given = given[np.argsort(reader[given], kind="stable")]
+        whose, topic = reader[given], self.topic_of[given]
+        ids = (given - self.base[topic]).tolist()
+        starts = np.flatnonzero(np.diff(whose * len(self.topics) + topic, prepend=-1))
+        entries = list(found.values())
+        for (start, end), member, place in zip(
+            pairwise([*starts.tolist(), len(ids)]), whose[starts].tolist(), topic[starts].tolist(), strict=True
+        ):
+            entries[member][self.topics[place]] = tuple(ids[start:end])
+        return {**found}
+
+    def readers(self, target: Mapping[str, Partitions]) -> Ints:
+        """Turn names into numbers: the reader of each partition, the inverse of `spell_out`."""
+        reader = np.full(int(self.sizes.sum()), NOBODY)
+        base = dict(zip(self.topics, self.base.tolist(), strict=True))
+        for i, member in enumerate(self.members):
+            for topic, ids in target[member.id].items():
+                reader[np.asarray(ids) + base[topic]] = i
+        return reader
+
+    def held_back(
+        self, target: Mapping[str, Partitions], reader: Ints, chosen: NDArray[np.bool_]
+    ) -> tuple[dict[str, Partitions], Partitions]:
+        """Return a target without some of its partitions, and those."""
+        given: dict[str, dict[str, tuple[int, ...]]] = {member: {**owned} for member, owned in target.items()}
+        names = [member.id for member in self.members]
+        taken: dict[tuple[str, str], set[int]] = {}
+        back: dict[str, list[int]] = {}
+        which = np.flatnonzero(chosen)
+        for member, topic, partition in zip(
+            reader[which].tolist(),
+            self.topic_of[which].tolist(),
+            (which - self.base[self.topic_of[which]]).tolist(),
+            strict=True,
+        ):
+            taken.setdefault((names[member], self.topics[topic]), set()).add(partition)
+            back.setdefault(self.topics[topic], []).append(partition)
+        for (name, topic_name), gone in taken.items():
+            left = tuple(partition for partition in given[name][topic_name] if partition not in gone)
+            if left:
+                given[name][topic_name] = left
+            else:
+                del given[name][topic_name]
+        return {**given}, {topic: tuple(ids) for topic, ids in back.items()}

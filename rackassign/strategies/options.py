@@ -1,0 +1,36 @@
+"""What can be chosen about a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rackassign.errors import ConfigError, shown
+from rackassign.locality import check_mode
+from rackassign.model import LocalityMode
+
+DEFAULT_WORK = 2_000_000
+"""Simplex iterations. The hardest group of 500,000 partitions and 10,000 members that was measured needs a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to plan.
+
+    Args:
+        locality: Which replicas make a partition near.
+        max_skew: 0 for balance before locality. If it is k > 0, members with equal subscriptions may differ by up
+            to 1 + k partitions, and under that bound locality comes before balance.
+        work: How many iterations of the solver one plan may take. Counted, not timed, so that a group gets the
+            same answer on every machine.
+    """
+
+    locality: LocalityMode = "any-replica"
+    max_skew: int = 0
+    work: int = DEFAULT_WORK
+
+    def __post_init__(self) -> None:
+        check_mode(self.locality)
+        for name in ("max_skew", "work"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ConfigError(f"{name} must be an integer, 0 or more, got {shown(value)}")
