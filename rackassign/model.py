@@ -284,6 +284,7 @@ class Plan:
         moved: How many partitions leave a valid owner, over `target`.
         optimal: Whether the result is proven best; None for a strategy that does not try.
         seconds: From group to plan.
+        doubt: What is not proven, and why; empty if nothing is in doubt.
         weight_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
             needed; None without.
         weight_loads: With weights: the lightest and the heaviest load; None without.
@@ -298,6 +299,7 @@ class Plan:
     moved: int
     optimal: bool | None
     seconds: float
+    doubt: str = ""
     weight_gap: float | None = None
     weight_loads: tuple[float, float] | None = None
     explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)

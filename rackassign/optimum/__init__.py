@@ -18,7 +18,8 @@ Three objectives, each within the optima of the last:
 2. *Cost*, then 3. *moves* (`stages`, `network`, `linear`): a flow of least cost from classes of interchangeable
    partitions to members. Its size grows with classes, racks and what is held, not with partitions x members.
 
-With a bound on the skew instead, cost comes first and balance within (`skew`). Flows become partitions again in
+With a bound on the skew instead, cost comes first and balance within (`skew`). Weights cannot be balanced exactly in
+any useful time; they get a bound instead (`weights`). Flows become partitions again in
 `network.deal`.
 """
 
@@ -33,8 +34,9 @@ from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.problem import NOBODY, Grouped, Problem
 from rackassign.optimum.skew import skewed
 from rackassign.optimum.stages import in_stages
+from rackassign.optimum.weights import Weighted, solve_weighted
 
-__all__ = ["NOBODY", "Problem", "Solution", "solve"]
+__all__ = ["NOBODY", "Problem", "Solution", "Weighted", "solve", "solve_weighted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
             reader, doubt = skewed(problem, balanced, max_skew, Work(work))
         else:
             grouped = Grouped.of(problem, balanced.allowed)
-            reader, doubt = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, Work(work))
+            staged = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, Work(work))
+            reader, doubt = staged.reader(), staged.doubt
         return Solution(reader, not doubt, doubt)
     except SolverError as error:
         return Solution(greedy(problem, balanced), proven=False, problem=str(error))

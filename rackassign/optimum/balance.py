@@ -16,9 +16,9 @@ mask over family-crowd pairs describe all optimal assignments at once, and whate
 is free to choose within them.
 
 How it is found: families are poured over their crowds like water, a few times over, which is nearly always right
-already. Then the fullest crowds are drained, as a maximum flow, into those that are at least two below. What
-cannot be drained, with all it could be exchanged with, is the top part; it is set aside and the rest goes on. If
-nothing is left of the excess, the same is done one lower.
+already. Then, starting with all crowds as one part: what stands above the part's mean, rounded up, is drained into
+what stands below, as a maximum flow. If something must stay above, it and all it could exchange with is a part of
+its own, and the rest another. The same one lower, from the other side. A part that splits no more is done.
 """
 
 from __future__ import annotations
@@ -60,22 +60,21 @@ def balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
     water = _Water(supply, sizes, family, crowd)
     water.pour()
     ceiling = np.zeros(len(sizes), np.int64)
-    active = np.ones(len(sizes), bool)
-    while active.any():
-        level = int(_ceil_div(water.load, sizes)[active].max())
-        if level <= 1:
-            # Loads of 0 and 1: no two of them are 2 apart.
-            ceiling[active] = max(level, 1)
-            break
-        stuck = water.drain(active, (level - 1) * sizes)
-        ceiling[stuck] = level
-        active &= ~stuck
+    parts = [np.ones(len(sizes), bool)] if len(sizes) else []
+    while parts:
+        part = parts.pop()
+        mean = -(-int(water.load[part].sum()) // int(sizes[part].sum()))
+        level = max(1, mean)
+        above = water.drain(part, level * sizes)
+        if not above.any():
+            above = water.drain(part, (level - 1) * sizes)
+            if not (part & ~above & (water.load < (level - 1) * sizes)).any():
+                ceiling[part] = level
+                continue
+        # Neither is empty: the mean lies between what both would have.
+        parts += [above, part & ~above]
     lowest = np.minimum.reduceat(ceiling[crowd], water.first) if len(family) else ceiling[:0]
     return Balance(ceiling, ceiling[crowd] == lowest[family], water.flow)
-
-
-def _ceil_div(a: Ints, b: Ints) -> Ints:
-    return np.negative(np.negative(a) // b)
 
 
 class _Water:

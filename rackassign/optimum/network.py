@@ -46,6 +46,7 @@ class Layout:
         network: For the solver.
         layers: Its arcs in order: stays, class to hub, hub to kind, hub to node, kind to node, node to sink.
         rows: How many classes, hubs, kinds, nodes and sinks there are.
+        hub_rack: Rack of each hub.
         cost: Objective: what reading costs.
         moves: Objective: what leaves its owner, less the number of all that is held.
         squares: Objective: sum of the squares of loads, less a constant; all 0 without levels.
@@ -54,6 +55,7 @@ class Layout:
     network: Network
     layers: tuple[Arcs, ...]
     rows: tuple[int, ...]
+    hub_rack: Ints
     cost: Ints
     moves: Ints
     squares: Ints
@@ -123,6 +125,7 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
         network,
         layers,
         rows=(at_hub, len(hubs), len(kinds), len(node_low), int(levels)),
+        hub_rack=hub_rack,
         cost=np.concatenate(
             [
                 p.cost[grouped.class_near[grouped.stay_class], stay_rack],

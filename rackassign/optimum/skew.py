@@ -99,10 +99,11 @@ class _Search:
         high = np.minimum(low + self._width, np.maximum(self._reach, low))
         levels = int((high - low)[self._grouped.problem.crowd].sum()) <= MOST_LEVELS
         try:
-            reader, doubt = in_stages(self._grouped, low, high, self._work, levels=levels)
+            staged = in_stages(self._grouped, low, high, self._work, levels=levels)
         except InfeasibleError:
             return None
-        self.doubt = self.doubt or doubt or ("" if levels else "too many loads are possible to make them even")
+        self.doubt = self.doubt or staged.doubt or ("" if levels else "too many loads are possible to make them even")
+        reader = staged.reader()
         return _Tried(self._score(reader), reader)
 
     def descend(self, start: tuple[int, ...], best: _Tried | None, ranges: list[range]) -> _Tried | None:

@@ -7,6 +7,8 @@ use. Only moves need the full network, and by then most of its arcs are gone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rackassign.optimum.arrays import Ints
@@ -15,8 +17,29 @@ from rackassign.optimum.network import Layout, deal, lay_out
 from rackassign.optimum.problem import Grouped
 
 
-def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bool = False) -> tuple[Ints, str]:
-    """Return the reader of each partition: cost least, then the squares of loads (with levels), then moves.
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Flows of least cost, then of most even loads, then of fewest moves.
+
+    Args:
+        grouped: What was distributed: as asked, or without owners if they decided nothing.
+        layout: The network.
+        flow: Of each of its arcs.
+        doubt: What is not proven about it; empty if it is optimal.
+    """
+
+    grouped: Grouped
+    layout: Layout
+    flow: Ints
+    doubt: str = ""
+
+    def reader(self) -> Ints:
+        """Return the reader of each partition."""
+        return deal(self.grouped, self.layout, self.flow)
+
+
+def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bool = False) -> Staged:
+    """Find the flows.
 
     Args:
         grouped: What to distribute.
@@ -25,34 +48,30 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
         work: Is drawn on.
         levels: Whether `low` and `high` leave open how even the loads are.
 
-    Returns:
-        The readers, and what is not proven about them; empty if they are optimal.
-
     Raises:
         SolverError: There is no solution, or none was found.
     """
     bare = grouped.without_owners()
     small = lay_out(bare, low, high, levels=levels)
-    network, objectives, prices = small.network, [small.cost], []
-    if levels:
-        objectives.append(small.squares)
-    for objective in objectives:
+    network, flow = small.network, small.cost
+    prices: list[Ints] = []
+    for objective in [small.cost, small.squares] if levels else [small.cost]:
         found = minimise(network, objective, work)
-        network = network.narrowed(objective, found.price)
+        network, flow = network.narrowed(objective, found.price), found.flow
         prices.append(found.price)
     if not len(grouped.held):
-        return deal(bare, small, found.flow), ""
+        return Staged(bare, small, flow)
     full = lay_out(grouped, low, high, levels=levels)
     network = full.network
     for objective, price in zip([full.cost, full.squares], prices, strict=False):
         network = network.narrowed(objective, _spread(price, small, grouped))
     try:
-        best = minimise(network, full.moves, work)
+        best = minimise(network, full.moves, work).flow
     except OutOfWorkError as error:
-        return deal(bare, small, found.flow), str(error)
-    if full.cost @ best.flow != small.cost @ found.flow or full.squares @ best.flow != small.squares @ found.flow:
+        return Staged(bare, small, flow, str(error))
+    if full.cost @ best != small.cost @ flow or full.squares @ best != small.squares @ flow:
         raise SolverError("prices of the small network do not hold in the full one")
-    return deal(grouped, full, best.flow), ""
+    return Staged(grouped, full, best)
 
 
 def _spread(price: Ints, small: Layout, grouped: Grouped) -> Ints:

@@ -130,6 +130,14 @@ class Door:
         place[order] = np.arange(len(order))
         return place[np.asarray(near, np.int64)], cost[order]
 
+    def weights(self) -> NDArray[np.float64]:
+        """Return the weight of each partition; one that has none weighs 1."""
+        weight = np.ones(int(self.sizes.sum()))
+        for topic, base, size in zip(self.topics, self.base.tolist(), self.sizes.tolist(), strict=True):
+            given = self.group.weights.get(topic, ())[:size]
+            weight[base : base + len(given)] = given
+        return weight
+
     def spell_out(self, reader: Ints) -> dict[str, Partitions]:
         """Turn numbers back into names: partitions by member and topic, in order; `NOBODY` gets none."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}

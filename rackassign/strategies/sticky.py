@@ -5,17 +5,23 @@ has members that go on with what they own, so a partition is handed to a new rea
 until then it is *withheld*. Whoever holds it gives it up, joins again, and the next rebalance hands it over. That
 one finds nothing to move: the target of the first is still an optimum, and it costs no move. So two are enough,
 always.
+
+With weights of partitions the balance is of weights, which cannot be exact; see `rackassign.optimum.weights`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rackassign.errors import ConfigError
 from rackassign.model import Group, Partitions, Plan, StrategyName
-from rackassign.optimum import solve
+from rackassign.optimum import Problem, solve, solve_weighted
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
 from rackassign.strategies.options import Options
@@ -27,8 +33,11 @@ def plan_sticky(group: Group, options: Options | None = None) -> Plan:
     Args:
         group: Members and topology; topics without metadata are skipped.
         options: How; the default ones if left out.
+
+    Raises:
+        ConfigError: If there are weights and `max_skew`, which counts partitions.
     """
-    return _plan(group, options or Options(), "sticky", cooperative=False)
+    return _explained(group, options or Options(), "sticky")
 
 
 def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
@@ -37,34 +46,75 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
     Args:
         group: Members and topology; topics without metadata are skipped.
         options: How; the default ones if left out.
+
+    Raises:
+        ConfigError: If there are weights and `max_skew`, which counts partitions.
     """
-    return _plan(group, options or Options(), "cooperative-sticky", cooperative=True)
+    return _explained(group, options or Options(), "cooperative-sticky")
 
 
-def _plan(group: Group, options: Options, name: StrategyName, *, cooperative: bool) -> Plan:
+def _explained(group: Group, options: Options, name: StrategyName) -> Plan:
+    plan = _plan(group, options, name)
+
+    def again(changed: Group, how: Options) -> Plan:
+        return _plan(changed, how, name)
+
+    wider = replace(options, max_skew=options.max_skew + 1)
+    skewed = None if group.weights else (wider.max_skew, partial(again, how=wider))
+    return replace(plan, explainer=lambda: explain(group, plan, partial(again, how=options), skewed))
+
+
+def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
     door = Door.of(group, options.locality)
-    problem = door.problem()
-    solution = solve(problem, max_skew=options.max_skew, work=options.work)
-    reader = solution.reader
-    target = door.spell_out(reader)
+    decided = _decided(door, options)
+    target = door.spell_out(decided.reader)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
-    if cooperative:
-        assignment, withheld = door.held_back(target, reader, door.claims.withheld(reader))
-    plan = Plan(
+    if name == "cooperative-sticky":
+        assignment, withheld = door.held_back(target, decided.reader, door.claims.withheld(decided.reader))
+    return Plan(
         strategy=name,
         locality=options.locality,
         assignment=assignment,
         target=target,
         withheld=withheld,
-        moved=door.claims.moved(reader),
-        optimal=solution.proven,
+        moved=door.claims.moved(decided.reader),
+        optimal=decided.optimal,
         seconds=time.perf_counter() - start,
+        doubt=decided.doubt,
+        weight_gap=decided.gap,
+        weight_loads=decided.loads,
     )
-    wider = replace(options, max_skew=options.max_skew + 1)
 
-    def again(changed: Group, how: Options = options) -> Plan:
-        return _plan(changed, how, name, cooperative=cooperative)
 
-    return replace(plan, explainer=lambda: explain(group, plan, again, (wider.max_skew, partial(again, how=wider))))
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    reader: NDArray[np.int64]
+    optimal: bool
+    doubt: str
+    gap: float | None = None
+    loads: tuple[float, float] | None = None
+
+
+def _decided(door: Door, options: Options) -> _Decided:
+    problem = door.problem()
+    if not door.group.weights:
+        solution = solve(problem, max_skew=options.max_skew, work=options.work)
+        return _Decided(solution.reader, solution.proven, solution.problem)
+    if options.max_skew:
+        raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+    return _weighted(problem, door.weights(), options)
+
+
+def _weighted(problem: Problem, weight: NDArray[np.float64], options: Options) -> _Decided:
+    if len(set(weight.tolist())) <= 1:
+        # Weights that are all the same are none, and the exact answer is to be had.
+        solution = solve(problem, work=options.work)
+        reader, optimal, doubt, gap = solution.reader, solution.proven, solution.problem, 0.0
+    else:
+        found = solve_weighted(problem, weight, work=options.work)
+        reader, optimal, doubt, gap = found.reader, False, found.problem, found.gap
+    loads = np.bincount(reader, weight, len(problem.crowd))
+    between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
+    return _Decided(reader, optimal, doubt, gap, between)

@@ -1,0 +1,320 @@
+"""Balance of weights instead of counts: not exact, but with a bound on how far off it is.
+
+Theory
+------
+To balance weights that cannot be split is NP-hard (it contains bin packing). What can be told exactly is how heavy
+the heaviest load must be at least: as heavy as the heaviest partition, and as heavy as if weights were sand, which
+is what `balance` finds when it is given weights in fine units instead of counts. The *gap* is how much more, relative
+to that, the heaviest load has.
+
+The assignment starts from sand as well: a flow of least cost, then of most that stays, with loads at the level that
+sand would have. Partitions are laid on it, owners' first and then the heaviest (`_Laying`). Last, the fullest member
+gives to or swaps with another, as long as that makes the fuller of the two less full (`_Evening`).
+
+Weights are measurements and never twice the same. So if what members own already, with what nobody owns laid on it,
+is within `WORTH` of that, it is kept: nothing moves for a gain that the next measurement would take away. None of this
+is exact, so what the next rebalance would decide is tried out, and a target sought that it leaves alone; it is nearly
+always found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rackassign.optimum.arrays import Bools, Floats, Ints
+from rackassign.optimum.balance import balance
+from rackassign.optimum.linear import SolverError, Work
+from rackassign.optimum.problem import NOBODY, Grouped, Problem
+from rackassign.optimum.stages import Staged, in_stages
+
+FINE = 1 << 44
+"""Into so many units the sum of all weights is cut to tell the bound."""
+
+COARSE = 1 << 24
+"""The same for the flow: a solver counts in doubles, with tolerances that are absolute."""
+
+WORTH = 0.02
+"""A rebalance that brings loads together by less than this share of a load, or lowers the cost by less than this
+share of what it could be, is not worth its moves."""
+
+_ROUNDS_PER_MEMBER = 8
+_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Who reads what, and how heavy that is.
+
+    Args:
+        reader: For each partition a member.
+        gap: By how much the heaviest load is heavier, relative, than the least that is provably needed.
+        problem: What went wrong on the way; for people.
+    """
+
+    reader: Ints
+    gap: float
+    problem: str = ""
+
+
+def solve_weighted(problem: Problem, weight: Floats, *, work: int) -> Weighted:
+    """Give every partition to a member, so that loads of weight are even.
+
+    Args:
+        problem: What to solve.
+        weight: Of each partition, finite and 0 or more, not all 0.
+        work: Budget, in iterations of the solver.
+    """
+    level, least = _sand(problem, weight)
+    deciding = _Deciding(problem, weight, level, Work(work))
+    reader = deciding.settled()
+    heaviest = float(np.bincount(reader, weight, len(level)).max())
+    return Weighted(reader, max(0.0, heaviest / least - 1.0), deciding.doubt)
+
+
+class _Deciding:
+    """What to keep and what to change.
+
+    Args:
+        problem: Whose.
+        weight: Of each partition.
+        level: Of each member, as for sand.
+        work: Is drawn on.
+    """
+
+    def __init__(self, problem: Problem, weight: Floats, level: Floats, work: Work) -> None:
+        self._problem, self._weight, self._level, self._work = problem, weight, level, work
+        self.doubt = ""
+
+    def settled(self) -> Ints:
+        """Return a decision that the next rebalances would not touch, as far as one can be found.
+
+        Where owners give up first, what moves is nobody's until the next rebalance, and that one decides anew. So
+        what it would decide is decided here, again and again until it is the same; and a rebalance for no reason
+        after that must not move anything either.
+        """
+        owner = self._problem.owner
+        reader = self.decided(owner)
+        for _ in range(_TRIES):
+            then = self.decided(np.where((owner == NOBODY) | (owner == reader), reader, NOBODY))
+            if np.array_equal(then, reader):
+                then = self.decided(then)
+                if np.array_equal(then, reader):
+                    break
+            reader = then
+        return reader
+
+    def decided(self, owner: Ints) -> Ints:
+        """Return what is kept, if that is good enough, or what is laid afresh."""
+        ground = _Ground(replace(self._problem, owner=owner), self._weight, self._level)
+        staged = None
+        try:
+            staged = _flow(ground.problem, self._weight, self._work)
+        except SolverError as error:
+            self.doubt = str(error)
+        kept = ground.evened(ground.kept(), owner == NOBODY)
+        # As even as sand, nearly: then what is laid afresh need not be known.
+        if staged is not None and ground.spread(kept) <= ground.worth and ground.near(kept, ground.sand_cost(staged)):
+            return kept
+        fresh = ground.evened(ground.laid(staged), np.ones(len(owner), bool))
+        good = ground.spread(kept) <= ground.spread(fresh) + ground.worth and ground.near(kept, ground.cost(fresh))
+        return kept if good else fresh
+
+
+def _sand(problem: Problem, weight: Floats) -> tuple[Floats, float]:
+    """Return the level of each member if weights could be split, and the least that the heaviest load can be."""
+    unit = float(weight.sum()) / FINE
+    # Rounded down, so that the bound holds.
+    grains = np.floor(weight / unit)
+    supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
+    ceiling = balance(supply, problem.sizes(), problem.pair_family, problem.pair_crowd).ceiling
+    level: Floats = ceiling[problem.crowd].astype(np.float64) * unit
+    return level, max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
+
+
+def _flow(problem: Problem, weight: Floats, work: Work) -> Staged:
+    """Return flows of sand: at its level, of least cost, then of most that stays."""
+    grains = np.rint(weight * (COARSE / float(weight.sum())))
+    supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
+    sand = balance(supply, problem.sizes(), problem.pair_family, problem.pair_crowd)
+    counted = Grouped.of(problem, sand.allowed)
+    classes, stays = len(counted.class_family), len(counted.stay_class)
+    grouped = replace(
+        counted,
+        class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
+        stay_size=np.bincount(counted.stay_of, grains[counted.held], stays).astype(np.int64),
+    )
+    return in_stages(grouped, sand.ceiling - 1, sand.ceiling, work)
+
+
+class _Ground:
+    """Members, how full they should be, and partitions to lay on them.
+
+    Args:
+        problem: Whose.
+        weight: Of each partition.
+        level: Of each member.
+    """
+
+    def __init__(self, problem: Problem, weight: Floats, level: Floats) -> None:
+        self.problem, self.weight, self.level = problem, weight, level
+        reads = np.zeros((problem.families, len(problem.sizes())), bool)
+        reads[problem.pair_family, problem.pair_crowd] = True
+        self.readers: list[Ints] = [np.flatnonzero(row[problem.crowd]) for row in reads]
+
+    def loads(self, reader: Ints) -> Floats:
+        """Return the weight of each member's partitions."""
+        given = reader != NOBODY
+        return np.bincount(reader[given], self.weight[given], len(self.level)).astype(np.float64)
+
+    def kept(self) -> Ints:
+        """Return all partitions with their owners, the others laid where there is most room."""
+        return self._laid(self.problem.owner.copy(), {})
+
+    def laid(self, staged: Staged | None) -> Ints:
+        """Return partitions laid where the flow would have them; without one, where there is most room."""
+        reader = np.full(len(self.weight), NOBODY)
+        if staged is None:
+            return self._laid(reader, {})
+        grouped, layout = staged.grouped, staged.layout
+        stays, to_hub, *_ = layout.split(staged.flow)
+        unit = float(self.weight.sum()) / COARSE
+        order = np.lexsort((grouped.held, -self.weight[grouped.held], grouped.stay_of))
+        left = stays * unit
+        for place in order.tolist():
+            partition, stay = int(grouped.held[place]), int(grouped.stay_of[place])
+            # What is more than half on the flow is on it.
+            if left[stay] >= self.weight[partition] / 2:
+                reader[partition] = self.problem.owner[partition]
+                left[stay] -= self.weight[partition]
+        wanted: dict[tuple[int, int], dict[int, float]] = {}
+        arcs = layout.layers[1]
+        for arc in np.flatnonzero(to_hub).tolist():
+            class_ = arcs.tail[arc]
+            key = int(grouped.class_family[class_]), int(grouped.class_near[class_])
+            wanted.setdefault(key, {})[int(layout.hub_rack[arcs.head[arc]])] = float(to_hub[arc]) * unit
+        return self._laid(reader, wanted)
+
+    def _laid(self, reader: Ints, wanted: dict[tuple[int, int], dict[int, float]]) -> Ints:
+        """Lay what is left, the heaviest first: in the rack that wants most of it, on who has most room there."""
+        problem = self.problem
+        load = self.loads(reader)
+        at_home: dict[tuple[int, int], Ints] = {}
+        free = np.flatnonzero(reader == NOBODY)
+        for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
+            family, near = int(problem.family[partition]), int(problem.near[partition])
+            racks = wanted.get((family, near), {})
+            candidates = self.readers[family]
+            if racks:
+                rack = max(racks, key=lambda r: (racks[r], -r))
+                racks[rack] -= self.weight[partition]
+                if (family, rack) not in at_home:
+                    at_home[family, rack] = candidates[problem.rack[candidates] == rack]
+                candidates = at_home[family, rack]
+            full = load[candidates] - self.level[candidates]
+            emptiest = candidates[full == full.min()]
+            member = int(emptiest[np.argmin(problem.cost[near, problem.rack[emptiest]])])
+            reader[partition] = member
+            load[member] += self.weight[partition]
+        return reader
+
+    def evened(self, reader: Ints, movable: Bools) -> Ints:
+        """Return the same with the fullest members relieved as far as single gifts and swaps go."""
+        return _Evening(self, reader, movable).run()
+
+    @property
+    def worth(self) -> float:
+        """How much of a difference between loads is worth moves."""
+        return float(self.level.max()) * WORTH
+
+    def spread(self, reader: Ints) -> float:
+        """Return how far members are apart, each seen from its level."""
+        return float(np.ptp(self.loads(reader) - self.level))
+
+    def cost(self, reader: Ints) -> float:
+        """Return what reading costs, per weight."""
+        return float(self.problem.cost[self.problem.near, self.problem.rack[reader]] @ self.weight)
+
+    def sand_cost(self, staged: Staged) -> float:
+        """Return the same if weights could be split."""
+        return float(staged.layout.cost @ staged.flow) * float(self.weight.sum()) / COARSE
+
+    def near(self, reader: Ints, cost: float) -> bool:
+        """Tell whether a reading costs no more than that, or so little more that it is not worth moves."""
+        most = float(self.problem.cost.max(initial=0)) * float(self.weight.sum())
+        return self.cost(reader) <= cost + most * WORTH
+
+
+class _Evening:
+    """Gifts and swaps between members, each of which makes the fuller of two less full."""
+
+    def __init__(self, ground: _Ground, reader: Ints, movable: Bools) -> None:
+        problem, weight, level = ground.problem, ground.weight, ground.level
+        self._family, self._weight, self._level, self._readers = problem.family, weight, level, ground.readers
+        self._cost, self._near, self._rack = problem.cost, problem.near, problem.rack
+        self._reader: Ints = reader.copy()
+        self._has: list[list[int]] = [[] for _ in level]
+        for partition in np.flatnonzero(movable).tolist():
+            self._has[int(reader[partition])].append(partition)
+        self._over = ground.loads(reader) - level
+
+    def run(self) -> Ints:
+        """Relieve the fullest member that can be, until none can or enough has been tried."""
+        stuck = np.zeros(len(self._level), bool)
+        for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
+            if stuck.all():
+                break
+            fullest = int(np.argmax(np.where(stuck, -np.inf, self._over)))
+            found = self._best(fullest)
+            if found is None:
+                stuck[fullest] = True
+                continue
+            give, take, other = found
+            self._move(give, fullest, other)
+            if take is not None:
+                self._move(take, other, fullest)
+            stuck[[fullest, other]] = False
+        return self._reader
+
+    def _move(self, partition: int, giver: int, taker: int) -> None:
+        self._has[giver].remove(partition)
+        self._has[taker].append(partition)
+        self._over[giver] -= self._weight[partition]
+        self._over[taker] += self._weight[partition]
+        self._reader[partition] = taker
+
+    def _best(self, giver: int) -> tuple[int, int | None, int] | None:
+        """Return what to give, what to take for it, if anything, and whom; dearer readings only if nothing else."""
+        best: tuple[tuple[bool, float, int, int], tuple[int, int | None, int]] | None = None
+        families: dict[int, list[int]] = {}
+        for partition in self._has[giver]:
+            families.setdefault(int(self._family[partition]), []).append(partition)
+        for family, gifts in families.items():
+            readers = self._readers[family]
+            other = int(readers[np.argmin(self._over[readers])])
+            room = float(self._over[giver] - self._over[other])
+            # Two loads that differ by rounding alone are equal.
+            if room <= 1e-9 * float(self._level.max()):
+                continue
+            for give, take, moved in self._exchanges(gifts, other, giver, room):
+                dearer = self._dearer(give, giver, other) + (0 if take is None else self._dearer(take, other, giver))
+                score = (dearer > 0, abs(room / 2 - moved), give, -1 if take is None else take)
+                if best is None or score < best[0]:
+                    best = score, (give, take, other)
+        return None if best is None else best[1]
+
+    def _exchanges(self, gifts: list[int], other: int, giver: int, room: float) -> list[tuple[int, int | None, float]]:
+        """Return exchanges that move more than nothing and less than all of the difference."""
+        back = [q for q in self._has[other] if giver in self._readers[int(self._family[q])]]
+        taken: list[int | None] = [None, *back]
+        given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
+        fits = (given > room * 1e-9) & (given < room * (1 - 1e-9))
+        rows, columns = np.nonzero(fits)
+        # The best few are enough: one of them is taken.
+        nearest = np.argsort(np.abs(given[rows, columns] - room / 2), kind="stable")[:4]
+        return [(gifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
+
+    def _dearer(self, partition: int, giver: int, taker: int) -> int:
+        row = self._cost[self._near[partition]]
+        return int(row[self._rack[taker]] - row[self._rack[giver]])
