@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from rackassign.clients.kafka_python import (
         FetchMeter,
         RackAwareConsumer,
+        RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
+        RackAwareStickyAssignor,
         attach,
     )
     from rackassign.racks import detect_rack
@@ -23,7 +25,9 @@ __version__ = "0.1.0"
 __all__ = (
     "FetchMeter",
     "RackAwareConsumer",
+    "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
+    "RackAwareStickyAssignor",
     "attach",
     "detect_rack",
 )

@@ -214,7 +214,7 @@ def test_whatever_goes_wrong_the_group_gets_a_plain_range_and_one_warning(
             "m4": [("u", 0)],
         }
     assert [record.levelname for record in warnings.records] == ["WARNING"]
-    assert "plain range assignment" in warnings.text
+    assert "plain assignment" in warnings.text
     assert "RuntimeError: changed" in warnings.text
 
 

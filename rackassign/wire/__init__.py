@@ -1,4 +1,4 @@
-"""The bytes of the consumer protocol.
+"""The bytes of the consumer protocol, and of what sticky assignors add to it.
 
 Rules of this room:
 
@@ -18,12 +18,17 @@ from rackassign.wire.consumer import (
     encode_assignment,
     encode_subscription,
 )
+from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
 
 __all__ = [
     "Assignment",
+    "StickyData",
     "Subscription",
     "decode_assignment",
+    "decode_generation",
+    "decode_sticky",
     "decode_subscription",
     "encode_assignment",
+    "encode_sticky",
     "encode_subscription",
 ]

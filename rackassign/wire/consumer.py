@@ -83,7 +83,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST) -> by
         out.string(topic)
     out.nullable_bytes(subscription.user_data)
     if version >= 1:
-        _write_partitions(out, _by_topic(sorted(subscription.owned)))
+        write_partitions(out, _by_topic(sorted(subscription.owned)))
     if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
         out.int32(subscription.generation)
     if version >= NEWEST:
@@ -107,7 +107,7 @@ def decode_subscription(data: bytes) -> Subscription:
     owned: tuple[TopicPartition, ...] = ()
     generation, rack = -1, None
     if version >= 1:
-        by_topic = _read_partitions(source, "owned topics")
+        by_topic = read_partitions(source, "owned topics")
         owned = tuple(TopicPartition(topic, p) for topic, partitions in by_topic for p in partitions)
     if version >= 2:  # noqa: PLR2004 - as above
         generation = max(-1, source.int32("the generation"))
@@ -125,7 +125,7 @@ def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
     _check_version(version)
     out = Writer()
     out.int16(version)
-    _write_partitions(out, assignment.partitions)
+    write_partitions(out, assignment.partitions)
     out.nullable_bytes(assignment.user_data)
     return out.done()
 
@@ -138,7 +138,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     source = Reader(data)
     _read_version(source)
-    by_topic = _read_partitions(source, "assigned topics")
+    by_topic = read_partitions(source, "assigned topics")
     partitions = _by_topic(TopicPartition(topic, p) for topic, ids in by_topic for p in ids)
     return Assignment(partitions, source.nullable_bytes("user data"))
 
@@ -162,13 +162,15 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]
     return {topic: tuple(ids) for topic, ids in grouped.items()}
 
 
-def _write_partitions(out: Writer, partitions: Mapping[str, tuple[int, ...]]) -> None:
+def write_partitions(out: Writer, partitions: Mapping[str, tuple[int, ...]]) -> None:
+    """Write an array of topics, each with an array of partition ids."""
     out.int32(len(partitions))
     for topic, ids in partitions.items():
         out.string(topic)
         out.int32s(ids)
 
 
-def _read_partitions(source: Reader, what: str) -> list[tuple[str, tuple[int, ...]]]:
+def read_partitions(source: Reader, what: str) -> list[tuple[str, tuple[int, ...]]]:
+    """Read such an array; null is none."""
     count = source.count(what, _EMPTY_TOPIC) or 0
     return [(source.string("a topic"), source.int32s("partitions")) for _ in range(count)]

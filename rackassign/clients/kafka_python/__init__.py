@@ -5,5 +5,13 @@ from __future__ import annotations
 from rackassign.clients.kafka_python.assignor import RackAwareRangeAssignor
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
 from rackassign.clients.kafka_python.meter import FetchMeter
+from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
 
-__all__ = ["FetchMeter", "RackAwareConsumer", "RackAwareRangeAssignor", "attach"]
+__all__ = [
+    "FetchMeter",
+    "RackAwareConsumer",
+    "RackAwareCooperativeStickyAssignor",
+    "RackAwareRangeAssignor",
+    "RackAwareStickyAssignor",
+    "attach",
+]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.group import JoinedMember, group_of, subscribed_topics
+from rackassign.clients.kafka_python.group import JoinedMember, group_of
+from rackassign.clients.kafka_python.plain import plain_range
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError, WireError
 from rackassign.locality import Locality, check_mode
@@ -27,14 +28,14 @@ from rackassign.wire import Subscription, encode_subscription
 log = logging.getLogger(__name__)
 
 
-class _FromEnvironment:
+class FromEnvironment:
     """The default of `rack`: unlike None, which says that there is none."""
 
     def __repr__(self) -> str:
         return f"<{RACK_VARIABLE}>"
 
 
-FROM_ENVIRONMENT: Final = _FromEnvironment()
+FROM_ENVIRONMENT: Final = FromEnvironment()
 
 NEWEST = 3
 """Version of subscription and assignment that is sent: the one that carries the rack."""
@@ -61,12 +62,12 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
 
     def __init__(
         self,
-        rack: str | _FromEnvironment | None = FROM_ENVIRONMENT,
+        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
         *,
         locality: str = "any-replica",
         name: str | None = None,
     ) -> None:
-        if isinstance(rack, _FromEnvironment):
+        if isinstance(rack, FromEnvironment):
             rack = rack_from_environment()
         self.rack = check_rack(rack)
         self.locality = check_mode(locality)
@@ -92,18 +93,18 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
             An assignment for every member.
         """
         try:
-            group = group_of(cluster, members)
+            group = self._group(cluster, members)
             plan = self._strategy(group, self._options)
             self._report(group, plan)
-            target: Mapping[str, Partitions] = plan.assignment
+            target = self._planned(plan)
         except Exception:  # noqa: BLE001 - anything raised here would leave the whole group without assignment
             self._once.warn(
                 "failed",
-                "%s: rack-aware assignment failed; the group gets a plain range assignment instead",
+                "%s: rack-aware assignment failed; the group gets a plain assignment instead",
                 self.name,
                 exc_info=True,
             )
-            target = plain_range(cluster, members)
+            target = self._plain(cluster, members)
         return {
             member: ConsumerProtocolAssignment(NEWEST, [(t, list(p)) for t, p in owned.items()], None)
             for member, owned in target.items()
@@ -112,6 +113,18 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Take note of this member's own assignment; range has no use for it."""
 
+    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+        """Make a group of what `assign` is given."""
+        return group_of(cluster, members)
+
+    def _planned(self, plan: Plan) -> Mapping[str, Partitions]:
+        """Take note of a plan; return what of it is handed out."""
+        return plan.assignment
+
+    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+        """Return an assignment that cannot fail."""
+        return plain_range(cluster, members)
+
     def _report(self, group: Group, plan: Plan) -> None:
         """Log what was decided, and once each what keeps racks from being of use."""
         if log.isEnabledFor(logging.INFO):
@@ -119,6 +132,15 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
             log.info(
                 "%s: %d members; of their partitions %d are local, %d cross racks, %d unknown",
                 *(self.name, len(group.members), counts.local, counts.cross, counts.unknown),
+            )
+            if plan.moved or plan.withheld:
+                withheld = sum(map(len, plan.withheld.values()))
+                log.info("%s: %d move, %d are withheld until they are free", self.name, plan.moved, withheld)
+        if plan.doubt:
+            self._once.warn(
+                f"doubt {plan.doubt}",
+                "%s: the assignment is balanced but not proven the nearest and stickiest: %s",
+                *(self.name, plan.doubt),
             )
         if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
             return
@@ -164,25 +186,6 @@ def check_rack(rack: object) -> str | None:
     except WireError as error:
         raise ConfigError(f"rack cannot be sent: {error.problem}") from None
     return rack
-
-
-def plain_range(cluster: host.Cluster, members: list[JoinedMember]) -> dict[str, Partitions]:
-    """Deal each topic out in runs, without racks and with nothing that can fail but the host itself."""
-    target: dict[str, dict[str, tuple[int, ...]]] = {member.member_id: {} for member in members}
-    subscribers: dict[str, list[Any]] = {}
-    for member in sorted(members, key=lambda m: (m.group_instance_id is None, m.group_instance_id or "", m.member_id)):
-        for topic in subscribed_topics(member):
-            subscribers.setdefault(topic, []).append(member)
-    for topic in sorted(subscribers):
-        partitions = sorted(cluster.partitions_for_topic(topic) or ())
-        quota, extra = divmod(len(partitions), len(subscribers[topic]))
-        start = 0
-        for place, member in enumerate(subscribers[topic]):
-            end = start + quota + (place < extra)
-            if end > start:
-                target[member.member_id][topic] = tuple(partitions[start:end])
-            start = end
-    return {**target}
 
 
 def _listed(names: list[str]) -> str:

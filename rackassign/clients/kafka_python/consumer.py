@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.assignor import RackAwareAssignor, RackAwareRangeAssignor, check_rack
+from rackassign.clients.kafka_python.assignor import RackAwareAssignor, check_rack
 from rackassign.clients.kafka_python.follower import FollowerCheck
 from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
+from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, detect_rack
@@ -50,7 +51,8 @@ def attach(
         The same consumer.
 
     Raises:
-        ConfigError: If it is no `KafkaConsumer`, or a name in `disable` is unknown.
+        ConfigError: If it is no `KafkaConsumer`, a name in `disable` is unknown, or a cooperative assignor of it is
+            another consumer's.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
@@ -59,6 +61,10 @@ def attach(
         if name not in known:
             raise ConfigError(f"there is no remedy {name!r}; there are {', '.join(known)}")
     once = Once(log)
+    membership = host.membership_of(consumer)
+    for assignor in host.assignors(consumer):
+        if isinstance(assignor, RackAwareCooperativeStickyAssignor) and membership is not None:
+            assignor.tie(membership)
     host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], once)
     if meter is not None:
         host.observe_fetches(consumer, meter, once, key=meter)
@@ -103,7 +109,8 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     """A `KafkaConsumer` that reads near home.
 
     Takes all arguments of `KafkaConsumer`. What differs: `client_rack` is also the rack of the assignor, the
-    default `partition_assignment_strategy` is ours, and `attach` is done with a meter of its own (`.meter`).
+    default `partition_assignment_strategy` is `RackAwareCooperativeStickyAssignor`, and `attach` is done with a
+    meter of its own (`.meter`).
     An assignor of ours that is given as a class gets the same rack, one given as an instance keeps its own.
 
     Args:
@@ -123,7 +130,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
             raise ConfigError(
                 f'client_rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says'
             )
-        chosen = configs.get("partition_assignment_strategy", [RackAwareRangeAssignor])
+        chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)
         self.meter = FetchMeter()

@@ -1,14 +1,7 @@
-"""Everything of kafka-python that is private, and the remedies for its defects.
+"""Remedies for kafka-python's defects, each a small piece of its own: the defect, the proof, what it needs of the host.
 
-Rules of this room:
-
-* No other module touches a private name of kafka-python. Each use here says what for; all were seen in 3.0.12.
-* Nothing is patched globally. A remedy shadows methods on the one instance it is given.
-* Each remedy is a small piece of its own: the defect, the proof, what it needs of the host. If the host does not
-  have that (any more), the remedy stays off and a warning says so, once; the consumer works as it would without.
-
-What a remedy may rely on: the coordinator's coroutines run on the host's IO thread, one at a time, and switch
-only where they await something unfinished. `poll()` runs on the user's thread and drives them from there.
+What a remedy may rely on: the coordinator's coroutines run on the host's IO thread, one at a time, and switch only
+where they await something unfinished. `poll()` runs on the user's thread and drives them from there.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from kafka.coordinator.base import MemberState
 from kafka.errors import (
@@ -33,7 +26,6 @@ from kafka.errors import (
 
 from rackassign.clients.once import Once
 from rackassign.errors import WireError
-from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.wire import Subscription, decode_subscription, encode_subscription
 
 log = logging.getLogger(__name__)
@@ -51,52 +43,6 @@ _REJOIN_ERRORS = (
     UnknownMemberIdError,
 )
 """A join that fails with one of these is simply made again; any other error is the user's to see."""
-
-
-class Cluster(Protocol):
-    """What is used of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
-
-    def brokers(self) -> Iterable[Any]:
-        """Return the brokers of the last metadata response."""
-
-    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
-        """Return the partition ids of a topic; None if it is not known (yet)."""
-
-
-def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
-    """Return the live brokers, and those of the topics that have metadata.
-
-    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
-    replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
-    """
-    brokers = tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
-    known: dict[tuple[int, ...], Partition] = {}
-    found: dict[str, tuple[Partition, ...]] = {}
-    for topic in topics:
-        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
-        if partitions:
-            found[topic] = tuple(_partition(partitions.get(i), known) for i in range(max(partitions) + 1))
-    return Topology(brokers, found)
-
-
-def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:
-    if wire is None:
-        # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
-        return Partition(())
-    key = (wire.leader_id, *wire.replica_nodes)
-    made = known.get(key)
-    if made is None:
-        leader, *replicas = key
-        made = known[key] = Partition(
-            replicas=tuple(replica for replica in replicas if replica >= 0),
-            leader=leader if leader >= 0 else None,
-        )
-    return made
-
-
-def broker_racks(consumer: Any) -> dict[int, str | None]:
-    """Return the rack of each broker a consumer knows now; reads `_cluster`, which has no public door."""
-    return {broker.node_id: broker.rack for broker in consumer._cluster.brokers()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +84,7 @@ def install(consumer: Any, remedies: Sequence[Remedy], once: Once) -> None:
     """Put remedies on a consumer; those it has already are left as they are."""
     coordinator = getattr(consumer, "_coordinator", None)
     if coordinator is None:
-        once.warn("coordinator", "%s has no coordinator to mend; all remedies are off", _host())
+        once.warn("coordinator", "%s has no coordinator to mend; all remedies are off", host_version())
         return
     installed: set[str] = vars(coordinator).setdefault("_rackassign", set())
     for remedy in remedies:
@@ -149,10 +95,11 @@ def install(consumer: Any, remedies: Sequence[Remedy], once: Once) -> None:
             remedy.install(coordinator, once)
             installed.add(remedy.name)
         else:
-            once.warn(remedy.name, "%s differs (%s): remedy %s is off", _host(), misfit, remedy.name)
+            once.warn(remedy.name, "%s differs (%s): remedy %s is off", host_version(), misfit, remedy.name)
 
 
-def _host() -> str:
+def host_version() -> str:
+    """Name the host and its version, for messages."""
     return f"kafka-python {version('kafka-python')}"
 
 
@@ -164,7 +111,7 @@ def _guard_members(coordinator: Coordinator, once: Once) -> None:
         try:
             make_readable(members, once)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
-            once.warn("guard", "%s: remedy guard_members failed", _host(), exc_info=True)
+            once.warn("guard", "%s: remedy guard_members failed", host_version(), exc_info=True)
         return original(leader_id, protocol_name, members)
 
     coordinator._perform_assignment = perform_assignment
@@ -281,7 +228,7 @@ async def _beat(coordinator: Coordinator, task: Any, once: Once) -> None:
                 # What it means for the membership the host has noted already; the next poll acts on it.
                 log.debug("heartbeat for an unread join: %s", error)
     except Exception:  # noqa: BLE001 - a failing extra must not take the host's IO thread with it
-        once.warn("beat", "%s: remedy heartbeat_unread_join failed", _host(), exc_info=True)
+        once.warn("beat", "%s: remedy heartbeat_unread_join failed", host_version(), exc_info=True)
 
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -326,94 +273,3 @@ REMEDIES: tuple[Remedy, ...] = (
         install=_heartbeat_unread_join,
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a fetch response holds of one partition.
-
-    Args:
-        partition: Which.
-        size: Bytes of record batches.
-        preferred_replica: The broker to read from instead, if the sender named one (KIP-392).
-    """
-
-    partition: TopicPartition
-    size: int
-    preferred_replica: int | None
-
-
-Observer = Callable[[int, Sequence[Fetched]], None]
-"""Called on the host's IO thread with a broker's node id and what one response of its holds."""
-
-
-def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: object) -> None:
-    """Show every fetch response to an observer, unless there is one for this key already.
-
-    Shadows `_fetcher._handle_fetch_response`, which is looked up for each send.
-    """
-    fetcher = getattr(consumer, "_fetcher", None)
-    observers: dict[object, Observer] | None = vars(fetcher).get("_rackassign") if fetcher is not None else None
-    if observers is None:
-        if not _show_fetches(fetcher, once):
-            return
-        observers = {}
-    if key not in observers:
-        # Replaced and not changed: the IO thread may be walking over the old one.
-        fetcher._rackassign = {**observers, key: observer}  # type: ignore[union-attr]
-
-
-def _show_fetches(fetcher: Any, once: Once) -> bool:
-    original = getattr(fetcher, "_handle_fetch_response", None)
-    expected = ("node_id", "fetch_offsets", "send_time", "response")
-    if original is None or tuple(inspect.signature(original).parameters) != expected:
-        once.warn("fetches", "%s differs: fetches are not observed", _host())
-        return False
-
-    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
-        try:
-            fetched = _fetched(response)
-            for observe in fetcher._rackassign.values():
-                observe(node_id, fetched)
-        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
-            once.warn("fetches", "%s differs: a fetch response could not be observed", _host(), exc_info=True)
-        original(node_id, fetch_offsets, send_time, response)
-
-    fetcher._handle_fetch_response = handle_fetch_response
-    return True
-
-
-def _fetched(response: Any) -> list[Fetched]:
-    return [
-        Fetched(
-            TopicPartition(topic.topic, partition.partition_index),
-            len(partition.records or b""),
-            # -1 if there is none.
-            partition.preferred_read_replica if partition.preferred_read_replica >= 0 else None,
-        )
-        for topic in response.responses
-        for partition in topic.partitions
-    ]
-
-
-def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
-    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
-
-    Reads `_cluster._partitions[topic][partition].isr_nodes`.
-    """
-    # Asked for every partition of every response: most come from this rack, and then one look is enough.
-    cluster = consumer._cluster
-    if _rack_of(cluster, broker) in {None, rack}:
-        return False
-    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
-    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
-
-
-def _rack_of(cluster: Any, broker: int) -> str | None:
-    metadata = cluster.broker_metadata(broker)
-    return None if metadata is None else metadata.rack
-
-
-def assignors(consumer: Any) -> list[Any]:
-    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may hold classes."""
-    return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())

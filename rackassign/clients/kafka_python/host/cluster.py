@@ -1,0 +1,77 @@
+"""What a consumer knows of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from rackassign.model import Broker, Partition, TopicPartition, Topology
+
+
+class Cluster(Protocol):
+    """What is used of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
+
+    def brokers(self) -> Iterable[Any]:
+        """Return the brokers of the last metadata response."""
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partition ids of a topic; None if it is not known (yet)."""
+
+
+def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
+    """Return the live brokers, and those of the topics that have metadata.
+
+    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
+    replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
+    """
+    brokers = tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
+    known: dict[tuple[int, ...], Partition] = {}
+    found: dict[str, tuple[Partition, ...]] = {}
+    for topic in topics:
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
+        if partitions:
+            found[topic] = tuple(_partition(partitions.get(i), known) for i in range(max(partitions) + 1))
+    return Topology(brokers, found)
+
+
+def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:
+    if wire is None:
+        # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+        return Partition(())
+    key = (wire.leader_id, *wire.replica_nodes)
+    made = known.get(key)
+    if made is None:
+        leader, *replicas = key
+        made = known[key] = Partition(
+            replicas=tuple(replica for replica in replicas if replica >= 0),
+            leader=leader if leader >= 0 else None,
+        )
+    return made
+
+
+def broker_racks(consumer: Any) -> dict[int, str | None]:
+    """Return the rack of each broker a consumer knows now; reads `_cluster`, which has no public door."""
+    return {broker.node_id: broker.rack for broker in consumer._cluster.brokers()}
+
+
+def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
+    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+
+    Reads `_cluster._partitions[topic][partition].isr_nodes`.
+    """
+    # Asked for every partition of every response: most come from this rack, and then one look is enough.
+    cluster = consumer._cluster
+    if _rack_of(cluster, broker) in {None, rack}:
+        return False
+    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
+
+
+def _rack_of(cluster: Any, broker: int) -> str | None:
+    metadata = cluster.broker_metadata(broker)
+    return None if metadata is None else metadata.rack
+
+
+def assignors(consumer: Any) -> list[Any]:
+    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may hold classes."""
+    return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())

@@ -1,0 +1,74 @@
+"""A consumer's place in its group: what it holds, how the group rebalances, and how to ask for another round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+
+from rackassign.clients.kafka_python.host.remedies import Coordinator
+from rackassign.model import Partitions
+
+
+class Membership:
+    """A view of a coordinator; all of it may be used on the host's IO thread.
+
+    Args:
+        coordinator: kafka-python's `ConsumerCoordinator`.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def is_of(self, other: Membership) -> bool:
+        """Tell whether both are of one consumer."""
+        return self._coordinator is other._coordinator
+
+    def owned(self) -> Partitions:
+        """Return what the consumer holds now; nothing once its membership was lost.
+
+        Reads `_subscription.assigned_partitions()`, which the host empties when it loses its generation and trims
+        when a topic is unsubscribed; an assignor is told of neither.
+        """
+        owned: dict[str, list[int]] = {}
+        for topic, partition in self._coordinator._subscription.assigned_partitions():
+            owned.setdefault(topic, []).append(partition)
+        return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
+
+    def cooperative(self) -> bool:
+        """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
+        return bool(self._coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
+
+    def ask_for_rebalance(self) -> None:
+        """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""
+        self._coordinator.request_rejoin()
+
+
+def membership_of(consumer: Any) -> Membership | None:
+    """Return the membership of a consumer; reads `_coordinator`. None if the host is not as expected."""
+    return _checked(getattr(consumer, "_coordinator", None))
+
+
+def membership_behind(cluster: Any) -> Membership | None:
+    """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
+
+    All an assignor is given is the cluster. The coordinator listens to it with a bound method, so it is found in
+    `_listeners`.
+    """
+    listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
+    for listener in tuple(listeners):
+        found = _checked(getattr(listener, "__self__", None))
+        if found is not None:
+            return found
+    return None
+
+
+def _checked(coordinator: Coordinator | None) -> Membership | None:
+    subscription = getattr(coordinator, "_subscription", None)
+    fits = (
+        callable(getattr(subscription, "assigned_partitions", None))
+        and callable(getattr(coordinator, "request_rejoin", None))
+        and hasattr(coordinator, "_rebalance_protocol")
+    )
+    return Membership(coordinator) if fits else None

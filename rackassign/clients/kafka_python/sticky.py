@@ -1,0 +1,225 @@
+"""The assignors that keep what they can: sticky, and cooperative-sticky.
+
+What a member says it owns decides who is left alone, and in the cooperative protocol who is waited for. A claim that
+is not true leaves a partition to nobody. So a member claims what its consumer holds now, and not what it was given
+once: the host empties that when membership is lost and trims it when a topic is unsubscribed, and tells no assignor.
+It sends the true generation with it (KIP-792), and a leader that withholds something asks for the next round itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeAlias
+
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from rackassign.clients.believed import Believed
+from rackassign.clients.kafka_python import host
+from rackassign.clients.kafka_python.assignor import FROM_ENVIRONMENT, NEWEST, FromEnvironment, RackAwareAssignor
+from rackassign.clients.kafka_python.group import JoinedMember, claims_in_fields, group_of
+from rackassign.clients.kafka_python.plain import plain_even, unclaimed
+from rackassign.errors import ConfigError, InputError, WireError
+from rackassign.model import Group, Partitions, Plan, Topology
+from rackassign.strategies import Options
+from rackassign.wire import StickyData, decode_sticky, encode_sticky
+
+log = logging.getLogger(__name__)
+
+Weights: TypeAlias = Mapping[str, Sequence[float]]
+"""A weight of each partition, by topic."""
+
+
+class BalancedAssignor(RackAwareAssignor):
+    """What sticky and cooperative-sticky share: balance, then locality, then as few moves as possible, all exact.
+
+    Args:
+        rack: As for `RackAwareAssignor`.
+        locality: The same.
+        name: The same.
+        max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
+            partitions if that makes more local.
+        costs: What reading across costs, by the reader's rack and the replica's; a pair that is missing costs 1.
+            Without costs every pair does.
+        weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
+            mapping. Loads of weight are balanced then, and locality counts weight. The function is called on the
+            host's IO thread whenever this member assigns: it must not block. If it raises, the group is balanced
+            by number, with a warning. Not together with `max_skew`.
+
+    Raises:
+        ConfigError: If an option cannot work.
+    """
+
+    def __init__(
+        self,
+        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        max_skew: int = 0,
+        costs: Mapping[str, Mapping[str, float]] | None = None,
+        weights: Weights | Callable[[], Weights] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(rack, locality=locality, name=name)
+        self._options = Options(locality=self.locality, max_skew=max_skew)
+        if weights is not None and max_skew:
+            raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+        self._weights = weights
+        self._costs = {} if costs is None else costs
+        try:
+            _with(_NOBODY, self._costs, {} if weights is None or callable(weights) else weights)
+        except (InputError, AttributeError, TypeError) as error:
+            raise ConfigError(f"this cannot be used: {error}") from None
+
+    def _read_group(self, group: Group) -> Group:
+        """Return the group with costs and weights."""
+        if self._weights is None:
+            return _with(group, self._costs, {})
+        try:
+            weights = self._weights() if callable(self._weights) else self._weights
+            known = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
+            return _with(group, self._costs, known)
+        except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
+            self._once.warn(
+                "weights", "%s: weights cannot be had; partitions are counted instead", self.name, exc_info=True
+            )
+            return _with(group, self._costs, {})
+
+    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+        return plain_even(cluster, members)
+
+
+class RackAwareStickyAssignor(BalancedAssignor):
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+
+    Reads and writes the user data of Java's `StickyAssignor` and kafka-python's, so that mixed groups stay sticky.
+    """
+
+    strategy: ClassVar[str] = "sticky"
+    name = "sticky"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the base
+        super().__init__(*arguments, **options)
+        self._last: StickyData | None = None
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """Return topics and rack, and as user data what this member had last; null before there was anything."""
+        subscribed = sorted(topics)
+        user_data = None
+        if self._last is not None:
+            owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in subscribed}
+            user_data = encode_sticky(replace(self._last, owned=owned))
+        return ConsumerProtocolSubscription(NEWEST, subscribed, user_data, [], -1, self.rack)
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Remember what this member was given, and when."""
+        self._last = StickyData(partitions_of(assignment), generation)
+
+    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+        return self._read_group(group_of(cluster, members, self._claims))
+
+    def _claims(self, subscription: Any) -> tuple[Partitions, int | None]:  # noqa: ANN401 - the host is untyped
+        try:
+            data = decode_sticky(subscription.user_data)
+        except WireError as error:
+            self._once.warn("user data", "%s: what a member had cannot be read: %s", self.name, error)
+            return {}, None
+        return {topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in data.owned.items()}, data.generation
+
+
+class RackAwareCooperativeStickyAssignor(BalancedAssignor):
+    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `BalancedAssignor`.
+
+    An instance belongs to one consumer. `attach` and `RackAwareConsumer` tie it to theirs, so that it claims exactly
+    what that holds. Without them it claims what it was given last, and its leader makes up for what is not true.
+    """
+
+    strategy: ClassVar[str] = "cooperative-sticky"
+    name = "cooperative-sticky"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the base
+        super().__init__(*arguments, **options)
+        self._membership: host.Membership | None = None
+        self._given: Partitions = {}
+        self._generation = -1
+        self._believed = Believed()
+        self._withheld = False
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """Prefer to keep what is held; beside an eager assignor, as on the way from one to the other, give it up."""
+        return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
+
+    def tie(self, membership: host.Membership) -> None:
+        """Claim from now on what this consumer holds.
+
+        Raises:
+            ConfigError: It is tied to another one.
+        """
+        if self._membership is not None and not self._membership.is_of(membership):
+            raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: make one for each")
+        self._membership = membership
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """Return topics and rack, what this member holds of them, and in which generation it was given that."""
+        subscribed = sorted(topics)
+        owned: Partitions = {}
+        try:
+            owned = self._held()
+        except Exception:  # noqa: BLE001 - raised from here, every poll() would fail
+            self._once.warn("held", "%s: what is held cannot be told; nothing is claimed", self.name, exc_info=True)
+        claims = [(topic, list(owned[topic])) for topic in subscribed if owned.get(topic)]
+        return ConsumerProtocolSubscription(NEWEST, subscribed, None, claims, self._generation, self.rack)
+
+    def _held(self) -> Partitions:
+        if self._membership is None:
+            return self._given
+        # An eager member has given up everything by now, though its consumer still lists it.
+        return self._membership.owned() if self._membership.cooperative() else {}
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Remember what this member was given; as the leader, ask for the round that hands out what was withheld."""
+        self._given, self._generation = partitions_of(assignment), generation
+        self._believed.complete(generation)
+        if self._withheld:
+            self._withheld = False
+            if self._membership is not None:
+                self._membership.ask_for_rebalance()
+
+    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+        if self._membership is None:
+            self._membership = host.membership_behind(cluster)
+        if self._membership is None:
+            self._once.warn("membership", "%s: the consumer of this assignor cannot be found", self.name)
+        group = self._read_group(group_of(cluster, members, claims_in_fields))
+        return self._believed.without_false_claims(group)
+
+    def _planned(self, plan: Plan) -> Mapping[str, Partitions]:
+        self._withheld = bool(plan.withheld)
+        self._believed.handing_out(plan.assignment)
+        return plan.assignment
+
+    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+        target = plain_even(cluster, members)
+        free = unclaimed(target, members)
+        self._withheld = free != target
+        self._believed.handing_out(free)
+        return free
+
+
+_NOBODY = Group(Topology((), {}), ())
+
+
+def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Weights) -> Group:
+    """Return a group with costs and weights, checked."""
+    rows = {topic: tuple(row) for topic, row in weights.items()}
+    return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)
+
+
+def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
+    """Return the partitions of kafka-python's assignment, by topic."""
+    owned: dict[str, list[int]] = {}
+    for topic, partition in assignment.partitions():
+        owned.setdefault(topic, []).append(partition)
+    return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}

@@ -1,0 +1,72 @@
+"""What the sticky assignors of Java, librdkafka and kafka-python put into a subscription's user data.
+
+=======  ==========================================
+version  field
+=======  ==========================================
+0        partitions of the last assignment, by topic
+1        its generation
+=======  ==========================================
+
+There is no number in front that says which: what has four bytes left behind the partitions is version 1. Java's
+cooperative assignor writes a generation alone, four bytes, for members too old to have it in their subscription.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rackassign.model import Partitions
+from rackassign.wire.consumer import read_partitions, write_partitions
+from rackassign.wire.primitives import Reader, Writer
+
+_INT32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StickyData:
+    """What a member had.
+
+    Args:
+        owned: Partition ids by topic.
+        generation: Generation in which it was given them; None if it does not say.
+    """
+
+    owned: Partitions = field(default_factory=dict)
+    generation: int | None = None
+
+
+def encode_sticky(data: StickyData) -> bytes:
+    """Write user data as Java's `StickyAssignor` does, topics in order: version 1, or 0 without a generation.
+
+    Raises:
+        WireError: If a value does not fit the format.
+    """
+    out = Writer()
+    write_partitions(out, dict(sorted(data.owned.items())))
+    if data.generation is not None:
+        out.int32(data.generation)
+    return out.done()
+
+
+def decode_sticky(data: bytes | None) -> StickyData:
+    """Read user data of either version; null and empty say nothing.
+
+    Raises:
+        WireError: If the bytes are neither.
+    """
+    if not data:
+        return StickyData()
+    source = Reader(data)
+    owned: dict[str, tuple[int, ...]] = {}
+    for topic, ids in read_partitions(source, "owned topics"):
+        owned[topic] = (*owned.get(topic, ()), *ids)
+    generation = source.int32("the generation") if len(data) - source.offset >= _INT32_BYTES else None
+    return StickyData(owned, None if generation is None or generation < 0 else generation)
+
+
+def decode_generation(data: bytes | None) -> int | None:
+    """Read the generation that Java's cooperative assignor puts into user data; None if there is none."""
+    if data is None or len(data) != _INT32_BYTES:
+        return None
+    generation = Reader(data).int32("the generation")
+    return generation if generation >= 0 else None
