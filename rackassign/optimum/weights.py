@@ -11,10 +11,14 @@ The assignment starts from sand as well: a flow of least cost, then of most that
 sand would have. Partitions are laid on it, owners' first and then the heaviest (`_Laying`). Last, the fullest member
 gives to or swaps with another, as long as that makes the fuller of the two less full (`_Evening`).
 
-Weights are measurements and never twice the same. So if what members own already, with what nobody owns laid on it,
-is within `WORTH` of that, it is kept: nothing moves for a gain that the next measurement would take away. None of this
-is exact, so what the next rebalance would decide is tried out, and a target sought that it leaves alone; it is nearly
-always found.
+Weights are measurements and never twice the same. So what members own already, with what nobody owns laid on it, is
+kept if it is *good*: nearly as even and as near, within `WORTH`, as what is laid with nobody owning anything.
+
+None of this is exact, and yet it must come to rest: where owners give up first, the next rebalance, in which what
+moves is nobody's, has to decide the same. It does, by construction. `_Deciding` takes what is laid with nobody owning
+anything (the reference, which is the same in every rebalance) whenever that moves nothing; else what is kept, if that
+is good; else something new that would be kept and be good next time, which is tried out; and if none is found, the
+reference, which moves nothing next time.
 """
 
 from __future__ import annotations
@@ -36,8 +40,8 @@ COARSE = 1 << 24
 """The same for the flow: a solver counts in doubles, with tolerances that are absolute."""
 
 WORTH = 0.02
-"""A rebalance that brings loads together by less than this share of a load, or lowers the cost by less than this
-share of what it could be, is not worth its moves."""
+"""Loads that come closer by less than this share of one, or a cost that falls by less than this share of what it
+could be at most, are not worth moves."""
 
 _ROUNDS_PER_MEMBER = 8
 _TRIES = 6
@@ -58,17 +62,18 @@ class Weighted:
     problem: str = ""
 
 
-def solve_weighted(problem: Problem, weight: Floats, *, work: int) -> Weighted:
+def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: int) -> Weighted:
     """Give every partition to a member, so that loads of weight are even.
 
     Args:
         problem: What to solve.
         weight: Of each partition, finite and 0 or more, not all 0.
+        waiting: Partitions without owner that can be handed out in the next rebalance only.
         work: Budget, in iterations of the solver.
     """
     level, least = _sand(problem, weight)
-    deciding = _Deciding(problem, weight, level, Work(work))
-    reader = deciding.settled()
+    deciding = _Deciding(_Ground(problem, weight, level), waiting, Work(work))
+    reader = deciding.decided()
     heaviest = float(np.bincount(reader, weight, len(level)).max())
     return Weighted(reader, max(0.0, heaviest / least - 1.0), deciding.doubt)
 
@@ -77,49 +82,91 @@ class _Deciding:
     """What to keep and what to change.
 
     Args:
-        problem: Whose.
-        weight: Of each partition.
-        level: Of each member, as for sand.
+        ground: Members and partitions.
+        waiting: Partitions without owner that can be handed out in the next rebalance only.
         work: Is drawn on.
     """
 
-    def __init__(self, problem: Problem, weight: Floats, level: Floats, work: Work) -> None:
-        self._problem, self._weight, self._level, self._work = problem, weight, level, work
+    def __init__(self, ground: _Ground, waiting: Bools, work: Work) -> None:
+        self._problem, self._weight, self._level = ground.problem, ground.weight, ground.level
+        self._waiting, self._work = waiting, work
         self.doubt = ""
+        nobody = np.full(len(waiting), NOBODY)
+        self._reference = self._fresh(nobody)
+        ground = self._ground(nobody)
+        self._spread, self._cost = ground.spread(self._reference), ground.cost(self._reference)
 
-    def settled(self) -> Ints:
-        """Return a decision that the next rebalances would not touch, as far as one can be found.
-
-        Where owners give up first, what moves is nobody's until the next rebalance, and that one decides anew. So
-        what it would decide is decided here, again and again until it is the same; and a rebalance for no reason
-        after that must not move anything either.
-        """
+    def decided(self) -> Ints:
+        """Return the reader of each partition."""
         owner = self._problem.owner
-        reader = self.decided(owner)
+        reference = self._relabelled(owner)
+        if _moves_nothing(owner, reference):
+            return reference
+        kept = self._kept(owner)
+        if self._good(kept):
+            return kept
+        target, settling = self._fresh(owner), None
         for _ in range(_TRIES):
-            then = self.decided(np.where((owner == NOBODY) | (owner == reader), reader, NOBODY))
-            if np.array_equal(then, reader):
-                then = self.decided(then)
-                if np.array_equal(then, reader):
-                    break
-            reader = then
-        return reader
+            # What nobody owned is handed out at once, what moves is nobody's until then.
+            at_once = ((owner == NOBODY) & ~self._waiting) | (owner == target)
+            then = self._kept(np.where(at_once, target, NOBODY))
+            if self._good(then):
+                if np.array_equal(then, target):
+                    return target
+                settling = target if settling is None else settling
+            target = then
+        return reference if settling is None else settling
 
-    def decided(self, owner: Ints) -> Ints:
-        """Return what is kept, if that is good enough, or what is laid afresh."""
-        ground = _Ground(replace(self._problem, owner=owner), self._weight, self._level)
+    def _ground(self, owner: Ints) -> _Ground:
+        return _Ground(replace(self._problem, owner=owner), self._weight, self._level)
+
+    def _kept(self, owner: Ints) -> Ints:
+        ground = self._ground(owner)
+        return ground.evened(ground.kept(), owner == NOBODY)
+
+    def _fresh(self, owner: Ints) -> Ints:
+        ground = self._ground(owner)
         staged = None
         try:
             staged = _flow(ground.problem, self._weight, self._work)
         except SolverError as error:
             self.doubt = str(error)
-        kept = ground.evened(ground.kept(), owner == NOBODY)
-        # As even as sand, nearly: then what is laid afresh need not be known.
-        if staged is not None and ground.spread(kept) <= ground.worth and ground.near(kept, ground.sand_cost(staged)):
-            return kept
-        fresh = ground.evened(ground.laid(staged), np.ones(len(owner), bool))
-        good = ground.spread(kept) <= ground.spread(fresh) + ground.worth and ground.near(kept, ground.cost(fresh))
-        return kept if good else fresh
+        return ground.evened(ground.laid(staged), np.ones(len(owner), bool))
+
+    def _good(self, reader: Ints) -> bool:
+        ground = self._ground(self._problem.owner)
+        even = ground.spread(reader) <= self._spread + float(self._level.max()) * WORTH
+        return even and ground.cost(reader) <= self._cost + ground.dearest() * WORTH
+
+    def _relabelled(self, owner: Ints) -> Ints:
+        """Return the reference with members of one kind exchanged, so that more of it stays with its owners.
+
+        If there is a way to move nothing, this finds it: then no member owns something of two shares, and nothing
+        of one share is owned by two.
+        """
+        crowd, rack = self._problem.crowd, self._problem.rack
+        kind = (crowd * (int(rack.max()) + 1) + rack).tolist()
+        overlap: dict[tuple[int, int], float] = {}
+        for partition in np.flatnonzero(owner != NOBODY).tolist():
+            pair = int(owner[partition]), int(self._reference[partition])
+            if kind[pair[0]] == kind[pair[1]]:
+                overlap[pair] = overlap.get(pair, 0.0) + float(self._weight[partition])
+        takes: dict[int, int] = {}
+        taken: set[int] = set()
+        for member, share in sorted(overlap, key=lambda pair: (-overlap[pair], pair)):
+            if member not in taken and share not in takes:
+                takes[share] = member
+                taken.add(member)
+        free: dict[int, list[int]] = {}
+        for member in range(len(kind)):
+            if member not in taken:
+                free.setdefault(kind[member], []).append(member)
+        who = [takes[share] if share in takes else free[kind[share]].pop(0) for share in range(len(kind))]
+        return np.asarray(who, np.int64)[self._reference]
+
+
+def _moves_nothing(owner: Ints, reader: Ints) -> bool:
+    return bool(((owner == NOBODY) | (owner == reader)).all())
 
 
 def _sand(problem: Problem, weight: Floats) -> tuple[Floats, float]:
@@ -223,11 +270,6 @@ class _Ground:
         """Return the same with the fullest members relieved as far as single gifts and swaps go."""
         return _Evening(self, reader, movable).run()
 
-    @property
-    def worth(self) -> float:
-        """How much of a difference between loads is worth moves."""
-        return float(self.level.max()) * WORTH
-
     def spread(self, reader: Ints) -> float:
         """Return how far members are apart, each seen from its level."""
         return float(np.ptp(self.loads(reader) - self.level))
@@ -236,14 +278,9 @@ class _Ground:
         """Return what reading costs, per weight."""
         return float(self.problem.cost[self.problem.near, self.problem.rack[reader]] @ self.weight)
 
-    def sand_cost(self, staged: Staged) -> float:
-        """Return the same if weights could be split."""
-        return float(staged.layout.cost @ staged.flow) * float(self.weight.sum()) / COARSE
-
-    def near(self, reader: Ints, cost: float) -> bool:
-        """Tell whether a reading costs no more than that, or so little more that it is not worth moves."""
-        most = float(self.problem.cost.max(initial=0)) * float(self.weight.sum())
-        return self.cost(reader) <= cost + most * WORTH
+    def dearest(self) -> float:
+        """Return what it would cost if every partition were read at the highest cost there is."""
+        return float(self.problem.cost.max(initial=0)) * float(self.weight.sum())
 
 
 class _Evening:

@@ -42,6 +42,11 @@ class Claims:
         held: Bools = (self.claimant != NOBODY) & (self.claimant != reader)
         return held
 
+    def contested(self) -> Bools:
+        """Tell which partitions are claimed without having a valid owner: nobody gets them in this rebalance."""
+        without_owner: Bools = (self.claimant != NOBODY) & (self.owner == NOBODY)
+        return without_owner
+
     def moved(self, reader: Ints) -> int:
         """Return how many partitions leave their valid owner."""
         return int(((self.owner != NOBODY) & (self.owner != reader)).sum())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,11 +155,15 @@ class Door:
 
     def readers(self, target: Mapping[str, Partitions]) -> Ints:
         """Turn names into numbers: the reader of each partition, the inverse of `spell_out`."""
+        place = {topic: i for i, topic in enumerate(self.topics)}
+        rows = [
+            (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
+        ]
+        lengths = [len(ids) for _, _, ids in rows]
+        whose = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
+        first = np.repeat(self.base[np.asarray([topic for _, topic, _ in rows], np.int64)], lengths)
         reader = np.full(int(self.sizes.sum()), NOBODY)
-        base = dict(zip(self.topics, self.base.tolist(), strict=True))
-        for i, member in enumerate(self.members):
-            for topic, ids in target[member.id].items():
-                reader[np.asarray(ids) + base[topic]] = i
+        reader[first + np.fromiter(chain.from_iterable(ids for _, _, ids in rows), np.int64, sum(lengths))] = whose
         return reader
 
     def held_back(

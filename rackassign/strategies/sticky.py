@@ -104,16 +104,17 @@ def _decided(door: Door, options: Options) -> _Decided:
         return _Decided(solution.reader, solution.proven, solution.problem)
     if options.max_skew:
         raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
-    return _weighted(problem, door.weights(), options)
+    return _weighted(problem, door, options)
 
 
-def _weighted(problem: Problem, weight: NDArray[np.float64], options: Options) -> _Decided:
+def _weighted(problem: Problem, door: Door, options: Options) -> _Decided:
+    weight = door.weights()
     if len(set(weight.tolist())) <= 1:
         # Weights that are all the same are none, and the exact answer is to be had.
         solution = solve(problem, work=options.work)
         reader, optimal, doubt, gap = solution.reader, solution.proven, solution.problem, 0.0
     else:
-        found = solve_weighted(problem, weight, work=options.work)
+        found = solve_weighted(problem, weight, door.claims.contested(), work=options.work)
         reader, optimal, doubt, gap = found.reader, False, found.problem, found.gap
     loads = np.bincount(reader, weight, len(problem.crowd))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
