@@ -52,8 +52,13 @@ lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms
 	$(BIN)/lint-imports
 
 .PHONY: bench
-bench: $(VENV)/dev.stamp ## Speed beside the Java assignor, in one run
-	$(BIN)/python -m benchmarks.range_bench
+bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
+	$(BIN)/python -m benchmarks.assignors
+	$(BIN)/python -m benchmarks.decay
+
+.PHONY: bench-full
+bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours
+	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec

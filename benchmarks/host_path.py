@@ -1,39 +1,49 @@
 """What a group's leader does around the plan: from the bytes of a join to the bytes of its answer.
 
-The objects are kafka-python's own, decoded from what a broker would send, so that the shares are those of a real
-rebalance.
+The objects are kafka-python's own, decoded from what a broker would send, and the assignor is the one that users
+have, so that the shares are those of a real rebalance.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias, TypeVar
 
 from kafka.cluster import ClusterMetadata
 from kafka.protocol.consumer import JoinGroupResponse
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import MetadataResponse
 
-from rackassign.clients.kafka_python.assignor import NEWEST
-from rackassign.clients.kafka_python.group import group_of
-from rackassign.clients.kafka_python.host import make_readable
+from benchmarks.cases import Case
+from benchmarks.cells import Verdict
+from benchmarks.show import Sheet
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
+from rackassign.clients.kafka_python.host import read_join
 from rackassign.clients.once import Once
-from rackassign.model import Group, Topology
-from rackassign.strategies import plan_range
+from rackassign.model import Member, Plan, Topology
 from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12
 
+CHECK = "read every subscription (remedy guard_members)"
+DECODE = "kafka-python decodes what it needs of them"
 PLAN = "plan"
+ASSIGN = "the rest of assign(): group and answers"
+ENCODE = "the answers' bytes"
+ALL = "all of it"
 
 HostObject: TypeAlias = Any
 """kafka-python is untyped."""
 
 _T = TypeVar("_T")
+
+
+class NotPlannedError(Exception):
+    """The assignor answered without a plan, so its time says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +61,47 @@ class Stage:
     of_plan: float
 
 
-def measure(group: Group, *, rounds: int, warmup: int) -> list[Stage]:
+def measure(case: Case, *, rounds: int, warmup: int) -> list[Stage]:
     """Time each part of the way, `rounds` times after `warmup`.
 
     Every round starts from bytes: strings and sets made by a decoder have no cached hash, as in a real join.
     """
+    group = case.shape.group(case.plan)
     cluster = cluster_of(group.topology)
-    joined = [
-        (member.id, encode_subscription(Subscription(tuple(member.topics), rack=member.rack)))
-        for member in group.members
-    ]
+    joined = [(member.id, joining(member)) for member in group.members]
     taken: dict[str, list[float]] = {}
     for _ in range(warmup):
-        _one_round(cluster, joined, {})
+        _one_round(case, cluster, joined, {})
     for _ in range(rounds):
-        _one_round(cluster, joined, taken)
+        _one_round(case, cluster, joined, taken)
     medians = {name: median(seconds) for name, seconds in taken.items()}
     return [Stage(name, seconds, seconds / medians[PLAN]) for name, seconds in medians.items()]
+
+
+def sheet(case: Case, stages: Sequence[Stage]) -> Sheet:
+    """Show the stages."""
+    rows = [(stage.name, f"{stage.seconds * 1e3:.2f}", f"{stage.of_plan:.2f}") for stage in stages]
+    return Sheet(f"On a group's leader: {case}", ("stage", "ms", "times the plan"), rows)
+
+
+def verdicts(case: Case, stages: Sequence[Stage]) -> Iterator[Verdict]:
+    """Hold what is around the plan against the plan, where that is a solver's."""
+    if case.strategy != "range":
+        seconds = {stage.name: stage.seconds for stage in stages}
+        around = seconds[ALL] - seconds[PLAN]
+        yield Verdict(
+            f"{case}: from bytes to bytes at most twice the plan",
+            f"{around * 1e3:.1f} ms around {seconds[PLAN] * 1e3:.1f} ms",
+            around <= seconds[PLAN],
+        )
+
+
+def joining(member: Member) -> bytes:
+    """Return what a member of ours sends when it joins."""
+    generation = -1 if member.generation is None else member.generation
+    return encode_subscription(
+        Subscription(tuple(member.topics), owned=member.owned, generation=generation, rack=member.rack)
+    )
 
 
 def cluster_of(topology: Topology) -> HostObject:
@@ -88,7 +122,7 @@ def cluster_of(topology: Topology) -> HostObject:
                     MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
                         error_code=0,
                         partition_index=i,
-                        leader_id=partition.leader,
+                        leader_id=-1 if partition.leader is None else partition.leader,
                         replica_nodes=list(partition.replicas),
                         isr_nodes=list(partition.replicas),
                         offline_replicas=[],
@@ -106,32 +140,51 @@ def cluster_of(topology: Topology) -> HostObject:
     return cluster
 
 
-def _one_round(cluster: HostObject, joined: list[tuple[str, bytes]], taken: dict[str, list[float]]) -> None:
+def _one_round(case: Case, cluster: HostObject, joined: list[tuple[str, bytes]], taken: dict[str, list[float]]) -> None:
     def timed(name: str, work: Callable[[], _T]) -> _T:
         start = time.perf_counter()
         done = work()
         taken.setdefault(name, []).append(time.perf_counter() - start)
         return done
 
+    planned: list[float] = []
+
+    def plan(*given: Any) -> Plan:
+        start = time.perf_counter()
+        made = strategy(*given)
+        planned.append(time.perf_counter() - start)
+        return made
+
     members = [
         JoinGroupResponse.JoinGroupResponseMember(member_id=member, group_instance_id=None, metadata=metadata)
         for member, metadata in joined
     ]
+    assignor = _assignor(case)
+    strategy: Callable[..., Plan] = assignor._strategy
+    assignor._strategy = plan
     once = Once(logging.getLogger(__name__))
     whole = time.perf_counter()
-    timed("check every subscription (remedy guard_members)", lambda: make_readable(members, once))
-    timed("kafka-python decodes them", lambda: _decode(members))
-    group = timed("build the Group", lambda: group_of(cluster, members))
-    plan = timed(PLAN, lambda: plan_range(group))
-    answers = timed(
-        "build the assignments",
-        lambda: [
-            ConsumerProtocolAssignment(NEWEST, [(t, list(p)) for t, p in owned.items()], None)
-            for owned in plan.assignment.values()
-        ],
-    )
-    timed("kafka-python encodes them", lambda: [answer.encode() for answer in answers])
-    taken.setdefault("all of it", []).append(time.perf_counter() - whole)
+    timed(CHECK, lambda: read_join(members, assignor, once))
+    timed(DECODE, lambda: _decode(members))
+    start = time.perf_counter()
+    answers = assignor.assign(cluster, members)
+    assigned = time.perf_counter() - start
+    if len(planned) != 1:
+        raise NotPlannedError(str(case))
+    taken.setdefault(PLAN, []).append(planned[0])
+    taken.setdefault(ASSIGN, []).append(assigned - planned[0])
+    timed(ENCODE, lambda: [answer.encode() for answer in answers.values()])
+    taken.setdefault(ALL, []).append(time.perf_counter() - whole)
+
+
+_KINDS: dict[str, Callable[..., HostObject]] = {
+    kind.strategy: kind
+    for kind in (RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor)
+}
+
+
+def _assignor(case: Case) -> HostObject:
+    return _KINDS[case.strategy](None)
 
 
 def _decode(members: list[HostObject]) -> None:

@@ -60,6 +60,10 @@ class PeerLostError(PeerError):
     """The JVM ended or was killed because it did not answer in time. The peer is of no more use."""
 
 
+class PeerTimeoutError(PeerLostError):
+    """The JVM was killed because it did not answer in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
     """What a Java assignor decided.
@@ -211,7 +215,7 @@ class JavaPeer:
 
         Raises:
             JavaRaisedError: Java raised.
-            PeerLostError: There is no JVM any more, or it took too long.
+            PeerLostError: There is no JVM any more; `PeerTimeoutError` if it took too long.
         """
         request = _compact(scenario) | {"assignor": assignor, "repeat": repeat, "warmup": warmup}
         line = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
@@ -257,8 +261,9 @@ class JavaPeer:
         if not answer.endswith(b"\n"):
             process.kill()
             code = process.wait(_END_TIMEOUT_S)
-            reason = f"did not answer in {timeout_s:g} s" if expired.is_set() else f"ended with code {code}"
-            raise PeerLostError(f"the Java peer {reason}{self._logged()}")
+            if expired.is_set():
+                raise PeerTimeoutError(f"the Java peer did not answer in {timeout_s:g} s{self._logged()}")
+            raise PeerLostError(f"the Java peer ended with code {code}{self._logged()}")
         read: dict[str, Json] = json.loads(answer)
         return read
 

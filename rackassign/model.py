@@ -159,12 +159,12 @@ class Member:
         if self.generation is not None:
             _check_id("generation", self.generation)
         for topic, partitions in self.owned.items():
-            seen: set[int] = set()
             for i, partition in enumerate(partitions):
-                _check_id(f"owned.{topic}[{i}]", partition)
-                if partition in seen:
-                    raise InputError(f"owned.{topic}[{i}]", f"partition {partition} is listed twice")
-                seen.add(partition)
+                if type(partition) is not int or partition < 0:
+                    _check_id(f"owned.{topic}[{i}]", partition)
+            if len(partitions) > 1 and len(set(partitions)) < len(partitions):
+                i, partition = next((i, p) for i, p in enumerate(partitions) if p in partitions[:i])
+                raise InputError(f"owned.{topic}[{i}]", f"partition {partition} is listed twice")
 
 
 @dataclass(frozen=True, slots=True)

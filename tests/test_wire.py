@@ -36,7 +36,7 @@ subscriptions = st.builds(
     Subscription,
     topics=st.lists(names, max_size=5).map(lambda topics: tuple(sorted(topics))),
     user_data=st.none() | st.binary(max_size=20),
-    owned=st.lists(st.builds(TopicPartition, names, int32s), max_size=8).map(lambda owned: tuple(sorted(owned))),
+    owned=st.dictionaries(names, st.lists(int32s, min_size=1, max_size=4).map(lambda ids: tuple(sorted(ids)))),
     generation=st.integers(-1, 2**31 - 1),
     rack=st.none() | names.filter(bool),
 )
@@ -52,6 +52,13 @@ def partition(text: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
+def by_topic(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    partitions: dict[str, tuple[int, ...]] = {}
+    for topic, p in map(partition, texts):
+        partitions[topic] = (*partitions.get(topic, ()), p)
+    return partitions
+
+
 def unhexed(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
@@ -60,7 +67,7 @@ def subscription_of(fields: dict[str, Any]) -> Subscription:
     return Subscription(
         tuple(fields["topics"]),
         unhexed(fields["user_data_hex"]),
-        tuple(map(partition, fields["owned"])),
+        by_topic(fields["owned"]),
         fields["generation"],
         fields["rack"],
     )
@@ -76,10 +83,7 @@ def test_subscriptions_are_java_s_byte_for_byte(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", JAVA["assignment"])
 def test_assignments_are_java_s_byte_for_byte(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"])
-    partitions: dict[str, tuple[int, ...]] = {}
-    for topic, p in map(partition, case["partitions"]):
-        partitions[topic] = (*partitions.get(topic, ()), p)
-    assignment = Assignment(partitions, unhexed(case["user_data_hex"]))
+    assignment = Assignment(by_topic(case["partitions"]), unhexed(case["user_data_hex"]))
     assert encode_assignment(assignment, case["version"]) == data
     assert decode_assignment(data) == assignment
 
@@ -122,8 +126,8 @@ def test_agrees_with_kafka_python(subscription: Subscription, version: int) -> N
     theirs = ConsumerProtocolSubscription.decode(encode_subscription(subscription, version))
     assert tuple(theirs.topics) == subscription.topics
     assert theirs.user_data == subscription.user_data
-    owned = tuple(TopicPartition(topic, p) for topic, ids in theirs.owned_partitions for p in ids)
-    assert owned == (subscription.owned if version >= 1 else ())
+    owned = {topic: tuple(ids) for topic, ids in theirs.owned_partitions}
+    assert owned == (subscription.owned if version >= 1 else {})
     assert theirs.generation_id == (subscription.generation if version >= 2 else -1)
     assert theirs.rack_id == (subscription.rack if version >= 3 else None)
     assert theirs.encode() == encode_subscription(subscription, version)
@@ -142,7 +146,7 @@ def test_assignments_agree_with_kafka_python(assignment: Assignment, version: in
     [
         Subscription(("x" * 2**15,)),
         Subscription(("\ud800",)),
-        Subscription((), owned=(TopicPartition("t", 2**31),)),
+        Subscription((), owned={"t": (2**31,)}),
         Subscription((), generation=2**31),
         Subscription((), rack="\udfff"),
     ],

@@ -13,9 +13,11 @@ from __future__ import annotations
 from rackassign.wire.consumer import (
     Assignment,
     Subscription,
+    SubscriptionReader,
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    encode_assignments,
     encode_subscription,
 )
 from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
@@ -24,11 +26,13 @@ __all__ = [
     "Assignment",
     "StickyData",
     "Subscription",
+    "SubscriptionReader",
     "decode_assignment",
     "decode_generation",
     "decode_sticky",
     "decode_subscription",
     "encode_assignment",
+    "encode_assignments",
     "encode_sticky",
     "encode_subscription",
 ]

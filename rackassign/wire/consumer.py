@@ -20,17 +20,17 @@ partitions is none. A string that is not UTF-8 is refused, where Java puts repla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rackassign.errors import WireError
-from rackassign.model import Partitions, TopicPartition
+from rackassign.model import Partitions
 from rackassign.wire.primitives import Reader, Writer
 
 NEWEST = 3
 
 _EMPTY_STRING = 2
-_EMPTY_TOPIC = _EMPTY_STRING + 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Subscription:
     Args:
         topics: Subscribed topics, as listed.
         user_data: The assignor's own bytes; null and empty differ.
-        owned: Partitions the member owns.
+        owned: Partition ids the member owns, by topic.
         generation: Generation in which it was given them; -1 if unknown.
         rack: Its rack; None for none ("" reads as none).
     """
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    owned: tuple[TopicPartition, ...] = ()
+    owned: Partitions = field(default_factory=dict)
     generation: int = -1
     rack: str | None = None
 
@@ -83,7 +83,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST) -> by
         out.string(topic)
     out.nullable_bytes(subscription.user_data)
     if version >= 1:
-        write_partitions(out, _by_topic(sorted(subscription.owned)))
+        write_partitions(out, {topic: sorted(subscription.owned[topic]) for topic in sorted(subscription.owned)})
     if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
         out.int32(subscription.generation)
     if version >= NEWEST:
@@ -97,23 +97,44 @@ def decode_subscription(data: bytes) -> Subscription:
     Raises:
         WireError: If the bytes are no subscription; says where.
     """
-    source = Reader(data)
-    version = _read_version(source)
-    count = source.count("topics", _EMPTY_STRING)
-    if count is None:
-        raise WireError(source.offset, "the list of topics is null")
-    topics = tuple(source.string("a topic") for _ in range(count))
-    user_data = source.nullable_bytes("user data")
-    owned: tuple[TopicPartition, ...] = ()
-    generation, rack = -1, None
-    if version >= 1:
-        by_topic = read_partitions(source, "owned topics")
-        owned = tuple(TopicPartition(topic, p) for topic, partitions in by_topic for p in partitions)
-    if version >= 2:  # noqa: PLR2004 - as above
-        generation = max(-1, source.int32("the generation"))
-    if version >= NEWEST:
-        rack = source.nullable_string("the rack") or None
-    return Subscription(topics, user_data, owned, generation, rack)
+    return SubscriptionReader().read(data)
+
+
+class SubscriptionReader:
+    """Reads the subscriptions of one join. Most members list the same topics; those are read once."""
+
+    def __init__(self) -> None:
+        self._block = b""
+        self._topics: tuple[str, ...] = ()
+        self._names: dict[bytes, str] = {}
+
+    def read(self, data: bytes) -> Subscription:
+        """Read one, as `decode_subscription` does."""
+        source = Reader(data)
+        version = _read_version(source)
+        topics = self._read_topics(source, data)
+        user_data = source.nullable_bytes("user data")
+        owned: Partitions = {}
+        generation, rack = -1, None
+        if version >= 1:
+            owned = merged(source.ids_by_topic("owned topics", self._names))
+        if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
+            generation = max(-1, source.int32("the generation"))
+        if version >= NEWEST:
+            rack = source.nullable_string("the rack") or None
+        return Subscription(topics, user_data, owned, generation, rack)
+
+    def _read_topics(self, source: Reader, data: bytes) -> tuple[str, ...]:
+        start = source.offset
+        if self._block and data.startswith(self._block, start):
+            source.offset += len(self._block)
+            return self._topics
+        count = source.count("topics", _EMPTY_STRING)
+        if count is None:
+            raise WireError(source.offset, "the list of topics is null")
+        self._topics = tuple(source.string("a topic") for _ in range(count))
+        self._block = bytes(data[start : source.offset])
+        return self._topics
 
 
 def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
@@ -130,6 +151,39 @@ def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
     return out.done()
 
 
+def encode_assignments(many: Iterable[Partitions], version: int = NEWEST) -> list[bytes]:
+    """Write assignments without user data, as `encode_assignment` does; each topic's name is encoded once.
+
+    Raises:
+        WireError: If a name or the version does not fit the format.
+        struct.error: If an id does not.
+    """
+    _check_version(version)
+    head, tail = struct.pack(">h", version), struct.pack(">i", -1)
+    names: dict[str, bytes] = {}
+    arrays: dict[int, struct.Struct] = {}
+    encoded: list[bytes] = []
+    for partitions in many:
+        parts = [head, struct.pack(">i", len(partitions))]
+        for topic, ids in partitions.items():
+            count = len(ids)
+            if topic not in names:
+                names[topic] = _name(topic)
+            if count not in arrays:
+                arrays[count] = struct.Struct(f">{count + 1}i")
+            parts.append(names[topic])
+            parts.append(arrays[count].pack(count, *ids))
+        parts.append(tail)
+        encoded.append(b"".join(parts))
+    return encoded
+
+
+def _name(topic: str) -> bytes:
+    out = Writer()
+    out.string(topic)
+    return out.done()
+
+
 def decode_assignment(data: bytes) -> Assignment:
     """Read an assignment of any version; a topic listed twice has its partitions joined.
 
@@ -138,9 +192,8 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     source = Reader(data)
     _read_version(source)
-    by_topic = read_partitions(source, "assigned topics")
-    partitions = _by_topic(TopicPartition(topic, p) for topic, ids in by_topic for p in ids)
-    return Assignment(partitions, source.nullable_bytes("user data"))
+    by_topic = source.ids_by_topic("assigned topics", {})
+    return Assignment(merged(by_topic), source.nullable_bytes("user data"))
 
 
 def _check_version(version: int) -> None:
@@ -155,22 +208,18 @@ def _read_version(source: Reader) -> int:
     return min(version, NEWEST)
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, []).append(partition)
-    return {topic: tuple(ids) for topic, ids in grouped.items()}
+def merged(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
+    """Join what stands under one topic twice, and leave out topics with nothing."""
+    joined: dict[str, tuple[int, ...]] = {}
+    for topic, ids in by_topic:
+        if ids:
+            joined[topic] = (*joined[topic], *ids) if topic in joined else ids
+    return joined
 
 
-def write_partitions(out: Writer, partitions: Mapping[str, tuple[int, ...]]) -> None:
+def write_partitions(out: Writer, partitions: Mapping[str, Sequence[int]]) -> None:
     """Write an array of topics, each with an array of partition ids."""
     out.int32(len(partitions))
     for topic, ids in partitions.items():
         out.string(topic)
         out.int32s(ids)
-
-
-def read_partitions(source: Reader, what: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Read such an array; null is none."""
-    count = source.count(what, _EMPTY_TOPIC) or 0
-    return [(source.string("a topic"), source.int32s("partitions")) for _ in range(count)]

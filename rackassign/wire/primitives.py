@@ -10,6 +10,9 @@ from rackassign.errors import WireError
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
+_EMPTY_TOPIC = _INT16.size + _INT32.size
+"""Bytes of a topic without name and partitions."""
+
 MAX_STRING = 2**15 - 1
 
 
@@ -96,6 +99,39 @@ class Reader:
         count = self.count(what, 4) or 0
         start = self._take(4 * count, what)
         return struct.unpack_from(f">{count}i", self._data, start)
+
+    def ids_by_topic(self, what: str, names: dict[bytes, str]) -> list[tuple[str, tuple[int, ...]]]:
+        """Read an array of topics, each with an array of partition ids; null is none.
+
+        What is whole is read here in one go, the rest call by call, so that errors are the same. It is most of what
+        a leader reads: a name and a few numbers, tens of thousands of times.
+
+        Args:
+            what: What its elements are, for the message.
+            names: Topics met before, by their bytes; is added to.
+        """
+        found: list[tuple[str, tuple[int, ...]]] = []
+        data, end = self._data, len(self._data)
+        for _ in range(self.count(what, _EMPTY_TOPIC) or 0):
+            start = self.offset + _INT16.size
+            stop = start + (_INT16.unpack_from(data, self.offset)[0] if start <= end else end)
+            if start <= stop <= end - _INT32.size:
+                count = _INT32.unpack_from(data, stop)[0]
+                after = stop + _INT32.size + 4 * count
+                name = names.get(data[start:stop])
+                if name is not None and count >= 0 and after <= end:
+                    ids = (
+                        _INT32.unpack_from(data, after - 4)
+                        if count == 1
+                        else struct.unpack_from(f">{count}i", data, stop + _INT32.size)
+                    )
+                    found.append((name, ids))
+                    self.offset = after
+                    continue
+            name = self.string("a topic")
+            names[data[self.offset - len(name.encode()) : self.offset]] = name
+            found.append((name, self.int32s("partitions")))
+        return found
 
 
 class Writer:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rackassign.model import Partitions
-from rackassign.wire.consumer import read_partitions, write_partitions
+from rackassign.wire.consumer import merged, write_partitions
 from rackassign.wire.primitives import Reader, Writer
 
 _INT32_BYTES = 4
@@ -57,9 +57,7 @@ def decode_sticky(data: bytes | None) -> StickyData:
     if not data:
         return StickyData()
     source = Reader(data)
-    owned: dict[str, tuple[int, ...]] = {}
-    for topic, ids in read_partitions(source, "owned topics"):
-        owned[topic] = (*owned.get(topic, ()), *ids)
+    owned = merged(source.ids_by_topic("owned topics", {}))
     generation = source.int32("the generation") if len(data) - source.offset >= _INT32_BYTES else None
     return StickyData(owned, None if generation is None or generation < 0 else generation)
 

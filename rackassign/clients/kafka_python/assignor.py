@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.group import JoinedMember, group_of
+from rackassign.clients.kafka_python.group import HostMember, Joined, barely_joined, group_of, joined
 from rackassign.clients.kafka_python.plain import plain_range
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError, WireError
@@ -77,12 +77,13 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
             raise ConfigError("name must not be empty")
         self._strategy = strategy(self.strategy)
         self._once = Once(log)
+        self._read: Mapping[str, Subscription] = {}
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
         return ConsumerProtocolSubscription(NEWEST, sorted(topics), None, [], -1, self.rack)
 
-    def assign(self, cluster: host.Cluster, members: list[JoinedMember]) -> dict[str, ConsumerProtocolAssignment]:
+    def assign(self, cluster: host.Cluster, members: list[HostMember]) -> dict[str, ConsumerProtocolAssignment]:
         """Decide for the whole group; called on its leader.
 
         Args:
@@ -92,8 +93,9 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
         Returns:
             An assignment for every member.
         """
+        read, self._read = self._read, {}
         try:
-            group = self._group(cluster, members)
+            group = self._group(cluster, joined(members, read))
             plan = self._strategy(group, self._options)
             self._report(group, plan)
             target = self._planned(plan)
@@ -104,16 +106,17 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
                 self.name,
                 exc_info=True,
             )
-            target = self._plain(cluster, members)
-        return {
-            member: ConsumerProtocolAssignment(NEWEST, [(t, list(p)) for t, p in owned.items()], None)
-            for member, owned in target.items()
-        }
+            target = self._plain(cluster, barely_joined(members, read))
+        return host.answers(target)
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Take what the members of the next `assign` sent, by member id, so that it need not be read twice."""
+        self._read = read
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Take note of this member's own assignment; range has no use for it."""
 
-    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+    def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
         """Make a group of what `assign` is given."""
         return group_of(cluster, members)
 
@@ -121,7 +124,7 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
         """Take note of a plan; return what of it is handed out."""
         return plan.assignment
 
-    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
         """Return an assignment that cannot fail."""
         return plain_range(cluster, members)
 

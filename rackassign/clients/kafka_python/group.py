@@ -7,15 +7,19 @@ its assignment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from rackassign.clients.kafka_python import host
+from rackassign.errors import InputError
 from rackassign.model import Group, Member, Partitions
-from rackassign.wire import decode_generation
+from rackassign.wire import Subscription, decode_generation
 
 
-class JoinedMember(Protocol):
+class HostMember(Protocol):
     """What kafka-python's JoinGroup response holds for each member."""
 
     member_id: str
@@ -23,49 +27,105 @@ class JoinedMember(Protocol):
     metadata: Any
 
 
-Claims = Callable[[Any], tuple[Partitions, int | None]]
-"""What a decoded subscription says the member owned, and in which generation."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A member of a join.
+
+    Args:
+        id: Member id.
+        instance_id: `group.instance.id` of a static member.
+        subscription: What it sent.
+    """
+
+    id: str
+    instance_id: str | None
+    subscription: Subscription
 
 
-def group_of(cluster: host.Cluster, joined: Iterable[JoinedMember], claims: Claims | None = None) -> Group:
+Claims = Callable[[Subscription], tuple[Partitions, int | None]]
+"""What a subscription says the member owned, and in which generation."""
+
+
+def joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+    """Return the members of a join.
+
+    Args:
+        members: As the host has them.
+        read: Subscriptions that were read already, by member; the host's own reading is used for the others.
+    """
+    return [
+        Joined(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata)) for m in members
+    ]
+
+
+def barely_joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+    """Return the members of a join with as little of their subscriptions as an assignment needs."""
+    found: list[Joined] = []
+    for member in members:
+        subscription = Subscription(_topics(member.metadata))
+        with suppress(Exception):
+            subscription = read.get(member.member_id) or _subscription(member.metadata)
+        found.append(Joined(member.member_id, member.group_instance_id, subscription))
+    return found
+
+
+def group_of(cluster: host.Cluster, members: Iterable[Joined], claims: Claims | None = None) -> Group:
     """Return the members of a join and the part of the live topology that they subscribe to.
 
     Args:
         cluster: kafka-python's live view.
-        joined: The members.
+        members: The join.
         claims: Where they say what they owned; the fields of the subscription if left out.
     """
-    members = tuple(_member(member, claims or claims_in_fields) for member in joined)
-    topics = sorted(set[str]().union(*(member.topics for member in members)))
-    return Group(host.topology(cluster, topics), members)
+    # Members with equal subscriptions share one set, which then has to be hashed once.
+    topics: dict[tuple[str, ...], frozenset[str]] = {}
+    made = tuple(_member(member, claims or claims_in_fields, topics) for member in members)
+    return Group(host.topology(cluster, sorted(frozenset().union(*topics.values()))), made)
 
 
-def subscribed_topics(joined: JoinedMember) -> frozenset[str]:
-    """Return the topics of a member, whatever it sent."""
-    return frozenset(topic for topic in joined.metadata.topics or () if isinstance(topic, str))
-
-
-def claims_in_fields(subscription: Any) -> tuple[Partitions, int | None]:  # noqa: ANN401 - the host is untyped
+def claims_in_fields(subscription: Subscription) -> tuple[Partitions, int | None]:
     """Read the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
-    owned: dict[str, tuple[int, ...]] = {}
-    for topic, partitions in subscription.owned_partitions or ():
-        claims = {p for p in partitions or () if isinstance(p, int) and p >= 0}
-        owned[topic] = tuple(sorted(claims.union(owned.get(topic, ()))))
-    generation = subscription.generation_id
-    if not isinstance(generation, int) or generation < 0:
+    generation = subscription.generation if subscription.generation >= 0 else None
+    if generation is None:
         # Java's members of before KIP-792 have it in their user data.
         generation = decode_generation(subscription.user_data)
-    return owned, generation
+    return subscription.owned, generation
 
 
-def _member(joined: JoinedMember, claims: Claims) -> Member:
-    rack = joined.metadata.rack_id
-    owned, generation = claims(joined.metadata)
-    return Member(
-        id=joined.member_id,
-        topics=subscribed_topics(joined),
-        rack=rack if isinstance(rack, str) else None,
-        instance_id=joined.group_instance_id,
-        owned=owned,
+def _member(joined: Joined, claims: Claims, topics: dict[tuple[str, ...], frozenset[str]]) -> Member:
+    subscription = joined.subscription
+    if subscription.topics not in topics:
+        topics[subscription.topics] = frozenset(subscription.topics)
+    owned, generation = claims(subscription)
+    member = partial(
+        Member,
+        id=joined.id,
+        topics=topics[subscription.topics],
+        rack=subscription.rack,
+        instance_id=joined.instance_id,
         generation=generation,
+    )
+    try:
+        return member(owned=owned)
+    except InputError:
+        # A partition twice, or a negative one: the member checks itself, so nobody else need look first.
+        return member(owned={topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in owned.items()})
+
+
+def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - the host is untyped
+    return tuple(topic for topic in metadata.topics or () if isinstance(topic, str))
+
+
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
+    """Return what the host has read of a subscription."""
+    owned: dict[str, tuple[int, ...]] = {}
+    for topic, partitions in metadata.owned_partitions or ():
+        owned[topic] = (*owned.get(topic, ()), *(p for p in partitions or () if isinstance(p, int)))
+    rack, generation, user_data = metadata.rack_id, metadata.generation_id, metadata.user_data
+    return Subscription(
+        topics=_topics(metadata),
+        user_data=user_data if isinstance(user_data, bytes) else None,
+        owned=owned,
+        generation=generation if isinstance(generation, int) else -1,
+        rack=(rack or None) if isinstance(rack, str) else None,
     )

@@ -19,12 +19,12 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from rackassign.clients.believed import Believed
 from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.assignor import FROM_ENVIRONMENT, NEWEST, FromEnvironment, RackAwareAssignor
-from rackassign.clients.kafka_python.group import JoinedMember, claims_in_fields, group_of
+from rackassign.clients.kafka_python.group import Joined, claims_in_fields, group_of
 from rackassign.clients.kafka_python.plain import plain_even, unclaimed
 from rackassign.errors import ConfigError, InputError, WireError
 from rackassign.model import Group, Partitions, Plan, Topology
 from rackassign.strategies import Options
-from rackassign.wire import StickyData, decode_sticky, encode_sticky
+from rackassign.wire import StickyData, Subscription, decode_sticky, encode_sticky
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class BalancedAssignor(RackAwareAssignor):
             )
             return _with(group, self._costs, {})
 
-    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
         return plain_even(cluster, members)
 
 
@@ -117,16 +117,16 @@ class RackAwareStickyAssignor(BalancedAssignor):
         """Remember what this member was given, and when."""
         self._last = StickyData(partitions_of(assignment), generation)
 
-    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+    def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
         return self._read_group(group_of(cluster, members, self._claims))
 
-    def _claims(self, subscription: Any) -> tuple[Partitions, int | None]:  # noqa: ANN401 - the host is untyped
+    def _claims(self, subscription: Subscription) -> tuple[Partitions, int | None]:
         try:
             data = decode_sticky(subscription.user_data)
         except WireError as error:
             self._once.warn("user data", "%s: what a member had cannot be read: %s", self.name, error)
             return {}, None
-        return {topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in data.owned.items()}, data.generation
+        return data.owned, data.generation
 
 
 class RackAwareCooperativeStickyAssignor(BalancedAssignor):
@@ -187,7 +187,7 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
             if self._membership is not None:
                 self._membership.ask_for_rebalance()
 
-    def _group(self, cluster: host.Cluster, members: list[JoinedMember]) -> Group:
+    def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
         if self._membership is None:
             self._membership = host.membership_behind(cluster)
         if self._membership is None:
@@ -200,7 +200,7 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
         self._believed.handing_out(plan.assignment)
         return plan.assignment
 
-    def _plain(self, cluster: host.Cluster, members: list[JoinedMember]) -> Mapping[str, Partitions]:
+    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
         target = plain_even(cluster, members)
         free = unclaimed(target, members)
         self._withheld = free != target

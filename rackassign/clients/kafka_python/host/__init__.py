@@ -8,6 +8,7 @@ Rules of this room:
   the consumer works as it would without.
 """
 
+from rackassign.clients.kafka_python.host.answers import NEWEST, answers
 from rackassign.clients.kafka_python.host.cluster import (
     Cluster,
     assignors,
@@ -17,15 +18,17 @@ from rackassign.clients.kafka_python.host.cluster import (
 )
 from rackassign.clients.kafka_python.host.fetches import Fetched, Observer, observe_fetches
 from rackassign.clients.kafka_python.host.membership import Membership, membership_behind, membership_of
-from rackassign.clients.kafka_python.host.remedies import REMEDIES, Remedy, install, make_readable
+from rackassign.clients.kafka_python.host.remedies import REMEDIES, Remedy, install, make_readable, read_join
 
 __all__ = [
+    "NEWEST",
     "REMEDIES",
     "Cluster",
     "Fetched",
     "Membership",
     "Observer",
     "Remedy",
+    "answers",
     "assignors",
     "broker_racks",
     "install",
@@ -34,5 +37,6 @@ __all__ = [
     "membership_of",
     "near_replica_elsewhere",
     "observe_fetches",
+    "read_join",
     "topology",
 ]

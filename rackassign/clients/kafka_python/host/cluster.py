@@ -30,7 +30,7 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     for topic in topics:
         partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
         if partitions:
-            found[topic] = tuple(_partition(partitions.get(i), known) for i in range(max(partitions) + 1))
+            found[topic] = tuple([_partition(partitions.get(i), known) for i in range(max(partitions) + 1)])
     return Topology(brokers, found)
 
 

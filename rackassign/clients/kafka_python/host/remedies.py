@@ -26,7 +26,7 @@ from kafka.errors import (
 
 from rackassign.clients.once import Once
 from rackassign.errors import WireError
-from rackassign.wire import Subscription, decode_subscription, encode_subscription
+from rackassign.wire import Subscription, SubscriptionReader, encode_subscription
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +104,12 @@ def host_version() -> str:
 
 
 def _guard_members(coordinator: Coordinator, once: Once) -> None:
-    """Clean what members sent before the host decodes it."""
+    """Clean what members sent before the host decodes it, and spare it most of that where the assignor is ours."""
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
         try:
-            make_readable(members, once)
+            read_join(members, coordinator._lookup_assignor(protocol_name), once)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
             once.warn("guard", "%s: remedy guard_members failed", host_version(), exc_info=True)
         return original(leader_id, protocol_name, members)
@@ -117,28 +117,68 @@ def _guard_members(coordinator: Coordinator, once: Once) -> None:
     coordinator._perform_assignment = perform_assignment
 
 
-def make_readable(members: Iterable[Any], once: Once) -> None:
-    """Replace in place the metadata of those members that kafka-python could not decode."""
-    # Most members of a group send the same bytes, and reading them takes longer than assigning partitions.
-    sound: set[bytes] = set()
+def read_join(members: Sequence[Any], assignor: Any, once: Once) -> None:
+    """Read what members sent: make it readable for the host, and hand it to an assignor that takes it."""
+    read = make_readable(members, once)
+    take = getattr(assignor, "take_subscriptions", None)
+    if take is not None:
+        take(read)
+        _leave_the_topics(members, read)
+
+
+def make_readable(members: Iterable[Any], once: Once) -> dict[str, Subscription]:
+    """Replace in place the metadata of those members that kafka-python could not decode.
+
+    Returns:
+        What each member sent, by member id.
+    """
+    reader = SubscriptionReader()
+    # Members that own nothing often send the same bytes, and nearly all list the same topics.
+    sound: dict[bytes, Subscription] = {}
+    legal: dict[tuple[str, ...], tuple[str, ...]] = {}
+    read: dict[str, Subscription] = {}
     for member in members:
-        if member.metadata not in sound:
-            member.metadata = _readable(member.member_id, member.metadata, once)
-            sound.add(member.metadata)
+        known = sound.get(member.metadata)
+        if known is None:
+            known, member.metadata = _readable(member, reader, legal, once)
+            sound[member.metadata] = known
+        read[member.member_id] = known
+    return read
 
 
-def _readable(member: str, metadata: bytes, once: Once) -> bytes:
-    """Return bytes that kafka-python can decode: the member's own if it can."""
+def _readable(
+    member: Any, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: Once
+) -> tuple[Subscription, bytes]:
+    """Return a subscription and bytes of it that kafka-python can decode: the member's own if it can."""
+    name = member.member_id
     try:
-        subscription = decode_subscription(metadata)
+        subscription = reader.read(member.metadata)
     except WireError as error:
-        once.warn(f"member {member}", "member %s gets nothing: its subscription is broken %s", member, error)
-        return encode_subscription(Subscription(()), version=0)
-    legal = tuple(topic for topic in subscription.topics if _LEGAL_TOPIC.fullmatch(topic))
-    if len(legal) == len(subscription.topics):
-        return metadata
-    once.warn(f"member {member}", "member %s subscribes to topics that cannot exist; they are left out", member)
-    return encode_subscription(replace(subscription, topics=legal))
+        once.warn(f"member {name}", "member %s gets nothing: its subscription is broken %s", name, error)
+        return _NOTHING, encode_subscription(_NOTHING, version=0)
+    topics = subscription.topics
+    if topics not in legal:
+        legal[topics] = tuple(topic for topic in topics if _LEGAL_TOPIC.fullmatch(topic))
+    if len(legal[topics]) == len(topics):
+        return subscription, member.metadata
+    once.warn(f"member {name}", "member %s subscribes to topics that cannot exist; they are left out", name)
+    cleaned = replace(subscription, topics=legal[topics])
+    return cleaned, encode_subscription(cleaned)
+
+
+_NOTHING = Subscription(())
+
+
+def _leave_the_topics(members: Sequence[Any], read: Mapping[str, Subscription]) -> None:
+    """Leave the host nothing to decode but the topics of all members, once: it uses nothing else."""
+    topics = sorted({topic for subscription in set(map(_topics_of, read.values())) for topic in subscription})
+    everything, nothing = (encode_subscription(Subscription(of), version=0) for of in (tuple(topics), ()))
+    for i, member in enumerate(members):
+        member.metadata = nothing if i else everything
+
+
+def _topics_of(subscription: Subscription) -> tuple[str, ...]:
+    return subscription.topics
 
 
 def _keep_finished_join(coordinator: Coordinator, _once: Once) -> None:

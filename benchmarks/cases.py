@@ -1,0 +1,157 @@
+"""What is measured, and what it is to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, get_args
+
+from benchmarks.groups import Owners, Shape, Subscriptions
+from rackassign.model import Group, Plan
+from rackassign.strategies import STRATEGIES, Options
+
+StrategyName = Literal["range", "cooperative-sticky"]
+
+FASTER_FROM = 5_000
+"""Partitions from which Java is to be slower."""
+
+GENERAL_RATIO = 10
+"""Times slower that Java is to be where its general builder runs with racks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A strategy and a group.
+
+    Args:
+        strategy: By its name on the wire.
+        shape: The group.
+        seconds: What ours is to take at most; None if nothing is said of it.
+        megabytes: What a process that does nothing else may need at its peak, the group itself included.
+    """
+
+    strategy: StrategyName
+    shape: Shape
+    seconds: float | None = None
+    megabytes: int | None = None
+
+    def __str__(self) -> str:
+        """All that tells it from other cases."""
+        owners = {"nobody": "fresh", "all but one": "one joining", "at random": "owners at random"}
+        return f"{self.strategy}, {self.shape}, RF {self.shape.replicas}, {owners[self.shape.owners]}"
+
+    @property
+    def ratio(self) -> int | None:
+        """How many times slower Java is to be; None if nothing is said of it."""
+        if sum(self.shape.sizes()) < FASTER_FROM:
+            return None
+        return GENERAL_RATIO if self.general_with_racks else 1
+
+    @property
+    def general_with_racks(self) -> bool:
+        """Whether Java needs the slower of its two sticky builders, and looks at racks in it."""
+        # With as many replicas as racks nothing is far from anybody, and Java leaves racks out.
+        return self.strategy != "range" and self.shape.subscriptions != "same" and self.shape.replicas < 3
+
+    @property
+    def large(self) -> bool:
+        """Whether its memory is worth a process of its own."""
+        return self.shape.partitions >= 500_000
+
+    def plan(self, group: Group) -> Plan:
+        """Do what is measured."""
+        return STRATEGIES[self.strategy](group, Options())
+
+
+def _range(
+    members: int,
+    partitions: int,
+    topics: int,
+    replicas: int,
+    *,
+    subscriptions: Subscriptions = "same",
+    owners: Owners = "nobody",
+    uneven: bool = False,
+) -> Case:
+    return Case("range", Shape(members, partitions, topics, replicas, subscriptions, owners, uneven))
+
+
+def _cooperative(
+    members: int,
+    partitions: int,
+    topics: int,
+    replicas: int,
+    *,
+    subscriptions: Subscriptions = "same",
+    owners: Owners = "nobody",
+    seconds: float | None = None,
+    megabytes: int | None = None,
+) -> Case:
+    shape = Shape(members, partitions, topics, replicas, subscriptions, owners)
+    return Case("cooperative-sticky", shape, seconds, megabytes)
+
+
+NAMED: tuple[Case, ...] = (
+    # Members, partitions, topics, replicas.
+    _range(100, 5_000, 10, 1),
+    _range(1_000, 5_000, 100, 2),
+    _range(1_000, 50_000, 100, 1),
+    _range(1_000, 50_000, 100, 2, owners="all but one"),
+    _range(1_000, 50_000, 100, 3),
+    _range(1_000, 50_000, 100, 1, subscriptions="five buckets"),
+    _range(1_000, 50_000, 100, 1, uneven=True),
+    _range(10_000, 50_000, 1_000, 1),
+    _cooperative(100, 500, 10, 1),
+    _cooperative(100, 5_000, 10, 1),
+    _cooperative(100, 5_000, 10, 1, owners="all but one"),
+    _cooperative(1_000, 10_000, 100, 1),
+    _cooperative(1_000, 50_000, 100, 1, seconds=0.1),
+    _cooperative(1_000, 50_000, 100, 2, seconds=0.1),
+    _cooperative(1_000, 50_000, 100, 2, owners="all but one", seconds=0.1),
+    _cooperative(1_000, 50_000, 100, 3, owners="all but one", seconds=0.1),
+    _cooperative(10_000, 50_000, 1_000, 2),
+    _cooperative(100, 5_000, 10, 1, subscriptions="five buckets"),
+    _cooperative(1_000, 10_000, 100, 1, subscriptions="five buckets"),
+    _cooperative(1_000, 10_000, 100, 2, subscriptions="five buckets", owners="all but one"),
+    _cooperative(1_000, 50_000, 100, 1, subscriptions="five buckets", seconds=0.1),
+    _cooperative(1_000, 50_000, 100, 2, subscriptions="five buckets", seconds=0.1),
+    _cooperative(1_000, 50_000, 100, 1, subscriptions="five buckets", owners="all but one", seconds=0.1),
+)
+"""Out of the grid of Kafka's own benchmark, but for the topics of different sizes."""
+
+BEYOND: tuple[Case, ...] = (
+    _cooperative(10_000, 500_000, 100, 2, seconds=2, megabytes=1_000),
+    _cooperative(10_000, 500_000, 100, 1, owners="all but one", seconds=2, megabytes=1_000),
+    _cooperative(
+        10_000, 500_000, 100, 2, subscriptions="five buckets", owners="all but one", seconds=2, megabytes=1_000
+    ),
+    _cooperative(2_000, 1_000_000, 500, 1, seconds=5),
+    _cooperative(2_000, 1_000_000, 500, 2, owners="all but one", seconds=5),
+    _cooperative(1_000, 50_000, 100, 1, subscriptions="own 30 %", seconds=4),
+    _cooperative(1_000, 50_000, 100, 1, subscriptions="own 30 %", owners="all but one", seconds=4),
+    _cooperative(1_000, 50_000, 100, 1, subscriptions="own 30 %", owners="at random", seconds=4),
+    _cooperative(1_000, 50_000, 100, 2, subscriptions="own 30 %", owners="at random", seconds=4),
+)
+"""The largest groups, and the hardest: a subscription of its own for each member."""
+
+QUICK: tuple[Case, ...] = (
+    _range(20, 200, 10, 2, uneven=True),
+    _cooperative(20, 200, 5, 1, owners="all but one"),
+    _cooperative(20, 200, 10, 1, subscriptions="five buckets"),
+    _cooperative(20, 200, 10, 1, subscriptions="own 30 %", owners="at random"),
+)
+
+
+def grid() -> Iterator[Case]:
+    """Yield the whole grid of Kafka's benchmark, with 1, 2 and 3 replicas, small groups first."""
+    strategies: tuple[StrategyName, ...] = get_args(StrategyName)
+    kinds: tuple[Subscriptions, ...] = ("same", "five buckets")
+    owners: tuple[Owners, ...] = ("nobody", "all but one")
+    for members, each in product((100, 500, 1_000, 5_000, 10_000), (5, 10, 50)):
+        for topics, replicas, subscriptions, owned in product((10, 100, 1_000), (1, 2, 3), kinds, owners):
+            if members * each < topics:
+                # Kafka's divides down to topics without partitions.
+                continue
+            for strategy in strategies:
+                yield Case(strategy, Shape(members, members * each, topics, replicas, subscriptions, owned))

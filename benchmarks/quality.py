@@ -1,0 +1,59 @@
+"""How good an assignment is, told by none of the strategies: balance, then locality, then moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rackassign.locality import Locality, RackBits
+from rackassign.model import Group, Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What an assignment costs; the first that differs decides, and less is better.
+
+    Args:
+        imbalance: Sum of the squared loads: least exactly where the loads are as even as can be.
+        cross: Partitions read across racks.
+        moves: Partitions that leave the member that claims them.
+    """
+
+    imbalance: int
+    cross: int
+    moves: int
+
+    @classmethod
+    def of(cls, group: Group, assignment: Mapping[str, Partitions]) -> Quality:
+        """Look at a whole assignment: for cooperative strategies that is the target."""
+        racks = RackBits.of(group.topology, "any-replica")
+        return cls(
+            imbalance=sum(sum(map(len, owned.values())) ** 2 for owned in assignment.values()),
+            cross=Locality.count(group, assignment, racks).cross,
+            moves=moves(group, assignment),
+        )
+
+    def better_than(self, other: Quality) -> bool:
+        """Whether this one is to be preferred."""
+        mine = (self.imbalance, self.cross, self.moves)
+        return mine < (other.imbalance, other.cross, other.moves)
+
+
+def moves(group: Group, assignment: Mapping[str, Partitions]) -> int:
+    """Count what leaves its owner; for groups in which no two members claim the same partition."""
+    return sum(
+        len(set(ids).difference(assignment[member.id].get(topic, ())))
+        for member in group.members
+        for topic, ids in member.owned.items()
+    )
+
+
+def count(assignment: Mapping[str, Partitions]) -> int:
+    """Count the partitions that are handed out."""
+    return sum(len(ids) for owned in assignment.values() for ids in owned.values())
+
+
+def readable(group: Group) -> int:
+    """Count the partitions that somebody subscribes to."""
+    read = frozenset[str]().union(*{member.topics for member in group.members})
+    return sum(len(partitions) for topic, partitions in group.topology.topics.items() if topic in read)

@@ -1,0 +1,60 @@
+"""Tables, for a terminal and for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+WIDTH = 180
+"""Where nobody says how wide: in a file or a pipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table.
+
+    Args:
+        title: What it is about.
+        headings: Of its columns; the first column is text, the others are figures.
+        rows: As many values each as there are headings.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def markdown(self) -> str:
+        """Write it as the documentation shows it."""
+        ruler = ("---", *("--:" for _ in self.headings[1:]))
+        lines = [" | ".join(row) for row in (self.headings, ruler, *self.rows)]
+        return f"**{self.title}**\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def show(sheets: Iterable[Sheet]) -> None:
+    """Print on a terminal, or as wide as it takes."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    for sheet in sheets:
+        table = Table(title=sheet.title, title_justify="left")
+        for i, heading in enumerate(sheet.headings):
+            table.add_column(heading, justify="right" if i else "left", no_wrap=not i)
+        for row in sheet.rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def write_markdown(file: Path, name: str, sheets: Iterable[Sheet]) -> None:
+    """Write tables into a document, in place of those between its marks of that name, or at its end."""
+    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if begin not in text or end not in text:
+        text += begin + end
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    tables = "\n".join(sheet.markdown() for sheet in sheets)
+    file.write_text(f"{before}{begin}\n{tables}\n{end}{after}", encoding="utf-8")

@@ -1,0 +1,364 @@
+"""What the best plan is, found in three ways, what every plan must be, and groups to ask about.
+
+All of it is written anew, in plain ints: of the code under test it knows the options and the model only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from rackassign.model import (
+    LOCALITY_MODES,
+    Broker,
+    Group,
+    Member,
+    Partition,
+    Partitions,
+    Plan,
+    TopicPartition,
+    Topology,
+)
+from rackassign.strategies import Options
+
+MILLION = 1_000_000
+NOBODY = -1
+
+RACKS = ["a", "b", "c", "d"]
+AMOUNTS = [0, 0.000001, 0.1, 0.25, 0.5, 1, 1.000001, 2, 3.7]
+MOST_TRIES = 30
+
+
+class Score(NamedTuple):
+    """The objectives: loads from large to small, cost in millionths, partitions that leave a valid owner."""
+
+    loads: tuple[int, ...]
+    cost: int
+    moves: int
+
+    def rank(self, options: Options) -> tuple[Any, ...]:
+        """Less is better; what comes first decides first."""
+        return (self.cost, self.loads, self.moves) if options.max_skew else tuple(self)
+
+
+def claimants(group: Group) -> dict[TopicPartition, set[str]]:
+    """Who claims a partition in the highest generation that anybody claims it in."""
+    claims: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for member in group.members:
+        for topic, partitions in member.owned.items():
+            for partition in partitions:
+                if partition < len(group.topology.topics.get(topic, ())):
+                    generation = -1 if member.generation is None else member.generation
+                    claims.setdefault(TopicPartition(topic, partition), []).append((generation, member.id))
+    return {key: {who for when, who in made if when == max(made)[0]} for key, made in claims.items()}
+
+
+def owners(group: Group) -> dict[TopicPartition, str]:
+    """Return the valid owners: the only claimant, if it still subscribes."""
+    topics = {member.id: member.topics for member in group.members}
+    return {key: min(who) for key, who in claimants(group).items() if len(who) == 1 and key.topic in topics[min(who)]}
+
+
+def reading_cost(group: Group, options: Options, member: Member, partition: Partition) -> int:
+    """Return what it costs that the member reads the partition, in millionths; without costs a million if cross."""
+    racks = {broker.id: broker.rack for broker in group.topology.brokers}
+    counting = partition.replicas if options.locality == "any-replica" else (partition.leader,)
+    known = {rack for replica in counting if replica is not None and (rack := racks.get(replica)) is not None}
+    if member.rack is None or not known:
+        return 0
+    row = group.costs.get(member.rack, {})
+    return min(0 if rack == member.rack else round(MILLION * row.get(rack, 1)) for rack in known)
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """A group as numbers: members and partitions are their places in the lists."""
+
+    members: list[str]
+    partitions: list[TopicPartition]
+    readers: list[list[int]]
+    costs: list[list[int]]
+    owners: list[int]
+    equals: list[list[int]]
+    options: Options
+
+    @classmethod
+    def of(cls, group: Group, options: Options) -> Puzzle:
+        members = sorted(group.members, key=lambda member: member.id)
+        ids = [member.id for member in members]
+        topics = group.topology.topics
+        read = sorted(topic for topic in topics if any(topic in member.topics for member in members))
+        partitions = [TopicPartition(topic, p) for topic in read for p in range(len(topics[topic]))]
+        valid = owners(group)
+        # Topics that nobody can read play no part in what members can.
+        alike: dict[frozenset[str], list[int]] = {}
+        for i, member in enumerate(members):
+            alike.setdefault(frozenset(topic for topic in member.topics if topics.get(topic)), []).append(i)
+        return cls(
+            members=ids,
+            partitions=partitions,
+            readers=[[i for i, member in enumerate(members) if key.topic in member.topics] for key in partitions],
+            costs=[
+                [reading_cost(group, options, member, topics[key.topic][key.partition]) for member in members]
+                for key in partitions
+            ],
+            owners=[ids.index(valid[key]) if key in valid else NOBODY for key in partitions],
+            equals=list(alike.values()),
+            options=options,
+        )
+
+    def leaves(self, partition: int, reader: int) -> bool:
+        return self.owners[partition] not in {NOBODY, reader}
+
+    def score(self, reader_of: Sequence[int]) -> Score:
+        loads = Counter(reader_of)
+        return Score(
+            loads=tuple(sorted((loads[i] for i in range(len(self.members))), reverse=True)),
+            cost=sum(self.costs[p][reader] for p, reader in enumerate(reader_of)),
+            moves=sum(self.leaves(p, reader) for p, reader in enumerate(reader_of)),
+        )
+
+    def score_of(self, target: Mapping[str, Partitions]) -> Score:
+        reader = {TopicPartition(topic, p): self.members.index(member) for member, topic, p in spelled(target)}
+        return self.score([reader[key] for key in self.partitions])
+
+    def allows(self, loads: Sequence[int]) -> bool:
+        """Tell whether equals are as near to each other as `max_skew` wants; 0 is no bound of its own."""
+        of_equals = [[loads[i] for i in places] for places in self.equals]
+        return not self.options.max_skew or all(max(of) - min(of) <= 1 + self.options.max_skew for of in of_equals)
+
+
+def by_enumeration(puzzle: Puzzle) -> tuple[Score, int]:
+    """Look at every assignment there is; return the best score and how many reach it."""
+    scores: Counter[Score] = Counter()
+    for reader_of in product(*puzzle.readers):
+        loads = Counter(reader_of)
+        if puzzle.allows([loads[i] for i in range(len(puzzle.members))]):
+            scores[puzzle.score(reader_of)] += 1
+    best = min(scores, key=lambda score: score.rank(puzzle.options))
+    return best, scores[best]
+
+
+def by_loads(puzzle: Puzzle) -> tuple[Score, int]:
+    """Return the best score and how many assignments reach it, from a table of all load vectors there are.
+
+    Cost and moves add up, so for each vector of loads only the best of what leads to it need be kept.
+    """
+    table: dict[tuple[int, ...], tuple[int, int, int]] = {(0,) * len(puzzle.members): (0, 0, 1)}
+    for p, readers in enumerate(puzzle.readers):
+        longer: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        for loads, (cost, moves, count) in table.items():
+            for reader in readers:
+                key = (*loads[:reader], loads[reader] + 1, *loads[reader + 1 :])
+                value = cost + puzzle.costs[p][reader], moves + puzzle.leaves(p, reader)
+                known = longer.get(key)
+                if known is None or value < known[:2]:
+                    longer[key] = (*value, count)
+                elif value == known[:2]:
+                    longer[key] = (*value, count + known[2])
+        table = longer
+    scores: Counter[Score] = Counter()
+    for loads, (cost, moves, count) in table.items():
+        if puzzle.allows(loads):
+            scores[Score(tuple(sorted(loads, reverse=True)), cost, moves)] += count
+    best = min(scores, key=lambda score: score.rank(puzzle.options))
+    return best, scores[best]
+
+
+def by_flow(puzzle: Puzzle) -> Score:
+    """Return the best score, found by minimum-cost flow.
+
+    With `max_skew` the least load of each set of equals is tried out: once it is fixed, what `max_skew` allows is
+    bounds on loads, and loads of least sum of squares are the lexicographically least ones too.
+    """
+    flows = [_flow(puzzle, low, high) for low, high in tries(puzzle)]
+    found = [puzzle.score(flow) for flow in flows if flow is not None]
+    return min(found, key=lambda score: score.rank(puzzle.options))
+
+
+def tries(puzzle: Puzzle) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the bounds on loads, lower and upper ones, that `by_flow` has to try out."""
+    size, k = len(puzzle.partitions), puzzle.options.max_skew
+    able = [sum(places[0] in readers for readers in puzzle.readers) for places in puzzle.equals]
+    tied = [k > 0 and len(places) > 1 for places in puzzle.equals]
+    bases = [range(n // len(of) + 1 if bound else 1) for of, n, bound in zip(puzzle.equals, able, tied, strict=True)]
+    for least in product(*bases):
+        low, high = [0] * len(puzzle.members), [size] * len(puzzle.members)
+        for of, base, bound in zip(puzzle.equals, least, tied, strict=True):
+            for i in of:
+                low[i], high[i] = base, base + 1 + k if bound else size
+        if sum(low) <= size <= sum(high):
+            yield low, high
+
+
+def optimum(group: Group, options: Options) -> Score:
+    return by_flow(Puzzle.of(group, options))
+
+
+def _flow(puzzle: Puzzle, low: list[int], high: list[int]) -> list[int] | None:
+    """Return who reads what in a cheapest flow source -> partition -> member -> sink, None if there is none.
+
+    A partition's arcs to its readers carry cost and moves; a member's k-th unit on the way to the sink costs 2k - 1,
+    so that all of its units cost the square of its load. One number holds all objectives: each has a weight above
+    the greatest difference that all later ones can make together, and being below `low` one above everything.
+    Partitions come one by one, each on a cheapest path through the residual graph. There arcs can cost less than
+    nothing, so that paths are found by Bellman and Ford's way, but no cycle can.
+    """
+    size, dearest = len(puzzle.partitions), max(map(max, puzzle.costs), default=0)
+    of_cost = size + 1
+    of_squares = of_cost * size * dearest + size + 1
+    if puzzle.options.max_skew:
+        of_squares = size + 1
+        of_cost = of_squares * size * size + size + 1
+    must = of_cost * size * dearest + of_squares * size * size + size + 1
+    arc = [
+        {reader: puzzle.costs[p][reader] * of_cost + puzzle.leaves(p, reader) for reader in readers}
+        for p, readers in enumerate(puzzle.readers)
+    ]
+    reader_of = [NOBODY] * size
+    held: list[set[int]] = [set() for _ in puzzle.members]
+
+    def next_unit(member: int) -> int:
+        load = len(held[member])
+        return of_squares * (2 * load + 1) - must * (load < low[member])
+
+    for new in range(size):
+        distance = dict(arc[new])
+        through = dict.fromkeys(distance, new)
+        queue = deque(distance)
+        while queue:
+            member = queue.popleft()
+            for p in held[member]:
+                without = distance[member] - arc[p][member]
+                for other, cost in arc[p].items():
+                    if other not in distance or without + cost < distance[other]:
+                        distance[other], through[other] = without + cost, p
+                        if other not in queue:
+                            queue.append(other)
+        ends = [member for member in distance if len(held[member]) < high[member]]
+        if not ends:
+            return None
+        member = min(ends, key=lambda end: distance[end] + next_unit(end))
+        while member != NOBODY:
+            p = through[member]
+            reader_of[p], before = member, reader_of[p]
+            held[member].add(p)
+            if before != NOBODY:
+                held[before].remove(p)
+            member = before
+    return reader_of if all(len(of) >= least for of, least in zip(held, low, strict=True)) else None
+
+
+def spelled(assignment: Mapping[str, Partitions]) -> Iterator[tuple[str, str, int]]:
+    for member, topics in assignment.items():
+        for topic, partitions in topics.items():
+            for partition in partitions:
+                yield member, topic, partition
+
+
+def reclaimed(group: Group, assignment: Mapping[str, Partitions], generation: int) -> Group:
+    """Return the group as it joins after it was given that."""
+    return replace(
+        group,
+        members=tuple(replace(m, owned=dict(assignment[m.id]), generation=generation) for m in group.members),
+    )
+
+
+def check_plan(group: Group, options: Options, plan: Plan) -> None:
+    """Check what must hold for any plan, the best or not."""
+    ids = sorted(member.id for member in group.members)
+    topics = {member.id: member.topics for member in group.members}
+    everything = {
+        TopicPartition(topic, p)
+        for topic, partitions in group.topology.topics.items()
+        if any(topic in subscribed for subscribed in topics.values())
+        for p in range(len(partitions))
+    }
+
+    # Form: an entry for every member, everything in order, nothing empty, nothing twice.
+    assert list(plan.assignment) == ids
+    assert list(plan.target) == ids
+    for listed in (*plan.assignment.values(), *plan.target.values(), plan.withheld):
+        assert list(listed) == sorted(listed)
+        assert all(listed.values())
+        assert all(list(partitions) == sorted(set(partitions)) for partitions in listed.values())
+        assert all(type(p) is int for partitions in listed.values() for p in partitions)
+    assert plan.locality == options.locality
+    assert plan.seconds >= 0
+
+    # The target: complete, exclusive, only to subscribers.
+    reader: dict[TopicPartition, str] = {}
+    for member, topic, p in spelled(plan.target):
+        assert topic in topics[member]
+        assert reader.setdefault(TopicPartition(topic, p), member) == member
+    assert reader.keys() == everything
+
+    # Handed out at once is what nobody else claims in the newest generation it is claimed in.
+    claims = claimants(group)
+    if plan.strategy == "cooperative-sticky":
+        held_back = {key for key, member in reader.items() if claims.get(key, set()) - {member}}
+    else:
+        assert plan.strategy == "sticky"
+        held_back = set()
+    assert {TopicPartition(topic, p) for _, topic, p in spelled({"": plan.withheld})} == held_back
+    handed_out = {(member, key) for key, member in reader.items() if key not in held_back}
+    assert {(member, TopicPartition(topic, p)) for member, topic, p in spelled(plan.assignment)} == handed_out
+
+    assert plan.moved == sum(reader[key] != owner for key, owner in owners(group).items())
+    if not group.weights:
+        assert plan.weight_gap is None
+        assert plan.weight_loads is None
+        puzzle = Puzzle.of(group, options)
+        loads = [sum(map(len, plan.target[member].values())) for member in ids]
+        widest = max((max(loads[i] for i in of) - min(loads[i] for i in of) for of in puzzle.equals), default=0)
+        assert widest <= 1 + options.max_skew
+
+
+def big_group(seed: int) -> tuple[Group, Options]:
+    """5 to 25 members and 10 to 120 partitions; each seed differs in what is known, subscribed, owned and wanted."""
+    rng = random.Random(seed)
+    racks = RACKS[: rng.randint(1, 4)]
+    dark, homeless = rng.choice([0, 0, 0.2]), rng.choice([0, 0, 0.2])
+    brokers = tuple(Broker(i, None if rng.random() < dark else rng.choice(racks)) for i in range(rng.randint(2, 9)))
+    factor, names = rng.randint(1, 3), [f"t{i}" for i in range(rng.randint(1, 6))]
+    sizes = [0] * len(names)
+    for _ in range(rng.randint(10, 120)):
+        sizes[rng.randrange(len(names))] += 1
+
+    def partition() -> Partition:
+        replicas = tuple(rng.choices(range(len(brokers) + (dark > 0)), k=factor))
+        return Partition(replicas, rng.choice([*replicas, *replicas, None]) if dark else replicas[0])
+
+    topics = {name: tuple(partition() for _ in range(size)) for name, size in zip(names, sizes, strict=True)}
+    buckets = [frozenset(rng.sample(names, rng.randint(1, len(names)))) for _ in range(rng.randint(2, 3))]
+    subscribe: Callable[[], frozenset[str]] = rng.choice(
+        [
+            lambda: frozenset(names),
+            lambda: rng.choice(buckets),
+            lambda: frozenset(rng.sample(names, rng.randint(0, len(names)))),
+        ]
+    )
+    claiming = rng.choice([0, 0.5, 1])
+    members = []
+    ids = [f"m{i:02}" for i in range(rng.randint(5, 25))]
+    claims: dict[str, dict[str, list[int]]] = {member: {} for member in ids}
+    for name, partitions in topics.items():
+        for p in range(len(partitions) + 1):
+            if rng.random() < claiming:
+                for member in rng.sample(ids, rng.choice([1, 1, 1, 1, 2, 3])):
+                    claims[member].setdefault(name, []).append(p)
+    for member in ids:
+        owned = {name: tuple(partitions) for name, partitions in claims[member].items()}
+        rack = None if rng.random() < homeless else rng.choice([*racks, *racks, "elsewhere"])
+        members.append(Member(member, subscribe(), rack, owned=owned, generation=rng.choice([None, 4, 5, 5, 5])))
+    matrix = {a: {b: rng.choice(AMOUNTS) for b in racks if rng.random() < 0.8} for a in racks}
+    group = Group(Topology(brokers, topics), tuple(members), costs=rng.choice([{}, matrix]))
+    options = Options(rng.choice(LOCALITY_MODES), max_skew=rng.choice([0, 1, 2]))
+    # The oracle tries out the least loads of all sets of equals; with many sets that takes too long.
+    puzzle = Puzzle.of(group, options)
+    few = len(puzzle.equals) <= 2 and len(list(tries(puzzle))) <= MOST_TRIES
+    return group, options if few else replace(options, max_skew=0)
