@@ -151,7 +151,7 @@ class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is un
         return self._data
 
 
-WHOLE = encode_subscription(Subscription(("t",), b"", (), 1, "rack"))
+WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from rackassign import RackAwareRangeAssignor
+from rackassign import RackAwareCooperativeStickyAssignor
 from rackassign.cli.demo import RACKS, striped
 from rackassign.cli.measure import MakeAssignor, fill, read_once
 from rackassign.testing import create_topic
@@ -48,7 +48,7 @@ def test_what_is_planned_to_stay_at_home_stays_there_on_the_wire(make_cluster: M
         return shares
 
     blind = cross_shares(lambda _: RangePartitionAssignor())
-    aware = cross_shares(lambda rack: RackAwareRangeAssignor(rack=rack))
+    aware = cross_shares(lambda rack: RackAwareCooperativeStickyAssignor(rack=rack))
     # One of three partitions of each consumer has no replica in its rack, if nobody looks at racks.
     assert all(0.32 < share < 0.35 for share in blind.values()), blind
     assert all(share < 0.01 for share in aware.values()), aware

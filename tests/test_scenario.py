@@ -12,7 +12,7 @@ from hypothesis import given
 
 from rackassign import scenario
 from rackassign.errors import InputError
-from rackassign.model import Group, Partition
+from rackassign.model import Group, Partition, StrategyName
 from rackassign.strategies import STRATEGIES, Options, plan_range
 
 from .strategies import groups
@@ -170,7 +170,7 @@ def test_a_written_plan_fits_the_schema(group: Group) -> None:
     [(example, name) for example in EXAMPLES for name in STRATEGIES if name in example],
     ids=lambda value: value if isinstance(value, str) else value["scenario"]["name"],
 )
-def test_contract_examples(example: dict[str, Any], strategy: str) -> None:
+def test_contract_examples(example: dict[str, Any], strategy: StrategyName) -> None:
     group = scenario.read_group(example["scenario"])
     plan = scenario.write_plan(group, STRATEGIES[strategy](group, Options()))
     assert {key: plan[key] for key in example[strategy]} == example[strategy]

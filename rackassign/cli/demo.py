@@ -26,11 +26,13 @@ class Run:
         strategy: Which assignor, as people call it.
         replication: Replicas of each partition.
         bytes_: Bytes fetched, by the reader's rack and the broker's.
+        moved: Partitions that changed hands when a fourth consumer joined.
     """
 
     strategy: str
     replication: int
     bytes_: Mapping[tuple[str, str], int]
+    moved: int
 
     @property
     def local(self) -> float:
@@ -44,8 +46,12 @@ class Run:
 
 
 def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
-    """Return replica lists that go round the brokers, as controllers lay out a new topic."""
-    return [[(p + i) % brokers + 1 for i in range(replication)] for p in range(partitions)]
+    """Return replica lists that go round the brokers, each round starting one further.
+
+    Without that step, partitions dealt out in turn to members that stand in the order of the brokers would all be at
+    home by luck; with it an assignor that does not know racks has what it has on average.
+    """
+    return [[(p + p // brokers + i) % brokers + 1 for i in range(replication)] for p in range(partitions)]
 
 
 def demo(
@@ -62,15 +68,21 @@ def demo(
 
 def _measure(show: Steps) -> list[Run]:
     # Only this command needs a client and a cluster: the others start quicker, and without the extra.
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # noqa: PLC0415
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
 
     from rackassign.cli.measure import MakeAssignor, fill, read_once  # noqa: PLC0415
-    from rackassign.clients.kafka_python import RackAwareRangeAssignor  # noqa: PLC0415
+    from rackassign.clients.kafka_python import (  # noqa: PLC0415
+        RackAwareCooperativeStickyAssignor,
+        RackAwareRangeAssignor,
+    )
     from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
 
     strategies: dict[str, MakeAssignor] = {
         "kafka-python range": lambda _: RangePartitionAssignor(),
+        "kafka-python cooperative": lambda _: CooperativeStickyAssignor(),
         "rackassign range": lambda rack: RackAwareRangeAssignor(rack=rack),
+        "rackassign cooperative": lambda rack: RackAwareCooperativeStickyAssignor(rack=rack),
     }
     runs: list[Run] = []
     with LocalCluster(list(RACKS), progress=show.heard) as cluster:
@@ -82,22 +94,21 @@ def _measure(show: Steps) -> list[Run]:
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replication, len(RACKS)))
             fill(cluster.client_config(), topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
             for strategy, make_assignor in strategies.items():
-                show.say(f"Reading it with three consumers in three racks: {strategy}")
-                reading = read_once(dict.fromkeys(RACKS, cluster.client_config()), topic, make_assignor)
-                runs.append(Run(strategy, replication, reading.by_racks(rack_of)))
+                show.say(f"Reading it with three consumers in three racks, then a fourth joins: {strategy}")
+                clients = dict.fromkeys(RACKS, cluster.client_config())
+                reading = read_once(clients, topic, make_assignor, joining=RACKS[0])
+                runs.append(Run(strategy, replication, reading.by_racks(rack_of), reading.moved or 0))
         show.say("Stopping the brokers")
     return runs
 
 
 def _show(console: Console, runs: Sequence[Run], price: float) -> None:
-    console.print(_pairs(runs))
+    console.print(_pairs([run for run in runs if run.replication < len(RACKS)]))
     console.print(_summary(runs, price))
-    for run in runs[::2]:
-        if run.local == 1:
-            console.print(
-                f"RF {run.replication} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of"
-                " everything, so with follower fetching any assignor reads at home."
-            )
+    console.print(
+        f"RF {len(RACKS)} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of everything, so with"
+        " follower fetching any assignor reads at home."
+    )
     console.print(
         "Bytes of record batches as counted in the fetch responses. Same data, same client_rack, same brokers with"
         " RackAwareReplicaSelector in all runs: only the assignor differs.",
@@ -106,11 +117,11 @@ def _show(console: Console, runs: Sequence[Run], price: float) -> None:
 
 
 def _pairs(runs: Sequence[Run]) -> Table:
-    table = Table(title="MB fetched, by rack of the consumer and rack of the broker")
+    table = Table(title=f"MB fetched with RF {runs[0].replication}, by rack of the consumer and rack of the broker")
     table.add_column("consumer")
     table.add_column("broker")
     for run in runs:
-        table.add_column(f"RF {run.replication}\n{run.strategy}", justify="right")
+        table.add_column(run.strategy.replace(" ", "\n", 1), justify="right")
     for reader in RACKS:
         for source in RACKS:
             cells = [f"{run.bytes_.get((reader, source), 0) / 1e6:.1f}" for run in runs]
@@ -125,17 +136,18 @@ def _pairs(runs: Sequence[Run]) -> Table:
 
 
 def _summary(runs: Sequence[Run], price: float) -> Table:
-    table = Table(title=f"Local share, and what crosses racks per 100 TB/month at {price:g} USD/GB")
-    for column in ("topic", "before", "after", "cost before", "cost after", "saved"):
-        table.add_column(column, justify="left" if column == "topic" else "right")
-    for before, after in zip(runs[::2], runs[1::2], strict=True):
-        cost_before, cost_after = (MONTH_GB * (1 - run.local) * price for run in (before, after))
+    table = Table(title=f"Local share, cost of 100 TB/month at {price:g} USD/GB, moves for a fourth member")
+    for column in ("topic", "assignor", "local", "cost", f"moved of {PARTITIONS}"):
+        table.add_column(column, justify="left" if column in {"topic", "assignor"} else "right")
+    for i, run in enumerate(runs):
+        first = i == 0 or runs[i - 1].replication != run.replication
+        last = i + 1 == len(runs) or runs[i + 1].replication != run.replication
         table.add_row(
-            f"RF {before.replication}, {len(RACKS)} racks",
-            f"{before.local:.1%}",
-            f"{after.local:.1%}",
-            f"{cost_before:,.0f} USD",
-            f"{cost_after:,.0f} USD",
-            f"{cost_before - cost_after:,.0f} USD",
+            f"RF {run.replication}, {len(RACKS)} racks" if first else "",
+            run.strategy,
+            f"{run.local:.1%}",
+            f"{MONTH_GB * (1 - run.local) * price:,.0f} USD",
+            str(run.moved),
+            end_section=last,
         )
     return table

@@ -30,6 +30,9 @@ ClientConfig = Mapping[str, Any]
 
 _POLL_MS = 50
 
+# Behind all others, whatever their racks are called.
+_JOINER = "~"
+
 # The group must form within seconds; all else is the host's default.
 _CONSUMER: Mapping[str, Any] = {
     "auto_offset_reset": "earliest",
@@ -50,12 +53,14 @@ class Reading:
         assignment: The partitions of the consumer in each rack.
         records: Records by the reader's rack and partition.
         fetched: Bytes of record batches by the reader's rack, the broker's id and the partition.
+        moved: How many partitions left their reader when a further member joined; None if none did.
     """
 
     strategy: str
     assignment: Mapping[str, frozenset[TopicPartition]]
     records: Mapping[tuple[str, TopicPartition], int]
     fetched: Mapping[tuple[str, int, TopicPartition], int]
+    moved: int | None = None
 
     def by_racks(self, rack_of_broker: Mapping[int, str]) -> dict[tuple[str, str], int]:
         """Return the bytes fetched by the reader's rack and the rack they came from."""
@@ -85,7 +90,12 @@ def fill(client_config: ClientConfig, topic: str, partitions: int, *, records: i
 
 
 def read_once(
-    clients: Mapping[str, ClientConfig], topic: str, make_assignor: MakeAssignor, *, timeout_s: float = 60
+    clients: Mapping[str, ClientConfig],
+    topic: str,
+    make_assignor: MakeAssignor,
+    *,
+    joining: str | None = None,
+    timeout_s: float = 60,
 ) -> Reading:
     """Let a new group with one consumer in each rack read all of a topic.
 
@@ -96,6 +106,7 @@ def read_once(
         clients: For the consumer in each rack, where the brokers are and how to come in.
         topic: What to read.
         make_assignor: Makes the assignor of each.
+        joining: The rack in which a further consumer joins when all is read; None for none.
         timeout_s: Seconds for all of it.
 
     Raises:
@@ -104,32 +115,38 @@ def read_once(
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
         meters = {rack: FetchMeter() for rack in clients}
-        readers: dict[str, KafkaConsumer] = {}
         group = f"{topic}-{os.urandom(4).hex()}"
-        for rack, client_config in clients.items():
-            assignor = make_assignor(rack)
+
+        def start(rack: str, name: str) -> KafkaConsumer:
             consumer = KafkaConsumer(
-                **client_config,
+                **clients[rack],
                 group_id=group,
                 # Members are ordered by their ids, which begin with this.
-                client_id=f"rack-{rack}",
+                client_id=f"rack-{name}",
                 client_rack=rack,
-                partition_assignment_strategy=[assignor],
+                partition_assignment_strategy=[make_assignor(rack)],
                 **_CONSUMER,
             )
             open_consumers.callback(consumer.close)
-            attach(consumer, meter=meters[rack])
+            attach(consumer, meter=meters.get(name))
             consumer.subscribe([topic], listener=_Paused(consumer))
-            readers[rack] = consumer
+            return consumer
+
+        readers = {rack: start(rack, rack) for rack in clients}
         _settle(readers, topic, deadline)
-        assignment = {rack: frozenset(map(_plain, consumer.assignment())) for rack, consumer in readers.items()}
+        assignment = _owned(readers)
         records = _drain(readers, deadline)
+        moved = None
+        if joining is not None:
+            _settle(readers | {_JOINER: start(joining, _JOINER)}, topic, deadline)
+            now = _owned(readers)
+            moved = sum(len(owned - now[rack]) for rack, owned in assignment.items())
     fetched = {
         (rack, broker, partition): size
         for rack, meter in meters.items()
         for (broker, partition), size in meter.bytes_by_partition().items()
     }
-    return Reading(assignor.name, assignment, records, fetched)
+    return Reading(make_assignor(next(iter(clients))).name, assignment, records, fetched, moved)
 
 
 class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
@@ -143,6 +160,10 @@ class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python i
 
     def on_partitions_assigned(self, assigned: list[HostPartition]) -> None:
         self._consumer.pause(*assigned)
+
+
+def _owned(readers: Mapping[str, KafkaConsumer]) -> dict[str, frozenset[TopicPartition]]:
+    return {rack: frozenset(map(_plain, consumer.assignment())) for rack, consumer in readers.items()}
 
 
 def _settle(readers: Mapping[str, KafkaConsumer], topic: str, deadline: float) -> None:
