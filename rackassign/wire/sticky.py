@@ -8,13 +8,15 @@ version  field
 =======  ==========================================
 
 There is no number in front that says which: what has four bytes left behind the partitions is version 1. Java's
-cooperative assignor writes a generation alone, four bytes, for members too old to have it in their subscription.
+cooperative assignor writes a generation alone, four bytes, from the time before subscriptions had it.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from rackassign.errors import WireError
 from rackassign.model import Partitions
 from rackassign.wire.consumer import merged, write_partitions
 from rackassign.wire.primitives import Reader, Writer
@@ -63,8 +65,15 @@ def decode_sticky(data: bytes | None) -> StickyData:
 
 
 def decode_generation(data: bytes | None) -> int | None:
-    """Read the generation that Java's cooperative assignor puts into user data; None if there is none."""
-    if data is None or len(data) != _INT32_BYTES:
+    """Read the generation out of a cooperative member's user data, None if there is none.
+
+    Java's has nothing else there; librdkafka's is that of a sticky member, which Java would take the first number of.
+    """
+    if data is None or len(data) < _INT32_BYTES:
+        return None
+    if len(data) > _INT32_BYTES:
+        with suppress(WireError):
+            return decode_sticky(data).generation
         return None
     generation = Reader(data).int32("the generation")
     return generation if generation >= 0 else None

@@ -85,11 +85,10 @@ def group_of(cluster: host.Cluster, members: Iterable[Joined], claims: Claims | 
 
 def claims_in_fields(subscription: Subscription) -> tuple[Partitions, int | None]:
     """Read the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
-    generation = subscription.generation if subscription.generation >= 0 else None
-    if generation is None:
-        # Java's members of before KIP-792 have it in their user data.
-        generation = decode_generation(subscription.user_data)
-    return subscription.owned, generation
+    if subscription.generation >= 0:
+        return subscription.owned, subscription.generation
+    # Members of before KIP-792 have it in their user data.
+    return subscription.owned, decode_generation(subscription.user_data)
 
 
 def _member(joined: Joined, claims: Claims, topics: dict[tuple[str, ...], frozenset[str]]) -> Member:

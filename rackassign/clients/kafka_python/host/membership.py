@@ -53,12 +53,13 @@ def membership_of(consumer: Any) -> Membership | None:
 def membership_behind(cluster: Any) -> Membership | None:
     """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
 
-    All an assignor is given is the cluster. The coordinator listens to it with a bound method, so it is found in
-    `_listeners`.
+    All an assignor is given is the cluster. The coordinator listens to it, so it is found in `_listeners`: behind a
+    `kafka.util.WeakMethod`, whose `target` is a weak reference.
     """
     listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
     for listener in tuple(listeners):
-        found = _checked(getattr(listener, "__self__", None))
+        target = getattr(listener, "target", None)
+        found = _checked(target() if callable(target) else getattr(listener, "__self__", None))
         if found is not None:
             return found
     return None
