@@ -98,6 +98,58 @@ def test_a_line_that_is_not_utf_8_is_answered_in_its_place(cli: Cli) -> None:
     assert assignments(out)[1] == {"line": 2, "error": "not UTF-8: invalid start byte at byte 0"}
 
 
+CROWDED = json.dumps(SCENARIO | {"topics": {"t": [[1], [1], [1], [1]]}})
+
+
+@pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
+def test_skew_makes_more_local(cli: Cli, strategy: str) -> None:
+    counts = []
+    for skew in ("0", "1", "9"):
+        code, out, _ = cli("plan", "--strategy", strategy, "--max-skew", skew, given=CROWDED)
+        assert code == 0
+        counts.append(json.loads(out)["partitions"]["local"])
+    assert counts == [2, 3, 4]
+
+
+def test_an_explained_plan_says_why_and_what_would_help(cli: Cli) -> None:
+    code, out, _ = cli("plan", "--strategy", "sticky", "--explain", given=CROWDED)
+    plan = json.loads(out)
+    assert code == 0
+    assert plan["not_local"] == [
+        {"topic": "t", "partition": p, "member": "m2", "reason": "members-full"} for p in plan["target"]["m2"]["t"]
+    ]
+    skew = {"change": "max-skew", "max_skew": 1, "gain": 1, "cost_gain": 1.0}
+    assert skew in plan["advice"]
+    assert "not_local" not in json.loads(cli("plan", "--strategy", "sticky", given=CROWDED).out)
+
+
+def test_an_explained_table(cli: Cli) -> None:
+    code, out, _ = cli("plan", "--strategy", "sticky", "--explain", "--output", "table", given=CROWDED)
+    assert code == 0
+    assert "not local, members-full: 2" in out
+    assert "--max-skew 1: 1 fewer across racks" in out
+    assert "one more member in rack a" in out
+    assert "a replica of 2 partitions in rack b: 2 fewer across racks" in out
+
+
+def test_weights_are_shown_with_their_gap(cli: Cli) -> None:
+    weighted = json.dumps(json.loads(CROWDED) | {"weights": {"t": [3, 1, 1, 1]}})
+    code, out, err = cli("plan", "--strategy", "sticky", "--max-skew", "1", given=f"{weighted}\n{CROWDED}")
+    assert (code, err) == (2, "")
+    first, second = map(json.loads, out.splitlines())
+    assert first == {"line": 1, "error": "max_skew counts partitions: it cannot be used together with weights"}
+    assert second["partitions"]["local"] == 3
+    plan = json.loads(cli("plan", "--strategy", "sticky", given=weighted).out)
+    assert (plan["weight_gap"], plan["weight_loads"], plan["optimal"]) == (0, {"min": 3, "max": 3}, False)
+
+
+def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackassign.optimum.linear.highspy", None)
+    code, out, err = cli("plan", "--strategy", "sticky", given=CROWDED)
+    assert (code, json.loads(out)["optimal"]) == (0, False)
+    assert err == "rackassign: not proven optimal: HiGHS (highspy) cannot be imported\n"
+
+
 @pytest.mark.parametrize(
     ("words", "given", "message"),
     [
@@ -115,6 +167,8 @@ def test_a_line_that_is_not_utf_8_is_answered_in_its_place(cli: Cli) -> None:
         (("plan", "."), "", "cannot read .: Is a directory"),
         (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, sticky, cooperative-sticky, got 'rang'"),
         (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
+        (("plan", "--strategy", "range", "--max-skew", "1"), LINE, "range has no use for --max-skew"),
+        (("plan", "--max-skew", "-1", "--strategy", "sticky"), LINE, "max_skew must be an integer, 0 or more, got -1"),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),
         (("plan", "--strat", "range"), LINE, "No such option: --strat"),
         (("paln",), "", "No such command 'paln'"),

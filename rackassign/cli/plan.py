@@ -92,7 +92,9 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             group = scenario.read_group(value)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
-        except InputError as problem:
+            if made.doubt:
+                sys.stderr.write(f"rackassign: not proven optimal: {made.doubt}\n")
+        except (InputError, ConfigError) as problem:
             if output != "jsonl":
                 raise
             failed = True
