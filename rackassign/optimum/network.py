@@ -97,7 +97,7 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
 
     step, level_node = _steps((high - low)[node_crowd] * levels)
     layers = (
-        Arcs(grouped.stay_class, grouped.node_of[grouped.stay_owner], grouped.stay_size),
+        Arcs(grouped.stay_class, grouped.stay_node, grouped.stay_size),
         Arcs(class_, to_hub, np.full(len(class_), plenty)),
         Arcs(hub[~alone], kind[~alone], np.full(len(hub), plenty)[~alone]),
         Arcs(hub[alone], node_of_kind[kind[alone]], np.full(len(hub), plenty)[alone]),
@@ -120,7 +120,7 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
         high=np.concatenate([grouped.class_supply, none, -node_low, 0 * sink]),
     )
     free = len(network.tail) - len(grouped.stay_class) - len(class_)
-    stay_rack = p.rack[grouped.stay_owner]
+    stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
     return Layout(
         network,
         layers,
@@ -168,7 +168,8 @@ def deal(grouped: Grouped, layout: Layout, flow: Ints) -> Ints:
     stay, to_hub, to_kind, to_node, from_kind, _ = layout.split(flow)
     _, hubs, kinds, nodes, crowded, _ = layout.layers
     reader = np.full(len(grouped.problem.family), -1)
-    kept = _first_of_each(grouped.stay_of, stay)
+    share = _Shares(grouped)
+    kept = _first_of_each(grouped.hold_of, share.of_stays(stay))
     reader[grouped.held[kept]] = grouped.problem.owner[grouped.held[kept]]
     loose = np.flatnonzero(reader < 0)
     hub = hubs.head[_dealt(grouped.class_of[loose], hubs.tail, to_hub)]
@@ -178,7 +179,9 @@ def deal(grouped: Grouped, layout: Layout, flow: Ints) -> Ints:
     place = np.concatenate([kinds.head, nodes.head + count])[out]
     in_kind = np.flatnonzero(place < count)
     place[in_kind] = count + crowded.head[_dealt(place[in_kind], crowded.tail, from_kind)]
-    reader[loose] = _within_nodes(grouped, place - count)
+    node = place - count
+    members = share.of_rest(np.bincount(node, minlength=len(grouped.node_size)))
+    reader[loose] = share.order[_dealt(node, grouped.node_of[share.order], members)]
     return reader
 
 
@@ -191,16 +194,42 @@ def _first_of_each(pool: Ints, amount: Ints) -> Bools:
     return rank < amount[pool]
 
 
-def _within_nodes(grouped: Grouped, node: Ints) -> Ints:
-    """Share what came to each node out among its members, who hold nothing else."""
-    load = np.bincount(node, minlength=len(grouped.node_size))
-    order = np.argsort(grouped.node_of, kind="stable")
-    whose = grouped.node_of[order]
-    rank = np.arange(len(order)) - np.searchsorted(whose, whose, "left")
-    whole, rest = np.divmod(load, grouped.node_size)
-    # A member that is a node of its own gets all of it, whatever it holds already.
-    share = whole[whose] + (rank < rest[whose])
-    return order[_dealt(node, whose, share)]
+class _Shares:
+    """What comes to a node, shared out among its members as evenly as it goes.
+
+    Every amount is dealt out to the members in turn, and the next one goes on where the last one stopped. So no
+    member has more than one partition more than another, neither of one class nor in all.
+    """
+
+    def __init__(self, grouped: Grouped) -> None:
+        self._grouped = grouped
+        self.order = np.argsort(grouped.node_of, kind="stable")
+        whose = grouped.node_of[self.order]
+        self._rank = np.empty(len(whose), np.int64)
+        self._rank[self.order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
+        self._next = np.zeros(len(grouped.node_size), np.int64)
+
+    def of_stays(self, amount: Ints) -> Ints:
+        """Share out how many of each stay remain; return how many of each hold do."""
+        grouped = self._grouped
+        node, member = grouped.stay_node, grouped.hold_member
+        whole, rest = np.divmod(amount, grouped.node_size[node])
+        # Stays are in order of their nodes.
+        before = np.cumsum(rest) - rest
+        first = before - before[np.searchsorted(node, node, "left")]
+        self._next = np.bincount(node, rest, len(self._next)).astype(np.int64)
+        stay = grouped.hold_stay
+        turn = (self._rank[member] - first[stay]) % grouped.node_size[grouped.node_of[member]]
+        shares: Ints = whole[stay] + (turn < rest[stay])
+        return shares
+
+    def of_rest(self, amount: Ints) -> Ints:
+        """Share out what else comes to each node; return how many each member gets, in `order`."""
+        whole, rest = np.divmod(amount, self._grouped.node_size)
+        node = self._grouped.node_of[self.order]
+        turn = (self._rank[self.order] - self._next[node]) % self._grouped.node_size[node]
+        shares: Ints = whole[node] + (turn < rest[node])
+        return shares
 
 
 def _dealt(pool: Ints, tail: Ints, amount: Ints) -> Ints:

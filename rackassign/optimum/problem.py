@@ -71,9 +71,9 @@ def numbered(keys: Ints) -> tuple[Ints, Ints]:
 class Grouped:
     """The same problem with what is interchangeable counted instead of named.
 
-    A *class* is all partitions of one family and one row of costs; a *kind* all members of one crowd and one rack; a
-    *stay* all partitions of one class that have the same owner. A *node* is a member that holds something, or all
-    members of a kind that hold nothing.
+    A *class* is all partitions of one family and one row of costs; a *kind* all members of one crowd and one rack.
+    A *hold* is what one member holds of one class. A *node* is all members of one kind that hold the same number of
+    each class (often none of any); a *stay* is all holds of one class in one node.
 
     Args:
         problem: Whose.
@@ -84,9 +84,11 @@ class Grouped:
         class_near: Row of costs of each class.
         class_supply: Partitions of each class.
         held: Partitions that could stay where they are, ascending.
-        stay_of: Stay of each partition of `held`.
+        hold_of: Hold of each partition of `held`.
+        hold_member: Member of each hold.
+        hold_stay: Stay of each hold.
         stay_class: Class of each stay.
-        stay_owner: Member of each stay.
+        stay_node: Node of each stay.
         stay_size: Partitions of each stay.
         kind_crowd: Crowd of each kind.
         kind_rack: Rack of each kind.
@@ -103,9 +105,11 @@ class Grouped:
     class_near: Ints
     class_supply: Ints
     held: Ints
-    stay_of: Ints
+    hold_of: Ints
+    hold_member: Ints
+    hold_stay: Ints
     stay_class: Ints
-    stay_owner: Ints
+    stay_node: Ints
     stay_size: Ints
     kind_crowd: Ints
     kind_rack: Ints
@@ -117,16 +121,14 @@ class Grouped:
     def of(cls, problem: Problem, allowed: Bools) -> Grouped:
         """Group a problem; `allowed` tells for each family-crowd pair whether partitions may go there."""
         rows, racks = problem.cost.shape
-        members = len(problem.crowd)
         classes, class_of = numbered(problem.family * rows + problem.near)
         kinds, kind_of = numbered(problem.crowd * racks + problem.rack)
         held = _held(problem, allowed)
-        stays, stay_of = numbered(class_of[held] * members + problem.owner[held])
-        holds = np.zeros(members, bool)
-        holds[problem.owner[held]] = True
-        nodes, node_of = numbered(np.where(holds, len(kinds) + np.arange(members), kind_of))
-        node_kind = np.empty(len(nodes), np.int64)
-        node_kind[node_of] = kind_of
+        holds, hold_of = numbered(problem.owner[held] * len(classes) + class_of[held])
+        hold_member, hold_class = holds // len(classes), holds % len(classes)
+        hold_size = np.bincount(hold_of, minlength=len(holds))
+        node_of, node_kind = _nodes(kind_of, hold_member, hold_class, hold_size)
+        stays, hold_stay = numbered(node_of[hold_member] * len(classes) + hold_class)
         return cls(
             problem=problem,
             pair_family=problem.pair_family[allowed],
@@ -136,15 +138,17 @@ class Grouped:
             class_near=classes % rows,
             class_supply=np.bincount(class_of, minlength=len(classes)),
             held=held,
-            stay_of=stay_of,
-            stay_class=stays // members,
-            stay_owner=stays % members,
-            stay_size=np.bincount(stay_of, minlength=len(stays)),
+            hold_of=hold_of,
+            hold_member=hold_member,
+            hold_stay=hold_stay,
+            stay_class=stays % len(classes),
+            stay_node=stays // len(classes),
+            stay_size=np.bincount(hold_stay, hold_size, len(stays)).astype(np.int64),
             kind_crowd=kinds // racks,
             kind_rack=kinds % racks,
             node_of=node_of,
             node_kind=node_kind,
-            node_size=np.bincount(node_of, minlength=len(nodes)),
+            node_size=np.bincount(node_of, minlength=len(node_kind)),
         )
 
     def without_owners(self) -> Grouped:
@@ -154,9 +158,11 @@ class Grouped:
         return replace(
             self,
             held=none,
-            stay_of=none,
+            hold_of=none,
+            hold_member=none,
+            hold_stay=none,
             stay_class=none,
-            stay_owner=none,
+            stay_node=none,
             stay_size=none,
             node_of=kind_of,
             node_kind=np.arange(kinds),
@@ -171,3 +177,17 @@ def _held(problem: Problem, allowed: Bools) -> Ints:
     pairs = problem.pair_family * crowds + problem.pair_crowd
     pair = np.searchsorted(pairs, problem.family[held] * crowds + problem.crowd[problem.owner[held]])
     return held[allowed[pair]]
+
+
+def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) -> tuple[Ints, Ints]:
+    """Return the node of each member and the kind of each node; holds are in order of members and classes."""
+    members = np.arange(len(kind_of))
+    content = np.stack([hold_class, hold_size], axis=1)
+    starts = np.searchsorted(hold_member, members).tolist()
+    ends = np.searchsorted(hold_member, members, "right").tolist()
+    nodes: dict[tuple[int, bytes], int] = {}
+    node_of = [
+        nodes.setdefault((kind, content[start:end].tobytes()), len(nodes))
+        for kind, start, end in zip(kind_of.tolist(), starts, ends, strict=True)
+    ]
+    return np.asarray(node_of, np.int64), np.asarray([kind for kind, _ in nodes], np.int64)

@@ -190,7 +190,7 @@ def _flow(problem: Problem, weight: Floats, work: Work) -> Staged:
     grouped = replace(
         counted,
         class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
-        stay_size=np.bincount(counted.stay_of, grains[counted.held], stays).astype(np.int64),
+        stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.held], stays).astype(np.int64),
     )
     return in_stages(grouped, sand.ceiling - 1, sand.ceiling, work)
 
@@ -227,14 +227,16 @@ class _Ground:
         grouped, layout = staged.grouped, staged.layout
         stays, to_hub, *_ = layout.split(staged.flow)
         unit = float(self.weight.sum()) / COARSE
-        order = np.lexsort((grouped.held, -self.weight[grouped.held], grouped.stay_of))
-        left = stays * unit
+        order = np.lexsort((grouped.held, -self.weight[grouped.held], grouped.hold_of))
+        # Each hold of a stay keeps the same share of what it has.
+        kept = stays / np.maximum(grouped.stay_size, 1)
+        left = np.bincount(grouped.hold_of, self.weight[grouped.held], len(grouped.hold_stay)) * kept[grouped.hold_stay]
         for place in order.tolist():
-            partition, stay = int(grouped.held[place]), int(grouped.stay_of[place])
+            partition, hold = int(grouped.held[place]), int(grouped.hold_of[place])
             # What is more than half on the flow is on it.
-            if left[stay] >= self.weight[partition] / 2:
+            if left[hold] >= self.weight[partition] / 2:
                 reader[partition] = self.problem.owner[partition]
-                left[stay] -= self.weight[partition]
+                left[hold] -= self.weight[partition]
         wanted: dict[tuple[int, int], dict[int, float]] = {}
         arcs = layout.layers[1]
         for arc in np.flatnonzero(to_hub).tolist():
