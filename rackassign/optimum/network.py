@@ -3,11 +3,11 @@ r"""A grouped problem as a network, and its flows as partitions and members agai
 The arcs, left to right::
 
     class ----------------- stay -----------------> node -> levels -> sink
-      \--> hub (family, rack) --> kind --> node --/
+      \--> hub (family, rack) --> kind ---------> /
 
 All cost is on the arcs out of classes, and a hub stands between a family's readers in one rack and everything that
 comes to them. So costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs
-seconds for the one and minutes for the other. A kind of one node is left out, the hub leads to the node.
+seconds for the one and minutes for the other.
 
 Levels are there when loads may differ by more than one, so that a more even load is worth something.
 """
@@ -31,11 +31,13 @@ class Arcs:
         tail: Where they come from, numbered within that layer.
         head: Where they lead, the same.
         upper: The most each may carry.
+        cost: What a partition on it costs.
     """
 
     tail: Ints
     head: Ints
     upper: Ints
+    cost: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +46,44 @@ class Layout:
 
     Args:
         network: For the solver.
-        layers: Its arcs in order: stays, class to hub, hub to kind, hub to node, kind to node, node to sink.
+        stays: Class to node.
+        to_hubs: Class to hub.
+        to_kinds: Hub to kind.
+        to_nodes: Kind to node.
+        to_sink: Node to sink, an arc for each level; none without levels. Their cost is the squares' own.
         rows: How many classes, hubs, kinds, nodes and sinks there are.
         hub_rack: Rack of each hub.
-        cost: Objective: what reading costs.
-        moves: Objective: what leaves its owner, less the number of all that is held.
-        squares: Objective: sum of the squares of loads, less a constant; all 0 without levels.
     """
 
     network: Network
-    layers: tuple[Arcs, ...]
+    stays: Arcs
+    to_hubs: Arcs
+    to_kinds: Arcs
+    to_nodes: Arcs
+    to_sink: Arcs
     rows: tuple[int, ...]
     hub_rack: Ints
-    cost: Ints
-    moves: Ints
-    squares: Ints
+
+    @property
+    def _layers(self) -> tuple[Arcs, ...]:
+        return self.stays, self.to_hubs, self.to_kinds, self.to_nodes, self.to_sink
 
     def split(self, flow: Ints) -> list[Ints]:
-        """Return the flows of each layer."""
-        ends = np.cumsum([len(layer.tail) for layer in self.layers])
-        return np.split(flow, ends[:-1])
+        """Return the flows of stays, to hubs, to kinds, to nodes and to the sink."""
+        return np.split(flow, np.cumsum([len(layer.tail) for layer in self._layers])[:-1])
+
+    def cost(self) -> Ints:
+        """Objective: what reading costs."""
+        return np.concatenate([*(layer.cost for layer in self._layers[:-1]), 0 * self.to_sink.cost])
+
+    def squares(self) -> Ints:
+        """Objective: the sum of the squares of loads, less a constant; all 0 without levels."""
+        return np.concatenate([*(0 * layer.cost for layer in self._layers[:-1]), self.to_sink.cost])
+
+    def moves(self) -> Ints:
+        """Objective: what leaves its owner, less the number of all that is held."""
+        stays = len(self.stays.tail)
+        return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
 
 
 def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) -> Layout:
@@ -77,70 +97,55 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
     """
     p = grouped.problem
     racks = p.cost.shape[1]
-    kinds = np.arange(len(grouped.kind_crowd))
-    node_crowd = grouped.kind_crowd[grouped.node_kind]
-    node_low, node_high = low[node_crowd] * grouped.node_size, high[node_crowd] * grouped.node_size
-    total = int(grouped.class_supply.sum())
-    # Never reached, so that no price ever depends on it, and the prices of one layout hold in the other.
-    plenty = total + 1
-
     # Hubs: a family and a rack in which it has readers.
     pair_of, kind = _joined(grouped.pair_crowd, grouped.kind_crowd)
     hubs, hub = numbered(grouped.pair_family[pair_of] * racks + grouped.kind_rack[kind])
-    hub_family, hub_rack = hubs // racks, hubs % racks
-    class_, to_hub = _joined(grouped.class_family, hub_family)
-
-    alone = np.bincount(grouped.node_kind, minlength=len(kinds))[kind] == 1
-    node_of_kind = np.zeros(len(kinds), np.int64)
-    node_of_kind[grouped.node_kind] = np.arange(len(grouped.node_kind))
-    crowded = np.flatnonzero(np.bincount(grouped.node_kind, minlength=len(kinds))[grouped.node_kind] > 1)
-
+    class_, to_hub = _joined(grouped.class_family, hubs // racks)
+    node_crowd = grouped.kind_crowd[grouped.node_kind]
     step, level_node = _steps((high - low)[node_crowd] * levels)
+    stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
+    nodes = np.arange(len(node_crowd))
+
+    total = int(grouped.class_supply.sum())
+    # Never reached, so that no price ever depends on it, and the prices of one layout hold in the other.
+    plenty = total + 1
     layers = (
-        Arcs(grouped.stay_class, grouped.stay_node, grouped.stay_size),
-        Arcs(class_, to_hub, np.full(len(class_), plenty)),
-        Arcs(hub[~alone], kind[~alone], np.full(len(hub), plenty)[~alone]),
-        Arcs(hub[alone], node_of_kind[kind[alone]], np.full(len(hub), plenty)[alone]),
-        Arcs(grouped.node_kind[crowded], crowded, np.full(len(crowded), plenty)),
-        Arcs(level_node, np.zeros(len(level_node), np.int64), grouped.node_size[level_node]),
+        Arcs(
+            grouped.stay_class,
+            grouped.stay_node,
+            grouped.stay_size,
+            p.cost[grouped.class_near[grouped.stay_class], stay_rack],
+        ),
+        _wide(class_, to_hub, plenty, p.cost[grouped.class_near[class_], hubs[to_hub] % racks]),
+        _wide(hub, kind, plenty, np.zeros(len(hub), np.int64)),
+        _wide(grouped.node_kind, nodes, plenty, np.zeros(len(nodes), np.int64)),
+        Arcs(
+            level_node,
+            np.zeros(len(level_node), np.int64),
+            grouped.node_size[level_node],
+            2 * (low[node_crowd][level_node] + step) + 1,
+        ),
     )
-    at_hub = len(grouped.class_supply)
-    at_kind = at_hub + len(hubs)
-    at_node = at_kind + len(kinds)
-    at_sink = at_node + len(node_low)
-    starts = ((0, at_node), (0, at_hub), (at_hub, at_kind), (at_hub, at_node), (at_kind, at_node), (at_node, at_sink))
-    none = np.zeros(len(hubs) + len(kinds), np.int64)
+    rows = (len(grouped.class_supply), len(hubs), len(grouped.kind_crowd), len(nodes), int(levels))
+    at_class, at_hub, at_kind, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
+    starts = ((at_class, at_node), (at_class, at_hub), (at_hub, at_kind), (at_kind, at_node), (at_node, at_sink))
+    between = np.zeros(at_node - at_hub, np.int64)
+    node_low, node_high = low[node_crowd] * grouped.node_size, high[node_crowd] * grouped.node_size
     sink = np.full(int(levels), -total)
     network = Network(
         tail=np.concatenate([layer.tail + start for layer, (start, _) in zip(layers, starts, strict=True)]),
         head=np.concatenate([layer.head + start for layer, (_, start) in zip(layers, starts, strict=True)]),
         lower=np.zeros(sum(len(layer.tail) for layer in layers), np.int64),
         upper=np.concatenate([layer.upper for layer in layers]),
-        low=np.concatenate([grouped.class_supply, none, -(node_low if levels else node_high), sink]),
-        high=np.concatenate([grouped.class_supply, none, -node_low, 0 * sink]),
+        # With levels a node keeps its least load and sends on the rest.
+        low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
+        high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    free = len(network.tail) - len(grouped.stay_class) - len(class_)
-    stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
-    return Layout(
-        network,
-        layers,
-        rows=(at_hub, len(hubs), len(kinds), len(node_low), int(levels)),
-        hub_rack=hub_rack,
-        cost=np.concatenate(
-            [
-                p.cost[grouped.class_near[grouped.stay_class], stay_rack],
-                p.cost[grouped.class_near[class_], hub_rack[to_hub]],
-                np.zeros(free, np.int64),
-            ]
-        ),
-        moves=np.concatenate([np.full(len(grouped.stay_class), -1), np.zeros(len(class_) + free, np.int64)]),
-        squares=np.concatenate(
-            [
-                np.zeros(len(network.tail) - len(step), np.int64),
-                2 * (low[node_crowd][level_node] + step) + 1,
-            ]
-        ),
-    )
+    return Layout(network, *layers, rows=rows, hub_rack=hubs % racks)
+
+
+def _wide(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
+    return Arcs(tail, head, np.full(len(tail), upper), cost)
 
 
 def _joined(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -165,21 +170,15 @@ def deal(grouped: Grouped, layout: Layout, flow: Ints) -> Ints:
     Where a flow leaves open which partitions it means, each reader gets them spread over the whole list, so that
     the partitions of one topic do not end up together.
     """
-    stay, to_hub, to_kind, to_node, from_kind, _ = layout.split(flow)
-    _, hubs, kinds, nodes, crowded, _ = layout.layers
+    stay, to_hub, to_kind, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.family), -1)
     share = _Shares(grouped)
     kept = _first_of_each(grouped.hold_of, share.of_stays(stay))
     reader[grouped.held[kept]] = grouped.problem.owner[grouped.held[kept]]
     loose = np.flatnonzero(reader < 0)
-    hub = hubs.head[_dealt(grouped.class_of[loose], hubs.tail, to_hub)]
-    # Kinds and nodes share one numbering here: out of a hub lead both sorts of arcs.
-    count = len(grouped.kind_crowd)
-    out = _dealt(hub, np.concatenate([kinds.tail, nodes.tail]), np.concatenate([to_kind, to_node]))
-    place = np.concatenate([kinds.head, nodes.head + count])[out]
-    in_kind = np.flatnonzero(place < count)
-    place[in_kind] = count + crowded.head[_dealt(place[in_kind], crowded.tail, from_kind)]
-    node = place - count
+    hub = layout.to_hubs.head[_dealt(grouped.class_of[loose], layout.to_hubs.tail, to_hub)]
+    kind = layout.to_kinds.head[_dealt(hub, layout.to_kinds.tail, to_kind)]
+    node = layout.to_nodes.head[_dealt(kind, layout.to_nodes.tail, to_node)]
     members = share.of_rest(np.bincount(node, minlength=len(grouped.node_size)))
     reader[loose] = share.order[_dealt(node, grouped.node_of[share.order], members)]
     return reader

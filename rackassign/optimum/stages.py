@@ -53,9 +53,9 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
     """
     bare = grouped.without_owners()
     small = lay_out(bare, low, high, levels=levels)
-    network, flow = small.network, small.cost
+    network, flow = small.network, small.network.lower
     prices: list[Ints] = []
-    for objective in [small.cost, small.squares] if levels else [small.cost]:
+    for objective in [small.cost(), small.squares()] if levels else [small.cost()]:
         found = minimise(network, objective, work)
         network, flow = network.narrowed(objective, found.price), found.flow
         prices.append(found.price)
@@ -63,13 +63,13 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
         return Staged(bare, small, flow)
     full = lay_out(grouped, low, high, levels=levels)
     network = full.network
-    for objective, price in zip([full.cost, full.squares], prices, strict=False):
+    for objective, price in zip([full.cost(), full.squares()], prices, strict=False):
         network = network.narrowed(objective, _spread(price, small, grouped))
     try:
-        best = minimise(network, full.moves, work).flow
+        best = minimise(network, full.moves(), work).flow
     except OutOfWorkError as error:
         return Staged(bare, small, flow, str(error))
-    if full.cost @ best != small.cost @ flow or full.squares @ best != small.squares @ flow:
+    if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
         raise SolverError("prices of the small network do not hold in the full one")
     return Staged(grouped, full, best)
 

@@ -238,7 +238,7 @@ class _Ground:
                 reader[partition] = self.problem.owner[partition]
                 left[hold] -= self.weight[partition]
         wanted: dict[tuple[int, int], dict[int, float]] = {}
-        arcs = layout.layers[1]
+        arcs = layout.to_hubs
         for arc in np.flatnonzero(to_hub).tolist():
             class_ = arcs.tail[arc]
             key = int(grouped.class_family[class_]), int(grouped.class_near[class_])
