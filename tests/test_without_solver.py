@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -91,3 +93,16 @@ def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPat
     check_plan(replace(group, weights={}), replace(options, max_skew=0), plan)
     assert plan.optimal is False
     assert "does not hold in integers" in plan.doubt
+
+
+def test_another_use_of_the_solver_in_the_process_does_no_harm() -> None:
+    code = (
+        "import highspy\n"
+        "other = highspy.Highs(); other.setOptionValue('output_flag', False); other.setOptionValue('threads', 2)\n"
+        "other.minimize(other.addVariable(0, 1))\n"
+        "from tests.oracle import big_group\n"
+        "from rackassign.strategies import plan_sticky\n"
+        "plan = plan_sticky(*big_group(1)); print(plan.optimal, plan.doubt)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "True"

@@ -157,7 +157,11 @@ def minimise(network: Network, cost: Ints, work: Work) -> Optimum:
     for option, value in (_OPTIONS | {"simplex_iteration_limit": work.left}).items():
         _check(highs.setOptionValue(option, value))
     _check(highs.passModel(_model(network, cost, used)))
-    _check(highs.run())
+    if highs.run() == highspy.HighsStatus.kError:
+        # HiGHS has one pool of threads per process, and refuses another size once somebody has used it. The size
+        # makes no difference to a solver that takes one thread of it.
+        _check(highs.setOptionValue("threads", 0))
+        _check(highs.run())
     work.left -= max(0, highs.getInfo().simplex_iteration_count)
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kIterationLimit:
