@@ -76,8 +76,9 @@ class RackBits:
 COST_UNIT = 1e-6
 """Costs are counted in this, so that sums of them are exact."""
 
-_LARGEST_COST = 10**8
-"""In units. Larger ones are counted in a coarser unit: sums of half a million must stay exact in a double."""
+_LARGEST_COST = 10**12
+"""In units. Where costs are larger, above a million, they are counted in a coarser unit: sums of half a million must
+stay exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,6 @@ def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
     given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}
     if not given:
         return CostTable({}, 1, 1.0)
-    # The unit is coarser only where costs differ by more than a solver can tell apart.
     unit = max(COST_UNIT, max(1.0, *given.values()) / _LARGEST_COST)
     units = {pair: round(cost / unit) for pair, cost in given.items()}
     common = math.gcd(round(1.0 / unit), *units.values()) or 1

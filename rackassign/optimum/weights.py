@@ -103,9 +103,14 @@ class _Deciding:
         if _moves_nothing(owner, reference):
             return reference
         kept = self._kept(owner)
-        if self._good(kept):
-            return kept
-        target, settling = self._fresh(owner), None
+        found = self._settling(kept) if self._good(kept) else None
+        if found is None:
+            found = self._settling(self._fresh(owner))
+        return reference if found is None else found
+
+    def _settling(self, target: Ints) -> Ints | None:
+        """Return a target near this one that the next rebalance would complete and find good, if there is one."""
+        owner, fallback = self._problem.owner, None
         for _ in range(_TRIES):
             # What nobody owned is handed out at once, what moves is nobody's until then.
             at_once = ((owner == NOBODY) & ~self._waiting) | (owner == target)
@@ -113,9 +118,9 @@ class _Deciding:
             if self._good(then):
                 if np.array_equal(then, target):
                     return target
-                settling = target if settling is None else settling
+                fallback = target if fallback is None else fallback
             target = then
-        return reference if settling is None else settling
+        return fallback
 
     def _ground(self, owner: Ints) -> _Ground:
         return _Ground(replace(self._problem, owner=owner), self._weight, self._level)
