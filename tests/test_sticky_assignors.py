@@ -166,6 +166,23 @@ def test_after_another_leader_all_claims_are_believed_again() -> None:
     assert given_out(assignor.assign(THREE_RACKS, [claiming, honest]))["m2"] == [("t", 0), ("t", 2)]
 
 
+def test_an_assignment_that_never_came_through_has_no_consequences() -> None:
+    """As when the group rebalances once more while the leader sends its answer."""
+    membership = FakeMembership()
+    assignor = cooperative(membership)
+    members = [
+        member("m1", ["t"], rack="b", owned_partitions=[("t", [0])], generation_id=4),
+        member("m2", ["t"], rack="a", owned_partitions=[("t", [1])], generation_id=4),
+    ]
+    assignor.assign(THREE_RACKS, members)
+    assignor.metadata({"t"})
+    # Now another one leads, and gives m1 what it claims.
+    assignor.on_assignment(assignment({}), 5)
+    assert membership.asked == 0
+    again = [member("m1", ["s"], rack="b", owned_partitions=[("t", [0])], generation_id=5), member("m2", ["t"])]
+    assert given_out(assignor.assign(THREE_RACKS, again))["m2"] == [("t", 1), ("t", 2)]
+
+
 class Broken(FakeCluster):
     """A cluster view that is not what it was."""
 

@@ -25,6 +25,10 @@ class Believed:
         self._handed: list[Mapping[str, Partitions]] = []
         self._generation: int | None = None
 
+    def joining(self) -> None:
+        """Forget what was to be handed out: the members never got it, or it would be complete."""
+        self._handing_out = None
+
     def handing_out(self, assignment: Mapping[str, Partitions]) -> None:
         """Take note of an assignment that the members are about to get."""
         self._handing_out = assignment

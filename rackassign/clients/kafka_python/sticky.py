@@ -163,6 +163,9 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return topics and rack, what this member holds of them, and in which generation it was given that."""
+        # A new join: had the last assignment of this leader come through, it would know.
+        self._withheld = False
+        self._believed.joining()
         subscribed = sorted(topics)
         owned: Partitions = {}
         try:
