@@ -29,24 +29,26 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
         partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
-        if partitions:
-            found[topic] = tuple([_partition(partitions.get(i), known) for i in range(max(partitions) + 1)])
+        if not partitions:
+            continue
+        row: list[Partition] = []
+        for i in range(max(partitions) + 1):
+            wire = partitions.get(i)
+            # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+            key = (-1,) if wire is None else (wire.leader_id, *wire.replica_nodes)
+            made = known.get(key)
+            if made is None:
+                made = known[key] = _partition(*key)
+            row.append(made)
+        found[topic] = tuple(row)
     return Topology(brokers, found)
 
 
-def _partition(wire: Any, known: dict[tuple[int, ...], Partition]) -> Partition:
-    if wire is None:
-        # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
-        return Partition(())
-    key = (wire.leader_id, *wire.replica_nodes)
-    made = known.get(key)
-    if made is None:
-        leader, *replicas = key
-        made = known[key] = Partition(
-            replicas=tuple(replica for replica in replicas if replica >= 0),
-            leader=leader if leader >= 0 else None,
-        )
-    return made
+def _partition(leader: int, *replicas: int) -> Partition:
+    return Partition(
+        replicas=tuple(replica for replica in replicas if replica >= 0),
+        leader=leader if leader >= 0 else None,
+    )
 
 
 def broker_racks(consumer: Any) -> dict[int, str | None]:
