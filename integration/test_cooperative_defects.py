@@ -21,11 +21,11 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .fleet import Owned, settle
-from .service import Service
+from .service import LEAKS, Service, collect_leaks
 from .support import CONSUMER, wait_until
 from .team import at_rest
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, LEAKS]
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,14 @@ class Stubborn(CooperativeStickyAssignor):  # type: ignore[misc] # kafka-python 
 
 STUBBORN = Kind(KafkaConsumer, Stubborn)
 
+SOME = 5
+"""Rebalances where claims are put right in a second round, and a member without our remedies may lose one on top."""
+
 OUR_WAYS = [
-    # What is claimed is true, so that nothing is waited for in vain.
+    # Here all that is claimed is true, and nothing is waited for in vain.
     pytest.param(OURS, OURS, 1, id="ours"),
-    pytest.param(PLAIN, PLAIN, 2, id="ours without attach"),
-    pytest.param(OURS, HOST, 2, id="ours leading the host's"),
+    pytest.param(PLAIN, PLAIN, SOME, id="ours without attach"),
+    pytest.param(OURS, HOST, SOME, id="ours leading the host's"),
 ]
 """Leader, the other members, and how many rebalances it may take."""
 
@@ -125,6 +128,7 @@ class Stage:
         for service in self._services:
             service.stop()
         self._opened.close()
+        collect_leaks()
 
 
 def numbers(owned: Owned, topic: str) -> set[int]:
@@ -157,7 +161,6 @@ def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bo
     It had two partitions that should go to the other member.
     """
     dropped, kept, others = stage.make_topic(2), stage.make_topic(1), stage.make_topic(3)
-
     all_three, two = (dropped, kept, others), (dropped, kept)
     if leaver_leads:
         leaver = stage.lead(leaving, *two)
@@ -178,19 +181,20 @@ def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bo
 def between_polls(stage: Stage, kind: Kind) -> Outcome:
     """Two members look for records and go on with their work at once: every join finishes between two polls.
 
-    There are four partitions, and this is over when each has been given to somebody or it has long been in vain.
+    There are four partitions, and this is over when the members share them, or have long joined in vain.
     """
     topic = stage.make_topic(4)
     members = [stage.start(kind, topic, poll_ms=0, work_s=0.1) for _ in range(2)]
 
-    def settled_or_in_vain() -> bool:
+    def shared_or_in_vain() -> bool:
         for member in members:
             member.poll()
-        return all(m.state.generation > 8 for m in members) or sum(len(m.assignment()) for m in members) == 4
+        shared = [len(member.assignment()) for member in members] == [2, 2]
+        return shared or all(member.state.generation > 8 for member in members)
 
-    wait_until(settled_or_in_vain, "a group that gets somewhere, or nowhere")
-    ever = Owned().union(*(given.owned for member in members for given in member.given))
-    return Outcome(4 - len(ever), members[0].state.generation)
+    wait_until(shared_or_in_vain, "a group that gets somewhere, or nowhere")
+    owned = Owned().union(*(member.assignment() for member in members))
+    return Outcome(4 - len(owned), members[0].state.generation)
 
 
 Play = Callable[..., Outcome]
@@ -201,9 +205,7 @@ Play = Callable[..., Outcome]
 def play(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Play:
     def play(scenario: Callable[..., Outcome], *kinds: Kind, **how: bool) -> Outcome:
         with closing(Stage(rack_cluster.bootstrap, unique_name(), make_topic)) as stage:
-            outcome = scenario(stage, *kinds, **how)
-            print("OUTCOME", scenario.__name__, how, outcome)
-            return outcome
+            return scenario(stage, *kinds, **how)
 
     return play
 
@@ -223,7 +225,7 @@ def test_a_member_that_is_expelled_beside_a_joiner_leaves_two_of_four_unowned_by
 
 @pytest.mark.parametrize(
     ("staying", "leaving", "rebalances"),
-    [*OUR_WAYS, pytest.param(OURS, STUBBORN, 3, id="ours leading a stubborn one")],
+    [*OUR_WAYS, pytest.param(OURS, STUBBORN, SOME, id="ours leading a stubborn one")],
 )
 def test_a_follower_that_unsubscribes_leaves_nothing_unowned(
     play: Play, staying: Kind, leaving: Kind, rebalances: int

@@ -104,7 +104,9 @@ def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
     unit = max(COST_UNIT, max(1.0, *given.values()) / _LARGEST_COST)
     units = {pair: round(cost / unit) for pair, cost in given.items()}
     common = math.gcd(round(1.0 / unit), *units.values()) or 1
-    return CostTable({pair: cost // common for pair, cost in units.items()}, round(1.0 / unit) // common, unit * common)
+    return CostTable(
+        {pair: cost // common for pair, cost in units.items()}, max(1, round(1.0 / unit) // common), unit * common
+    )
 
 
 def read_cost(table: CostTable, home: str | None, racks: Sequence[str]) -> int:

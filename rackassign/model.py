@@ -32,6 +32,8 @@ StrategyName = Literal["range", "sticky", "cooperative-sticky"]
 
 STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 
+_LARGEST_INT32 = 2**31 - 1
+
 Partitions = Mapping[str, tuple[int, ...]]
 """Partition ids by topic."""
 
@@ -158,13 +160,21 @@ class Member:
             object.__setattr__(self, "generation", None)
         if self.generation is not None:
             _check_id("generation", self.generation)
+            if self.generation > _LARGEST_INT32:
+                raise InputError("generation", f"expected at most {_LARGEST_INT32}, got {shown(self.generation)}")
         for topic, partitions in self.owned.items():
             for i, partition in enumerate(partitions):
                 if type(partition) is not int or partition < 0:
                     _check_id(f"owned.{topic}[{i}]", partition)
             if len(partitions) > 1 and len(set(partitions)) < len(partitions):
-                i, partition = next((i, p) for i, p in enumerate(partitions) if p in partitions[:i])
-                raise InputError(f"owned.{topic}[{i}]", f"partition {partition} is listed twice")
+                i = _first_repeated(partitions)
+                raise InputError(f"owned.{topic}[{i}]", f"partition {partitions[i]} is listed twice")
+
+
+def _first_repeated(values: tuple[int, ...]) -> int:
+    """Return the place of the first value that stands before as well."""
+    seen: set[int] = set()
+    return next(i for i, value in enumerate(values) if value in seen or seen.add(value))  # type: ignore[func-returns-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +212,11 @@ class Group:
 def _check_amount(path: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(path, f"expected a number, got {shown(value)}")
-    if not (math.isfinite(value) and value >= 0):
+    try:
+        fits = math.isfinite(value) and value >= 0
+    except OverflowError:
+        fits = False
+    if not fits:
         raise InputError(path, f"expected a finite number, 0 or more, got {shown(value)}")
 
 
@@ -302,8 +316,8 @@ class Plan:
     doubt: str = ""
     weight_gap: float | None = None
     weight_loads: tuple[float, float] | None = None
-    explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+    explainer: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
 
     def explain(self) -> Explanation:
         """Say for each partition that is not local why, and what would help. Solves the group a few times more."""
-        return Explanation((), ()) if self.explainer is None else self.explainer()
+        return Explanation((), ()) if self.explainer is None else self.explainer(self)

@@ -143,6 +143,13 @@ def test_weights_are_shown_with_their_gap(cli: Cli) -> None:
     assert (plan["weight_gap"], plan["weight_loads"], plan["optimal"]) == (0, {"min": 3, "max": 3}, False)
 
 
+@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
+def test_a_claim_on_a_partition_beyond_all_numbers_is_ignored(cli: Cli, strategy: str) -> None:
+    claiming = LINE.replace('"rack": "a", "topics"', f'"rack": "a", "owned": {{"t": [{10**20}, 1]}}, "topics"')
+    code, out, _ = cli("plan", "--strategy", strategy, given=claiming)
+    assert (code, json.loads(out)["assignment"]) == (0, ASSIGNMENT)
+
+
 def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackassign.optimum.linear.highspy", None)
     code, out, err = cli("plan", "--strategy", "sticky", given=CROWDED)
@@ -167,6 +174,16 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("plan", "."), "", "cannot read .: Is a directory"),
         (("plan", "--strategy", "rang"), LINE, "strategy must be one of range, sticky, cooperative-sticky, got 'rang'"),
         (("plan", "--locality", "near"), LINE, "locality must be one of any-replica, leader, got 'near'"),
+        (
+            ("plan", "--strategy", "sticky"),
+            LINE.replace('"rack": "a", "topics"', f'"generation": {2**70}, "topics"'),
+            "members[0].generation: expected at most 2147483647",
+        ),
+        (
+            ("plan", "--strategy", "sticky"),
+            LINE.replace('"members"', f'"weights": {{"t": [{10**400}]}}, "members"'),
+            "weights.t[0]: expected a finite number, 0 or more",
+        ),
         (("plan", "--strategy", "range", "--max-skew", "1"), LINE, "range has no use for --max-skew"),
         (("plan", "--max-skew", "-1", "--strategy", "sticky"), LINE, "max_skew must be an integer, 0 or more, got -1"),
         (("plan", "--output", "xml"), LINE, "output must be one of json, jsonl, table, got 'xml'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -105,3 +106,9 @@ def test_every_strategy_explains_itself(strategy: Any) -> None:
     assert [entry["reason"] for entry in written["not_local"]] == ["members-full"] * 2
     changes = {entry["change"] for entry in written["advice"]}
     assert changes == ({"member", "replicas"} if strategy == "range" else {"member", "replicas", "max-skew"})
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plan_travels_to_another_process_and_still_explains_itself(strategy: Any) -> None:
+    plan = STRATEGIES[strategy](group({1: "a", 2: "b"}, [[1], [1], [1], [1]], {"m1": "a", "m2": "b"}), Options())
+    assert pickle.loads(pickle.dumps(plan)).explain() == plan.explain()  # noqa: S301 - our own

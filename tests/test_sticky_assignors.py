@@ -15,6 +15,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import WeakMethod
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
+from rackassign.clients.believed import Believed
 from rackassign.clients.kafka_python import host
 from rackassign.errors import ConfigError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
@@ -39,6 +40,10 @@ class FakeMembership:
         self.held = dict(owned or {})
         self.keeps = cooperative
         self.asked = 0
+        self.joining: int | None = 5
+
+    def generation(self) -> int | None:
+        return self.joining
 
     def is_of(self, other: object) -> bool:
         return self is other
@@ -76,6 +81,9 @@ def test_names_and_protocols_are_the_standard_ones() -> None:
         ({"costs": {"a": 7}}, "this cannot be used"),
         ({"weights": {"t": [1, "x"]}}, r"weights.t\[1\]: expected a number"),
         ({"weights": 7}, "this cannot be used"),
+        ({"weights": {"t": {0: 1.0}}}, "weights.t: expected a list, got a mapping"),
+        ({"weights": {"t": [10**400]}}, "this cannot be used"),
+        ({"costs": {"a": {"b": 10**400}}}, "costs.a.b: expected a finite number"),
         ({"weights": {"t": [1.0]}, "max_skew": 1}, "max_skew counts partitions"),
     ],
 )
@@ -132,38 +140,72 @@ def test_what_another_claims_is_withheld_and_the_next_round_asked_for_once() -> 
     assert membership.asked == 1
 
 
-def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -> None:
-    """As of kafka-python's own assignor, which claims what it had before a loss or an unsubscribe, for ever."""
-    assignor = cooperative()
-    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])])
-    honest = member("m2", ["t"], rack="b")
-    rounds = []
-    for generation in (5, 6, 7):
-        rounds.append(given_out(assignor.assign(THREE_RACKS, [liar, honest]))["m2"])
+LIAR, HONEST = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])]), member("m2", ["t"], rack="b")
+"""One that claims what it had before a loss or an unsubscribe, as kafka-python's own does for ever; and another."""
+
+
+def rounds(assignor: RackAwareCooperativeStickyAssignor, members: list[Any], *generations: int) -> list[list[Any]]:
+    """Let it lead in each generation, to the end; return what m2 gets."""
+    given = []
+    for generation in generations:
+        assignor._membership.joining = generation  # type: ignore[union-attr]
+        assignor.metadata({"t"})
+        given.append([partition for _, partition in given_out(assignor.assign(THREE_RACKS, members))["m2"]])
         assignor.on_assignment(assignment({}), generation)
-    assert rounds == [[("t", 1), ("t", 2)], [("t", 1), ("t", 2)], [("t", 0), ("t", 1), ("t", 2)]]
+    return given
+
+
+def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -> None:
+    assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7, 8) == [[1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
+
+
+def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Believed, "without_false_claims", None)
+    assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
+    assert "the group gets a plain assignment" in warnings.text
+
+
+@pytest.mark.parametrize("generations", [(5, 6, 8), (5, 7, 8), (5, 7, 9)])
+def test_claims_are_believed_again_when_others_led_in_between(generations: tuple[int, ...]) -> None:
+    assert rounds(cooperative(), [LIAR, HONEST], *generations)[-1] == [1, 2]
 
 
 def test_a_claim_of_the_very_generation_that_did_not_give_it_is_not_believed_at_all() -> None:
     assignor = cooperative()
-    honest = member("m2", ["t"], rack="b")
-    assignor.assign(THREE_RACKS, [member("m1", ["s"], rack="a"), honest])
-    assignor.on_assignment(assignment({}), 5)
     liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=5)
-    assert given_out(assignor.assign(THREE_RACKS, [liar, honest]))["m2"] == [("t", 0), ("t", 1), ("t", 2)]
+    assert rounds(assignor, [member("m1", ["s"], rack="a"), HONEST], 5) == [[0, 1, 2]]
+    assert rounds(assignor, [liar, HONEST], 6) == [[0, 1, 2]]
     # Of another generation it may be true: that member missed the assignment.
     behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
-    assert given_out(assignor.assign(THREE_RACKS, [behind, honest]))["m2"] == [("t", 1), ("t", 2)]
+    assert rounds(assignor, [behind, HONEST], 7, 8) == [[1, 2], [1, 2]]
 
 
-def test_after_another_leader_all_claims_are_believed_again() -> None:
+def test_a_claim_of_a_generation_to_come_is_one_of_none() -> None:
+    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=2**31 - 1)
+    assert rounds(cooperative(), [liar, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
+
+
+def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> None:
+    """The others may have it: what they claim by it is theirs."""
     assignor = cooperative()
-    honest = member("m2", ["t"], rack="b")
-    assignor.assign(THREE_RACKS, [member("m1", ["t"], rack="a"), honest])
-    assignor.on_assignment(assignment({}), 5)
-    assignor.on_assignment(assignment({}), 6)
-    claiming = member("m1", ["s"], rack="a", owned_partitions=[("t", [1])], generation_id=6)
-    assert given_out(assignor.assign(THREE_RACKS, [claiming, honest]))["m2"] == [("t", 0), ("t", 2)]
+    assert rounds(assignor, [member("m1", ["t"]), HONEST], 4)
+    assignor._membership.joining = 5  # type: ignore[union-attr]
+    assignor.assign(THREE_RACKS, [LIAR, HONEST])
+    assert rounds(assignor, [LIAR, HONEST], 6) == [[1, 2]]
+
+
+def test_where_the_generation_is_not_known_all_is_believed() -> None:
+    membership = FakeMembership()
+    membership.generation = lambda: None  # type: ignore[method-assign]
+    assert rounds(cooperative(membership), [LIAR, HONEST], 5, 6, 7) == [[1, 2]] * 3
+
+
+def test_a_leader_does_not_ask_for_ever(warnings: pytest.LogCaptureFixture) -> None:
+    membership = FakeMembership()
+    membership.generation = lambda: None  # type: ignore[method-assign]
+    rounds(cooperative(membership), [LIAR, HONEST], *range(5, 25))
+    assert membership.asked == 5
+    assert "go on claiming what they were not given" in warnings.text
 
 
 def test_an_assignment_that_never_came_through_has_no_consequences() -> None:

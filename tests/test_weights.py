@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -118,3 +119,35 @@ def test_a_bound_on_counts_does_not_go_with_weights() -> None:
     group = with_weights(big_group(0)[0], lambda: 1)
     with pytest.raises(ConfigError, match="max_skew"):
         plan_sticky(group, Options(max_skew=1))
+
+
+def equal_group(members: int, weights: list[float]) -> Group:
+    t = frozenset({"t"})
+    return Group(
+        Topology((), {"t": (Partition(()),) * len(weights)}),
+        tuple(Member(f"m{i}", t) for i in range(members)),
+        {"t": tuple(weights)},
+    )
+
+
+def test_what_weighs_nothing_is_spread_as_well() -> None:
+    """Weights may be lag, and who has none today has some tomorrow."""
+    plan = plan_sticky(equal_group(3, [5.0, 3.0, 2.0, 1.0] + [0.0] * 96))
+    counts = [len(owned["t"]) for owned in plan.target.values()]
+    assert max(counts) - min(counts) <= 2
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-9, 1e9, 1e308])
+def test_any_scale_of_weights_will_do(scale: float) -> None:
+    plan = plan_sticky(equal_group(3, [scale, 0.5 * scale, scale, scale, 0.0]))
+    assert plan.weight_gap is not None
+    assert plan.weight_loads is not None
+    assert plan.weight_gap <= 1
+    json.dumps(plan.weight_loads, allow_nan=False)
+
+
+def test_many_partitions_of_few_members_take_no_table_of_all_pairs() -> None:
+    rng = random.Random(1)
+    plan = plan_sticky(equal_group(2, [rng.paretovariate(1.5) for _ in range(20_000)]))
+    assert plan.weight_gap is not None
+    assert plan.weight_gap < 0.01

@@ -204,3 +204,10 @@ def test_mutated_bytes_give_a_value_or_a_wire_error() -> None:
 def test_a_count_that_cannot_fit_is_refused_before_anything_is_allocated() -> None:
     with pytest.raises(WireError, match="2147483647 topics cannot fit into the 4 bytes left"):
         decode_subscription(bytes.fromhex("0003 7fffffff 00000000"))
+
+
+def test_a_topic_that_is_repeated_takes_time_that_grows_with_the_bytes() -> None:
+    entry = b"\0\1t" + (1).to_bytes(4, "big") + (7).to_bytes(4, "big")
+    count = 100_000
+    data = b"\0\1" + bytes(4) + (0xFFFFFFFF).to_bytes(4, "big") + count.to_bytes(4, "big") + entry * count
+    assert decode_subscription(data).owned == {"t": (7,) * count}

@@ -1,4 +1,4 @@
-"""`rackassign demo`: the same topic read twice on a real three-rack cluster, and what crossed racks each time."""
+"""`rackassign demo`: the same topic read by four assignors on a real three-rack cluster, and what crossed racks."""
 
 from __future__ import annotations
 

@@ -191,4 +191,5 @@ def _said(advice: Advice) -> str:
     else:
         count = sum(map(len, advice.partitions.values()))
         change = f"a replica of {count} partitions in rack {advice.rack}"
-    return f"{change}: {advice.gain} fewer across racks"
+    saved = "" if advice.cost_gain == advice.gain else f", cost {advice.cost_gain:g} less"
+    return f"{change}: {advice.gain} fewer across racks{saved}"

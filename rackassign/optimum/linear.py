@@ -51,6 +51,10 @@ class OutOfWorkError(SolverError):
     """The budget of iterations is used up."""
 
 
+_ROWS = 10_000
+"""In a network of so many rows an iteration counts once, in one of n times as many n times."""
+
+
 @dataclass(slots=True)
 class Work:
     """A budget of iterations, shared by all solves of one plan.
@@ -154,7 +158,10 @@ def minimise(network: Network, cost: Ints, work: Work) -> Optimum:
     # An arc that can carry nothing is none.
     used = np.flatnonzero(network.upper > 0)
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, value in (_OPTIONS | {"simplex_iteration_limit": work.left}).items():
+    # An iteration takes as long as there are rows.
+    price_of_one = max(1, len(network.low) // _ROWS)
+    limit = max(1, work.left // price_of_one)
+    for option, value in (_OPTIONS | {"simplex_iteration_limit": limit}).items():
         _check(highs.setOptionValue(option, value))
     _check(highs.passModel(_model(network, cost, used)))
     if highs.run() == highspy.HighsStatus.kError:
@@ -162,7 +169,7 @@ def minimise(network: Network, cost: Ints, work: Work) -> Optimum:
         # makes no difference to a solver that takes one thread of it.
         _check(highs.setOptionValue("threads", 0))
         _check(highs.run())
-    work.left -= max(0, highs.getInfo().simplex_iteration_count)
+    work.left -= max(0, highs.getInfo().simplex_iteration_count) * price_of_one
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kIterationLimit:
         raise OutOfWorkError("the solver used up its iterations")

@@ -43,7 +43,13 @@ WORTH = 0.02
 """Loads that come closer by less than this share of one, or a cost that falls by less than this share of what it
 could be at most, are not worth moves."""
 
+_NOTHING = 1e-12
+
 _ROUNDS_PER_MEMBER = 8
+
+_MOST_COMPARED = 300
+"""So many partitions of each of two members are held against each other for an exchange."""
+
 _TRIES = 6
 
 
@@ -71,6 +77,9 @@ def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: in
         waiting: Partitions without owner that can be handed out in the next rebalance only.
         work: Budget, in iterations of the solver.
     """
+    # Seen from the heaviest, so that no sum is infinite and no unit 0; what vanishes beside it weighs nothing.
+    weight = weight / float(weight.max())
+    weight = np.where(weight < _NOTHING, 0.0, weight)
     level, least = _sand(problem, weight)
     deciding = _Deciding(_Ground(problem, weight, level), waiting, Work(work))
     reader = deciding.decided()
@@ -211,9 +220,9 @@ class _Ground:
 
     def __init__(self, problem: Problem, weight: Floats, level: Floats) -> None:
         self.problem, self.weight, self.level = problem, weight, level
-        reads = np.zeros((problem.families, len(problem.sizes())), bool)
-        reads[problem.pair_family, problem.pair_crowd] = True
-        self.readers: list[Ints] = [np.flatnonzero(row[problem.crowd]) for row in reads]
+        self.reads = np.zeros((problem.families, len(problem.sizes())), bool)
+        self.reads[problem.pair_family, problem.pair_crowd] = True
+        self.readers: list[Ints] = [np.flatnonzero(row[problem.crowd]) for row in self.reads]
 
     def loads(self, reader: Ints) -> Floats:
         """Return the weight of each member's partitions."""
@@ -254,6 +263,7 @@ class _Ground:
         """Lay what is left, the heaviest first: in the rack that wants most of it, on who has most room there."""
         problem = self.problem
         load = self.loads(reader)
+        count = np.bincount(reader[reader != NOBODY], minlength=len(self.level))
         at_home: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NOBODY)
         for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
@@ -267,8 +277,11 @@ class _Ground:
                     at_home[family, rack] = candidates[problem.rack[candidates] == rack]
                 candidates = at_home[family, rack]
             full = load[candidates] - self.level[candidates]
-            emptiest = candidates[full == full.min()]
-            member = int(emptiest[np.argmin(problem.cost[near, problem.rack[emptiest]])])
+            # What weighs nothing is spread by number over all of them.
+            emptiest = candidates[full == full.min()] if self.weight[partition] else candidates
+            fewest = emptiest[count[emptiest] == count[emptiest].min()]
+            member = int(fewest[np.argmin(problem.cost[near, problem.rack[fewest]])])
+            count[member] += 1
             reader[partition] = member
             load[member] += self.weight[partition]
         return reader
@@ -297,6 +310,7 @@ class _Evening:
         problem, weight, level = ground.problem, ground.weight, ground.level
         self._family, self._weight, self._level, self._readers = problem.family, weight, level, ground.readers
         self._cost, self._near, self._rack = problem.cost, problem.near, problem.rack
+        self._crowd, self._reads = problem.crowd, ground.reads
         self._reader: Ints = reader.copy()
         self._has: list[list[int]] = [[] for _ in level]
         for partition in np.flatnonzero(movable).tolist():
@@ -350,7 +364,9 @@ class _Evening:
 
     def _exchanges(self, gifts: list[int], other: int, giver: int, room: float) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than all of the difference."""
-        back = [q for q in self._has[other] if giver in self._readers[int(self._family[q])]]
+        gifts = self._few(gifts)
+        crowd = int(self._crowd[giver])
+        back = self._few([q for q in self._has[other] if self._reads[int(self._family[q]), crowd]])
         taken: list[int | None] = [None, *back]
         given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
         fits = (given > room * 1e-9) & (given < room * (1 - 1e-9))
@@ -358,6 +374,13 @@ class _Evening:
         # The best few are enough: one of them is taken.
         nearest = np.argsort(np.abs(given[rows, columns] - room / 2), kind="stable")[:4]
         return [(gifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
+
+    def _few(self, partitions: list[int]) -> list[int]:
+        """Return them all, or if they are many, some of every weight."""
+        if len(partitions) <= _MOST_COMPARED:
+            return partitions
+        ordered = sorted(partitions, key=lambda partition: (self._weight[partition], partition))
+        return [ordered[i * len(ordered) // _MOST_COMPARED] for i in range(_MOST_COMPARED)]
 
     def _dearer(self, partition: int, giver: int, taker: int) -> int:
         row = self._cost[self._near[partition]]

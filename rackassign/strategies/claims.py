@@ -23,6 +23,8 @@ Bools = NDArray[np.bool_]
 NOBODY = -1
 SEVERAL = -2
 
+_HUGE = 2**31
+
 
 @dataclass(frozen=True, slots=True)
 class Claims:
@@ -70,6 +72,8 @@ def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, rea
         for topic, partitions in member.owned.items()
         if topic in place
     ]
+    # Such a number is none of an existing partition, and none that an array can hold.
+    rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
     lengths = np.asarray([len(partitions) for _, _, partitions in rows], np.int64)
     member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
     topic = np.repeat(np.asarray([t for _, t, _ in rows], np.int64), lengths)

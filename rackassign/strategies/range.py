@@ -31,12 +31,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import and_, or_
 
 from rackassign.locality import RackBits
-from rackassign.model import Group, LocalityMode, Member, Partitions, Plan
+from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
 from rackassign.strategies.options import Options
@@ -78,7 +78,11 @@ def plan_range(group: Group, options: Options | None = None) -> Plan:
         optimal=None,
         seconds=time.perf_counter() - start,
     )
-    return replace(plan, explainer=lambda: explain(group, plan, lambda changed: plan_range(changed, options)))
+    return replace(plan, explainer=partial(_explain, group, options))
+
+
+def _explain(group: Group, options: Options | None, plan: Plan) -> Explanation:
+    return explain(group, plan, partial(plan_range, options=options))
 
 
 def _moved(group: Group, locality: LocalityMode, target: Mapping[str, Partitions]) -> int:

@@ -11,6 +11,7 @@ With weights of partitions the balance is of weights, which cannot be exact; see
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rackassign.errors import ConfigError
-from rackassign.model import Group, Partitions, Plan, StrategyName
+from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.optimum import Problem, solve, solve_weighted
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
@@ -54,14 +55,13 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
 
 
 def _explained(group: Group, options: Options, name: StrategyName) -> Plan:
-    plan = _plan(group, options, name)
+    return replace(_plan(group, options, name), explainer=partial(_explain, group, options, name))
 
-    def again(changed: Group, how: Options) -> Plan:
-        return _plan(changed, how, name)
 
+def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
     wider = replace(options, max_skew=options.max_skew + 1)
-    skewed = None if group.weights else (wider.max_skew, partial(again, how=wider))
-    return replace(plan, explainer=lambda: explain(group, plan, partial(again, how=options), skewed))
+    skewed = None if group.weights else (wider.max_skew, partial(_plan, options=wider, name=name))
+    return explain(group, plan, partial(_plan, options=options, name=name), skewed)
 
 
 def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
@@ -86,6 +86,9 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
         weight_gap=decided.gap,
         weight_loads=decided.loads,
     )
+
+
+_LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +121,6 @@ def _weighted(problem: Problem, door: Door, options: Options) -> _Decided:
         reader, optimal, doubt, gap = found.reader, False, found.problem, found.gap
     loads = np.bincount(reader, weight, len(problem.crowd))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
+    # Sums of the largest numbers there are would be infinite, which JSON cannot say.
+    between = (min(between[0], _LARGEST), min(between[1], _LARGEST))
     return _Decided(reader, optimal, doubt, gap, between)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
@@ -210,11 +211,11 @@ def _read_version(source: Reader) -> int:
 
 def merged(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
     """Join what stands under one topic twice, and leave out topics with nothing."""
-    joined: dict[str, tuple[int, ...]] = {}
+    arrays: dict[str, list[tuple[int, ...]]] = {}
     for topic, ids in by_topic:
         if ids:
-            joined[topic] = (*joined[topic], *ids) if topic in joined else ids
-    return joined
+            arrays.setdefault(topic, []).append(ids)
+    return {topic: of[0] if len(of) == 1 else tuple(chain.from_iterable(of)) for topic, of in arrays.items()}
 
 
 def write_partitions(out: Writer, partitions: Mapping[str, Sequence[int]]) -> None:

@@ -134,7 +134,12 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)
         self.meter = FetchMeter()
-        attach(self, meter=self.meter)
+        try:
+            attach(self, meter=self.meter)
+        except ConfigError:
+            # Its IO thread is running already.
+            self.close()
+            raise
 
     def bytes_by_rack(self) -> dict[str | None, int]:
         """Return the bytes of record batches fetched so far, by the rack they came from.

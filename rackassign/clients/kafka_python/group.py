@@ -83,6 +83,11 @@ def group_of(cluster: host.Cluster, members: Iterable[Joined], claims: Claims | 
     return Group(host.topology(cluster, sorted(frozenset().union(*topics.values()))), made)
 
 
+def member_of(joined: Joined) -> Member:
+    """Return one member as the model has it, with the claims in its fields."""
+    return _member(joined, claims_in_fields, {})
+
+
 def claims_in_fields(subscription: Subscription) -> tuple[Partitions, int | None]:
     """Read the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
     if subscription.generation >= 0:
@@ -117,14 +122,14 @@ def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - the host is unt
 
 def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
     """Return what the host has read of a subscription."""
-    owned: dict[str, tuple[int, ...]] = {}
+    owned: dict[str, list[int]] = {}
     for topic, partitions in metadata.owned_partitions or ():
-        owned[topic] = (*owned.get(topic, ()), *(p for p in partitions or () if isinstance(p, int)))
+        owned.setdefault(topic, []).extend(p for p in partitions or () if isinstance(p, int))
     rack, generation, user_data = metadata.rack_id, metadata.generation_id, metadata.user_data
     return Subscription(
         topics=_topics(metadata),
         user_data=user_data if isinstance(user_data, bytes) else None,
-        owned=owned,
+        owned={topic: tuple(ids) for topic, ids in owned.items()},
         generation=generation if isinstance(generation, int) else -1,
         rack=(rack or None) if isinstance(rack, str) else None,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -19,7 +20,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from rackassign.clients.believed import Believed
 from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.assignor import FROM_ENVIRONMENT, NEWEST, FromEnvironment, RackAwareAssignor
-from rackassign.clients.kafka_python.group import Joined, claims_in_fields, group_of
+from rackassign.clients.kafka_python.group import Joined, claims_in_fields, group_of, member_of
 from rackassign.clients.kafka_python.plain import plain_even, unclaimed
 from rackassign.errors import ConfigError, InputError, WireError
 from rackassign.model import Group, Partitions, Plan, Topology
@@ -70,7 +71,7 @@ class BalancedAssignor(RackAwareAssignor):
         self._costs = {} if costs is None else costs
         try:
             _with(_NOBODY, self._costs, {} if weights is None or callable(weights) else weights)
-        except (InputError, AttributeError, TypeError) as error:
+        except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this cannot be used: {error}") from None
 
     def _read_group(self, group: Group) -> Group:
@@ -146,6 +147,7 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
         self._generation = -1
         self._believed = Believed()
         self._withheld = False
+        self._asked = 0
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Prefer to keep what is held; beside an eager assignor, as on the way from one to the other, give it up."""
@@ -185,10 +187,13 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
         """Remember what this member was given; as the leader, ask for the round that hands out what was withheld."""
         self._given, self._generation = partitions_of(assignment), generation
         self._believed.complete(generation)
-        if self._withheld:
-            self._withheld = False
-            if self._membership is not None:
+        self._asked = self._asked + 1 if self._withheld else 0
+        if self._withheld and self._membership is not None:
+            if self._asked <= _MOST_ROUNDS:
                 self._membership.ask_for_rebalance()
+            else:
+                self._once.warn("rounds", "%s: members go on claiming what they were not given", self.name)
+        self._withheld = False
 
     def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
         if self._membership is None:
@@ -196,7 +201,10 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
         if self._membership is None:
             self._once.warn("membership", "%s: the consumer of this assignor cannot be found", self.name)
         group = self._read_group(group_of(cluster, members, claims_in_fields))
-        return self._believed.without_false_claims(group)
+        return self._believed.without_false_claims(group, self._new_generation())
+
+    def _new_generation(self) -> int | None:
+        return None if self._membership is None else self._membership.generation()
 
     def _planned(self, plan: Plan) -> Mapping[str, Partitions]:
         self._withheld = bool(plan.withheld)
@@ -205,18 +213,40 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
 
     def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
         target = plain_even(cluster, members)
-        free = unclaimed(target, members)
+        free = unclaimed(target, self._honest(members))
         self._withheld = free != target
         self._believed.handing_out(free)
         return free
 
+    def _honest(self, members: list[Joined]) -> list[Joined]:
+        """Return the members with nothing claimed that is known not to be owned; all of it if that cannot be told."""
+        try:
+            generation = self._new_generation()
+            if generation is None:
+                return members
+            true = [self._believed.owned(member_of(joined), generation) for joined in members]
+            return [
+                replace(joined, subscription=replace(joined.subscription, owned=owned))
+                for joined, owned in zip(members, true, strict=True)
+            ]
+        except Exception:  # noqa: BLE001 - this is the way that must not fail
+            return members
+
+
+_MOST_ROUNDS = 5
+"""So often in a row a leader asks for another round. Two are enough unless a member's claims are never true."""
 
 _NOBODY = Group(Topology((), {}), ())
 
 
-def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Weights) -> Group:
+def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, Any]) -> Group:
     """Return a group with costs and weights, checked."""
-    rows = {topic: tuple(row) for topic, row in weights.items()}
+    rows: dict[str, tuple[float, ...]] = {}
+    for topic, row in weights.items():
+        if isinstance(row, (Mapping, str)):
+            raise InputError(f"weights.{topic}", "expected a list, got a mapping")
+        # Whatever counts as a number, numpy's too; what does not is refused by the group.
+        rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
     return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)
 
 

@@ -36,6 +36,14 @@ class Membership:
             owned.setdefault(topic, []).append(partition)
         return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
 
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join that was answered; None if there is none.
+
+        Reads `_generation.generation_id`, which is set before a leader is asked for an assignment.
+        """
+        generation = getattr(getattr(self._coordinator, "_generation", None), "generation_id", None)
+        return generation if isinstance(generation, int) and generation >= 0 else None
+
     def cooperative(self) -> bool:
         """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
         return bool(self._coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
