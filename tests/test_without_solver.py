@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from rackassign.model import Group
+from rackassign.model import Group, Member, Partition, Topology
 from rackassign.optimum import linear
 from rackassign.optimum.arrays import Ints
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
@@ -74,6 +75,19 @@ def test_near_and_sticky_as_far_as_it_goes() -> None:
         moved, owned = plan.moved - best.moves, sum(len(p) for m in group.members for p in m.owned.values())
         shortfalls.append(moved / max(1, owned))
     assert sum(shortfalls) / len(shortfalls) < 0.05
+
+
+@pytest.mark.usefixtures("no_solver")
+def test_a_member_that_joins_moves_little_whatever_the_subscriptions() -> None:
+    rng = random.Random(3)
+    names = [f"t{i:02d}" for i in range(60)]
+    topology = Topology((), {name: (Partition(()),) * 10 for name in names})
+    members = tuple(Member(f"m{i:03d}", frozenset(rng.sample(names, 20))) for i in range(120))
+    group = Group(topology, members)
+    settled = reclaimed(group, plan_sticky(group).target, 5)
+    joined = replace(settled, members=(*settled.members, Member("x", members[7].topics)))
+    # Each has five; the optimum is four.
+    assert plan_sticky(joined).moved <= 10
 
 
 @pytest.mark.parametrize("skew", [0, 1])

@@ -77,6 +77,35 @@ def balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
     return Balance(ceiling, ceiling[crowd] == lowest[family], water.flow)
 
 
+def from_held(balance: Balance, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints) -> Ints:
+    """Return flows of the same balance that keep as much of what is held as draining one crowd after the other does.
+
+    What nobody holds is moved first. If that is enough, all that is held stays.
+
+    Args:
+        balance: What to keep to.
+        pairs: Families and crowds, as for `balance`.
+        supply: As for `balance`.
+        sizes: The same.
+        held: For each pair how many partitions of the family the crowd holds.
+    """
+    family, crowd = pairs
+    water = _Water(supply, sizes, family, crowd)
+    held = np.where(balance.allowed, held, 0)
+    left = supply - np.bincount(family, held, len(supply)).astype(np.int64)
+    # The rest goes anywhere it may, and from there where there is room.
+    allowed = np.flatnonzero(balance.allowed)
+    water.flow[allowed[np.searchsorted(family[allowed], np.arange(len(supply)))]] = left
+    water.load = np.bincount(crowd, water.flow + held, len(sizes)).astype(np.int64)
+    for added in (np.zeros(len(held), np.int64), held):
+        water.flow = water.flow + added
+        for ceiling in np.unique(balance.ceiling).tolist():
+            part = balance.ceiling == ceiling
+            water.drain(part, ceiling * sizes)
+            water.drain(part, (ceiling - 1) * sizes)
+    return water.flow
+
+
 class _Water:
     """Flows on family-crowd pairs, and the loads they make."""
 

@@ -11,14 +11,14 @@ from collections import deque
 import numpy as np
 
 from rackassign.optimum.arrays import Ints
-from rackassign.optimum.balance import Balance
+from rackassign.optimum.balance import Balance, from_held
 from rackassign.optimum.problem import NOBODY, Problem
 
 
 def greedy(problem: Problem, balance: Balance) -> Ints:
     """Return the reader of each partition."""
-    room = _rooms(problem, balance)
-    left = balance.flow.copy()
+    left = _flow(problem, balance)
+    room = _rooms(problem, left)
     reader = np.full(len(problem.family), NOBODY)
     crowds = len(problem.sizes())
     pair_of = {key: i for i, key in enumerate((problem.pair_family * crowds + problem.pair_crowd).tolist())}
@@ -35,10 +35,21 @@ def greedy(problem: Problem, balance: Balance) -> Ints:
     return reader
 
 
-def _rooms(problem: Problem, balance: Balance) -> Ints:
+def _flow(problem: Problem, balance: Balance) -> Ints:
+    """Return how many partitions of each family go to each crowd, as near as may be to what is held."""
+    crowds = len(problem.sizes())
+    held = np.flatnonzero(problem.owner != NOBODY)
+    keys = problem.pair_family * crowds + problem.pair_crowd
+    pair = np.searchsorted(keys, problem.family[held] * crowds + problem.crowd[problem.owner[held]])
+    counts = np.bincount(pair, minlength=len(keys))
+    pairs = problem.pair_family, problem.pair_crowd
+    return from_held(balance, pairs, problem.supply(), problem.sizes(), counts)
+
+
+def _rooms(problem: Problem, flow: Ints) -> Ints:
     """Return how much each member gets: the larger share goes to those that hold the most."""
     sizes = problem.sizes()
-    load = np.bincount(problem.pair_crowd, balance.flow, len(sizes)).astype(np.int64)
+    load = np.bincount(problem.pair_crowd, flow, len(sizes)).astype(np.int64)
     whole, rest = np.divmod(load, sizes)
     owners = problem.owner[problem.owner != NOBODY]
     holds = np.bincount(owners, minlength=len(problem.crowd))
