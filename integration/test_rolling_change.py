@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
-from rackassign import RackAwareConsumer, attach
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -147,6 +147,8 @@ class Rollout:
         self._running[rack] = opened, opened.enter_context(service)
 
     def _consumer(self, rack: str, client: type[KafkaConsumer]) -> KafkaConsumer:
+        # The default of ours is cooperative, which is another way, and two restarts.
+        ours = {"partition_assignment_strategy": [RackAwareRangeAssignor]} if client is RackAwareConsumer else {}
         return client(
             self._topic,
             bootstrap_servers=self._bootstrap,
@@ -155,6 +157,7 @@ class Rollout:
             # leave the last one a partition of another rack.
             client_id=f"rack-{rack}",
             client_rack=rack,
+            **ours,
             **CONSUMER,
         )
 

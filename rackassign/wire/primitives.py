@@ -41,6 +41,10 @@ class Reader:
         self.offset = start + count
         return start
 
+    def left(self) -> int:
+        """Return how many bytes are left."""
+        return len(self._data) - self.offset
+
     def int16(self, what: str) -> int:
         """Read a signed 16-bit number."""
         value: int = _INT16.unpack_from(self._data, self._take(2, what))[0]

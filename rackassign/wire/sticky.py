@@ -7,8 +7,10 @@ version  field
 1        its generation
 =======  ==========================================
 
-There is no number in front that says which: what has four bytes left behind the partitions is version 1. Java's
-cooperative assignor writes a generation alone, four bytes, from the time before subscriptions had it.
+Java and librdkafka put no number in front that says which: what has four bytes left behind the partitions is version 1.
+kafka-python does put one there, 16 bits, and reads nothing else. Both are read here, and Java's form is written.
+
+Java's cooperative assignor writes a generation alone, four bytes, from the time before subscriptions had it.
 """
 
 from __future__ import annotations
@@ -51,17 +53,36 @@ def encode_sticky(data: StickyData) -> bytes:
 
 
 def decode_sticky(data: bytes | None) -> StickyData:
-    """Read user data of either version; null and empty say nothing.
+    """Read user data of either version, Java's or kafka-python's; null and empty say nothing.
 
     Raises:
-        WireError: If the bytes are neither.
+        WireError: If the bytes are none of them.
     """
     if not data:
         return StickyData()
-    source = Reader(data)
+    numbered = int.from_bytes(data[:2], "big") in _VERSIONS
+    try:
+        found, left = _read(Reader(data))
+    except WireError:
+        if not numbered:
+            raise
+        return _read(Reader(data[2:]))[0]
+    if left > 0 and numbered:
+        with suppress(WireError):
+            behind, left_behind = _read(Reader(data[2:]))
+            if not left_behind:
+                return behind
+    return found
+
+
+_VERSIONS = (0, 1)
+
+
+def _read(source: Reader) -> tuple[StickyData, int]:
+    """Return what there is, and how many bytes are left behind it."""
     owned = merged(source.ids_by_topic("owned topics", {}))
-    generation = source.int32("the generation") if len(data) - source.offset >= _INT32_BYTES else None
-    return StickyData(owned, None if generation is None or generation < 0 else generation)
+    generation = source.int32("the generation") if source.left() >= _INT32_BYTES else None
+    return StickyData(owned, None if generation is None or generation < 0 else generation), source.left()
 
 
 def decode_generation(data: bytes | None) -> int | None:
