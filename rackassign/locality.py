@@ -72,6 +72,10 @@ class RackBits:
         known = {key: self.of_partition(partition) for key, partition in objects.items()}
         return [known[id(partition)] for partition in partitions]
 
+    def of_topics(self, topology: Topology) -> dict[str, list[int]]:
+        """Return the racks of each partition, by topic."""
+        return {topic: self.of_topic(partitions) for topic, partitions in topology.topics.items()}
+
 
 COST_UNIT = 1e-6
 """Costs are counted in this, so that sums of them are exact."""
@@ -139,7 +143,7 @@ class Locality:
     @classmethod
     def count(cls, group: Group, assignment: Mapping[str, Partitions], racks: RackBits) -> Locality:
         """Count over any assignment of the group's partitions to its members."""
-        of_topic = {topic: racks.of_topic(partitions) for topic, partitions in group.topology.topics.items()}
+        of_topic = racks.of_topics(group.topology)
         local = cross = unknown = 0
         for member in group.members:
             # A rack that no broker has is a known rack all the same: everything it reads is cross.

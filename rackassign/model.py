@@ -63,6 +63,15 @@ def _check_rack(path: str, value: object) -> None:
         _check_text(path, value)
 
 
+def _check_different(path: str, partitions: tuple[int, ...]) -> None:
+    """Refuse the first partition that stands there a second time."""
+    seen: set[int] = set()
+    for i, partition in enumerate(partitions):
+        if partition in seen:
+            raise InputError(f"{path}[{i}]", f"partition {partition} is listed twice")
+        seen.add(partition)
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """A broker and where it stands.
@@ -167,14 +176,7 @@ class Member:
                 if type(partition) is not int or partition < 0:
                     _check_id(f"owned.{topic}[{i}]", partition)
             if len(partitions) > 1 and len(set(partitions)) < len(partitions):
-                i = _first_repeated(partitions)
-                raise InputError(f"owned.{topic}[{i}]", f"partition {partitions[i]} is listed twice")
-
-
-def _first_repeated(values: tuple[int, ...]) -> int:
-    """Return the place of the first value that stands before as well."""
-    seen: set[int] = set()
-    return next(i for i, value in enumerate(values) if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+                _check_different(f"owned.{topic}", partitions)
 
 
 @dataclass(frozen=True, slots=True)

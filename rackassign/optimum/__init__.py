@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rackassign.optimum.arrays import Ints
-from rackassign.optimum.balance import balance
+from rackassign.optimum.balance import balance_of
 from rackassign.optimum.fallback import greedy
 from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.problem import NOBODY, Grouped, Problem
@@ -46,12 +46,12 @@ class Solution:
     Args:
         reader: For each partition a member.
         proven: Whether it is proven best in all three objectives.
-        problem: Why not, if not; for people.
+        doubt: Why not, if not; for people.
     """
 
     reader: Ints
     proven: bool
-    problem: str = ""
+    doubt: str = ""
 
 
 def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
@@ -65,7 +65,7 @@ def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
     """
     if not len(problem.family):
         return Solution(problem.family, proven=True)
-    balanced = balance(problem.supply(), problem.sizes(), problem.pair_family, problem.pair_crowd)
+    balanced = balance_of(problem.supply(), problem.sizes(), problem.pair_family, problem.pair_crowd)
     try:
         if max_skew:
             reader, doubt = skewed(problem, balanced, max_skew, Work(work))
@@ -75,4 +75,4 @@ def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
             reader, doubt = staged.reader(), staged.doubt
         return Solution(reader, not doubt, doubt)
     except SolverError as error:
-        return Solution(greedy(problem, balanced), proven=False, problem=str(error))
+        return Solution(greedy(problem, balanced), proven=False, doubt=str(error))

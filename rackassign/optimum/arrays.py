@@ -1,4 +1,4 @@
-"""The array types of this room."""
+"""The array types of this room, and of those that ask it."""
 
 from __future__ import annotations
 

@@ -40,15 +40,13 @@ class Balance:
     Args:
         ceiling: For each crowd the larger of the two loads its members may have.
         allowed: For each family-crowd pair whether a partition of the family may be in the crowd.
-        flow: For each pair how many are, in one such assignment.
     """
 
     ceiling: Ints
     allowed: Bools
-    flow: Ints
 
 
-def balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
+def balance_of(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
     """Find the loads of least balance.
 
     Args:
@@ -74,7 +72,7 @@ def balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
         # Neither is empty: the mean lies between what both would have.
         parts += [above, part & ~above]
     lowest = np.minimum.reduceat(ceiling[crowd], water.first) if len(family) else ceiling[:0]
-    return Balance(ceiling, ceiling[crowd] == lowest[family], water.flow)
+    return Balance(ceiling, ceiling[crowd] == lowest[family])
 
 
 def from_held(balance: Balance, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints) -> Ints:
@@ -84,8 +82,8 @@ def from_held(balance: Balance, pairs: tuple[Ints, Ints], supply: Ints, sizes: I
 
     Args:
         balance: What to keep to.
-        pairs: Families and crowds, as for `balance`.
-        supply: As for `balance`.
+        pairs: Families and crowds, as for `balance_of`.
+        supply: As for `balance_of`.
         sizes: The same.
         held: For each pair how many partitions of the family the crowd holds.
     """

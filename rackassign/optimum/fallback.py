@@ -17,33 +17,25 @@ from rackassign.optimum.problem import NOBODY, Problem
 
 def greedy(problem: Problem, balance: Balance) -> Ints:
     """Return the reader of each partition."""
-    left = _flow(problem, balance)
+    held, pairs = problem.held()
+    left = _flow(problem, balance, pairs)
     room = _rooms(problem, left)
     reader = np.full(len(problem.family), NOBODY)
-    crowds = len(problem.sizes())
-    pair_of = {key: i for i, key in enumerate((problem.pair_family * crowds + problem.pair_crowd).tolist())}
-    for partition in np.flatnonzero(problem.owner != NOBODY).tolist():
-        member = int(problem.owner[partition])
-        pair = pair_of[int(problem.family[partition]) * crowds + int(problem.crowd[member])]
+    for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
         if left[pair] and room[member]:
             reader[partition] = member
             left[pair] -= 1
             room[member] -= 1
-    rest = _Rest(problem, left, room, pair_of)
+    rest = _Rest(problem, left, room)
     for partition in np.flatnonzero(reader == NOBODY).tolist():
         reader[partition] = rest.nearest(int(problem.family[partition]), int(problem.near[partition]))
     return reader
 
 
-def _flow(problem: Problem, balance: Balance) -> Ints:
-    """Return how many partitions of each family go to each crowd, as near as may be to what is held."""
-    crowds = len(problem.sizes())
-    held = np.flatnonzero(problem.owner != NOBODY)
-    keys = problem.pair_family * crowds + problem.pair_crowd
-    pair = np.searchsorted(keys, problem.family[held] * crowds + problem.crowd[problem.owner[held]])
-    counts = np.bincount(pair, minlength=len(keys))
+def _flow(problem: Problem, balance: Balance, held: Ints) -> Ints:
+    """Return how many partitions of each family go to each crowd, as near as may be to these pairs of what is held."""
     pairs = problem.pair_family, problem.pair_crowd
-    return from_held(balance, pairs, problem.supply(), problem.sizes(), counts)
+    return from_held(balance, pairs, problem.supply(), problem.sizes(), np.bincount(held, minlength=len(pairs[0])))
 
 
 def _rooms(problem: Problem, flow: Ints) -> Ints:
@@ -64,15 +56,16 @@ def _rooms(problem: Problem, flow: Ints) -> Ints:
 class _Rest:
     """What is left to be given, and who has room for it."""
 
-    def __init__(self, problem: Problem, left: Ints, room: Ints, pair_of: dict[int, int]) -> None:
-        self._left, self._room, self._pair_of, self._cost = left, room, pair_of, problem.cost
-        self._crowds = len(problem.sizes())
+    def __init__(self, problem: Problem, left: Ints, room: Ints) -> None:
+        self._left, self._room, self._cost = left, room, problem.cost
+        of_pairs = zip(problem.pair_family.tolist(), problem.pair_crowd.tolist(), strict=True)
+        self._pair_of = {pair: i for i, pair in enumerate(of_pairs)}
         self._queues: dict[tuple[int, int], deque[int]] = {}
         for member, (crowd, rack) in enumerate(zip(problem.crowd.tolist(), problem.rack.tolist(), strict=True)):
             if room[member]:
                 self._queues.setdefault((crowd, rack), deque()).append(member)
         self._readers: dict[tuple[int, int], deque[int]] = {}
-        for family, crowd in zip(problem.pair_family.tolist(), problem.pair_crowd.tolist(), strict=True):
+        for family, crowd in self._pair_of:
             for rack in range(problem.cost.shape[1]):
                 if (crowd, rack) in self._queues:
                     self._readers.setdefault((family, rack), deque()).append(crowd)
@@ -82,7 +75,7 @@ class _Rest:
         for rack in np.argsort(self._cost[near], kind="stable").tolist():
             crowds = self._readers.get((family, rack), deque())
             while crowds:
-                pair, queue = self._pair_of[family * self._crowds + crowds[0]], self._queues[crowds[0], rack]
+                pair, queue = self._pair_of[family, crowds[0]], self._queues[crowds[0], rack]
                 # Neither ever grows, so what is used up here is used up for good.
                 while queue and not self._room[queue[0]]:
                     queue.popleft()

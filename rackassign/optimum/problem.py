@@ -49,6 +49,13 @@ class Problem:
         """Return how many members each crowd has."""
         return np.bincount(self.crowd)
 
+    def held(self) -> tuple[Ints, Ints]:
+        """Return the partitions that have an owner, ascending, and the family-crowd pair of each with its owner."""
+        held = np.flatnonzero(self.owner != NOBODY)
+        crowds = len(self.sizes())
+        pairs = self.pair_family * crowds + self.pair_crowd
+        return held, np.searchsorted(pairs, self.family[held] * crowds + self.crowd[self.owner[held]])
+
     def cost_of(self, reader: Ints) -> int:
         """Return what it costs if each partition is read by the member given for it."""
         return int(self.cost[self.near, self.rack[reader]].sum())
@@ -123,7 +130,8 @@ class Grouped:
         rows, racks = problem.cost.shape
         classes, class_of = numbered(problem.family * rows + problem.near)
         kinds, kind_of = numbered(problem.crowd * racks + problem.rack)
-        held = _held(problem, allowed)
+        held, pair = problem.held()
+        held = held[allowed[pair]]
         holds, hold_of = numbered(problem.owner[held] * len(classes) + class_of[held])
         hold_member, hold_class = holds // len(classes), holds % len(classes)
         hold_size = np.bincount(hold_of, minlength=len(holds))
@@ -168,15 +176,6 @@ class Grouped:
             node_kind=np.arange(kinds),
             node_size=np.bincount(kind_of, minlength=kinds),
         )
-
-
-def _held(problem: Problem, allowed: Bools) -> Ints:
-    """Return the partitions whose owner may keep them."""
-    held = np.flatnonzero(problem.owner != NOBODY)
-    crowds = int(problem.crowd.max()) + 1 if len(problem.crowd) else 1
-    pairs = problem.pair_family * crowds + problem.pair_crowd
-    pair = np.searchsorted(pairs, problem.family[held] * crowds + problem.crowd[problem.owner[held]])
-    return held[allowed[pair]]
 
 
 def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) -> tuple[Ints, Ints]:

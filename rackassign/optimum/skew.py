@@ -49,7 +49,8 @@ def skewed(problem: Problem, balance: Balance, max_skew: int, work: Work) -> tup
     try:
         if combinations <= MOST_BASES:
             for bases in product(*ranges):
-                best = _better(best, search.tried(bases))
+                if bases != start:
+                    best = _better(best, search.tried(bases))
         else:
             search.doubt = "there are too many bases of loads to try them all"
             best = search.descend(start, best, ranges)

@@ -4,11 +4,11 @@ Theory
 ------
 To balance weights that cannot be split is NP-hard (it contains bin packing). What can be told exactly is how heavy
 the heaviest load must be at least: as heavy as the heaviest partition, and as heavy as if weights were sand, which
-is what `balance` finds when it is given weights in fine units instead of counts. The *gap* is how much more, relative
-to that, the heaviest load has.
+is what `balance_of` finds when it is given weights in fine units instead of counts. The *gap* is how much more,
+relative to that, the heaviest load has.
 
 The assignment starts from sand as well: a flow of least cost, then of most that stays, with loads at the level that
-sand would have. Partitions are laid on it, owners' first and then the heaviest (`_Laying`). Last, the fullest member
+sand would have. Partitions are laid on it, owners' first and then the heaviest (`_Ground`). Last, the fullest member
 gives to or swaps with another, as long as that makes the fuller of the two less full (`_Evening`).
 
 Weights are measurements and never twice the same. So what members own already, with what nobody owns laid on it, is
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rackassign.optimum.arrays import Bools, Floats, Ints
-from rackassign.optimum.balance import balance
+from rackassign.optimum.balance import balance_of
 from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.problem import NOBODY, Grouped, Problem
 from rackassign.optimum.stages import Staged, in_stages
@@ -60,12 +60,12 @@ class Weighted:
     Args:
         reader: For each partition a member.
         gap: By how much the heaviest load is heavier, relative, than the least that is provably needed.
-        problem: What went wrong on the way; for people.
+        doubt: What went wrong on the way; for people.
     """
 
     reader: Ints
     gap: float
-    problem: str = ""
+    doubt: str = ""
 
 
 def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: int) -> Weighted:
@@ -97,12 +97,10 @@ class _Deciding:
     """
 
     def __init__(self, ground: _Ground, waiting: Bools, work: Work) -> None:
-        self._problem, self._weight, self._level = ground.problem, ground.weight, ground.level
+        self._ground, self._problem = ground, ground.problem
         self._waiting, self._work = waiting, work
         self.doubt = ""
-        nobody = np.full(len(waiting), NOBODY)
-        self._reference = self._fresh(nobody)
-        ground = self._ground(nobody)
+        self._reference = self._fresh(np.full(len(waiting), NOBODY))
         self._spread, self._cost = ground.spread(self._reference), ground.cost(self._reference)
 
     def decided(self) -> Ints:
@@ -131,25 +129,20 @@ class _Deciding:
             target = then
         return fallback
 
-    def _ground(self, owner: Ints) -> _Ground:
-        return _Ground(replace(self._problem, owner=owner), self._weight, self._level)
-
     def _kept(self, owner: Ints) -> Ints:
-        ground = self._ground(owner)
-        return ground.evened(ground.kept(), owner == NOBODY)
+        return self._ground.evened(self._ground.kept(owner), owner == NOBODY)
 
     def _fresh(self, owner: Ints) -> Ints:
-        ground = self._ground(owner)
-        staged = None
+        ground, staged = self._ground, None
         try:
-            staged = _flow(ground.problem, self._weight, self._work)
+            staged = _flow(replace(self._problem, owner=owner), ground.weight, self._work)
         except SolverError as error:
             self.doubt = str(error)
         return ground.evened(ground.laid(staged), np.ones(len(owner), bool))
 
     def _good(self, reader: Ints) -> bool:
-        ground = self._ground(self._problem.owner)
-        even = ground.spread(reader) <= self._spread + float(self._level.max()) * WORTH
+        ground = self._ground
+        even = ground.spread(reader) <= self._spread + float(ground.level.max()) * WORTH
         return even and ground.cost(reader) <= self._cost + ground.dearest() * WORTH
 
     def _relabelled(self, owner: Ints) -> Ints:
@@ -164,7 +157,7 @@ class _Deciding:
         for partition in np.flatnonzero(owner != NOBODY).tolist():
             pair = int(owner[partition]), int(self._reference[partition])
             if kind[pair[0]] == kind[pair[1]]:
-                overlap[pair] = overlap.get(pair, 0.0) + float(self._weight[partition])
+                overlap[pair] = overlap.get(pair, 0.0) + float(self._ground.weight[partition])
         takes: dict[int, int] = {}
         taken: set[int] = set()
         for member, share in sorted(overlap, key=lambda pair: (-overlap[pair], pair)):
@@ -189,7 +182,7 @@ def _sand(problem: Problem, weight: Floats) -> tuple[Floats, float]:
     # Rounded down, so that the bound holds.
     grains = np.floor(weight / unit)
     supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
-    ceiling = balance(supply, problem.sizes(), problem.pair_family, problem.pair_crowd).ceiling
+    ceiling = balance_of(supply, problem.sizes(), problem.pair_family, problem.pair_crowd).ceiling
     level: Floats = ceiling[problem.crowd].astype(np.float64) * unit
     return level, max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
 
@@ -198,7 +191,7 @@ def _flow(problem: Problem, weight: Floats, work: Work) -> Staged:
     """Return flows of sand: at its level, of least cost, then of most that stays."""
     grains = np.rint(weight * (COARSE / float(weight.sum())))
     supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
-    sand = balance(supply, problem.sizes(), problem.pair_family, problem.pair_crowd)
+    sand = balance_of(supply, problem.sizes(), problem.pair_family, problem.pair_crowd)
     counted = Grouped.of(problem, sand.allowed)
     classes, stays = len(counted.class_family), len(counted.stay_class)
     grouped = replace(
@@ -213,7 +206,7 @@ class _Ground:
     """Members, how full they should be, and partitions to lay on them.
 
     Args:
-        problem: Whose.
+        problem: Whose; its owners play no part here.
         weight: Of each partition.
         level: Of each member.
     """
@@ -229,9 +222,9 @@ class _Ground:
         given = reader != NOBODY
         return np.bincount(reader[given], self.weight[given], len(self.level)).astype(np.float64)
 
-    def kept(self) -> Ints:
-        """Return all partitions with their owners, the others laid where there is most room."""
-        return self._laid(self.problem.owner.copy(), {})
+    def kept(self, owner: Ints) -> Ints:
+        """Return all partitions with these owners, the others laid where there is most room."""
+        return self._laid(owner.copy(), {})
 
     def laid(self, staged: Staged | None) -> Ints:
         """Return partitions laid where the flow would have them; without one, where there is most room."""
@@ -249,7 +242,7 @@ class _Ground:
             partition, hold = int(grouped.held[place]), int(grouped.hold_of[place])
             # What is more than half on the flow is on it.
             if left[hold] >= self.weight[partition] / 2:
-                reader[partition] = self.problem.owner[partition]
+                reader[partition] = grouped.problem.owner[partition]
                 left[hold] -= self.weight[partition]
         wanted: dict[tuple[int, int], dict[int, float]] = {}
         arcs = layout.to_hubs

@@ -8,19 +8,16 @@ generation cannot both be true, so the partition is nobody's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rackassign.model import Member
+from rackassign.optimum import NOBODY
+from rackassign.optimum.arrays import Bools, Ints
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-NOBODY = -1
 SEVERAL = -2
 
 _HUGE = 2**31
@@ -72,18 +69,18 @@ def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, rea
         for topic, partitions in member.owned.items()
         if topic in place
     ]
+    total = int(sizes.sum())
+    if not rows:
+        nobody = np.full(total, NOBODY)
+        return Claims(nobody, nobody)
     # Such a number is none of an existing partition, and none that an array can hold.
     rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
-    lengths = np.asarray([len(partitions) for _, _, partitions in rows], np.int64)
-    member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
-    topic = np.repeat(np.asarray([t for _, t, _ in rows], np.int64), lengths)
-    claimed = np.fromiter(chain.from_iterable(partitions for _, _, partitions in rows), np.int64, int(lengths.sum()))
-    exists = claimed < sizes[topic] if len(topic) else np.zeros(0, bool)
+    member, topic, claimed = one_by_one(rows)
+    exists = claimed < sizes[topic]
     member, topic = member[exists], topic[exists]
-    claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic] if len(topic) else claimed[exists]
+    claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic]
     generation = np.asarray([-1 if m.generation is None else m.generation for m in members], np.int64)[member]
 
-    total = int(sizes.sum())
     highest = np.full(total, -1)
     np.maximum.at(highest, claimed, generation)
     counts = generation == highest[claimed]
@@ -96,3 +93,11 @@ def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, rea
     subscribed = np.zeros(total, bool)
     subscribed[one] = reads[claimant[one], topic_of[one]]
     return Claims(claimant, np.where(subscribed, claimant, NOBODY))
+
+
+def one_by_one(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
+    """Return the member, the topic and the id of every partition, from rows of a member, a topic and several ids."""
+    lengths = [len(ids) for _, _, ids in rows]
+    member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
+    topic = np.repeat(np.asarray([i for _, i, _ in rows], np.int64), lengths)
+    return member, topic, np.fromiter(chain.from_iterable(ids for _, _, ids in rows), np.int64, sum(lengths))

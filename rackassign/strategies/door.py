@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rackassign.locality import RackBits, cost_table, read_cost
 from rackassign.model import Group, LocalityMode, Member, Partitions
 from rackassign.optimum import NOBODY, Problem
-from rackassign.strategies.claims import Claims, claims_of
-
-Ints = NDArray[np.int64]
+from rackassign.optimum.arrays import Bools, Floats, Ints
+from rackassign.strategies.claims import Claims, claims_of, one_by_one
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class Door:
         place[order] = np.arange(len(order))
         return place[np.asarray(near, np.int64)], cost[order]
 
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """Return the weight of each partition; one that has none weighs 1."""
         weight = np.ones(int(self.sizes.sum()))
         for topic, base, size in zip(self.topics, self.base.tolist(), self.sizes.tolist(), strict=True):
@@ -159,15 +157,13 @@ class Door:
         rows = [
             (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
         ]
-        lengths = [len(ids) for _, _, ids in rows]
-        whose = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
-        first = np.repeat(self.base[np.asarray([topic for _, topic, _ in rows], np.int64)], lengths)
+        member, topic, partition = one_by_one(rows)
         reader = np.full(int(self.sizes.sum()), NOBODY)
-        reader[first + np.fromiter(chain.from_iterable(ids for _, _, ids in rows), np.int64, sum(lengths))] = whose
+        reader[self.base[topic] + partition] = member
         return reader
 
     def held_back(
-        self, target: Mapping[str, Partitions], reader: Ints, chosen: NDArray[np.bool_]
+        self, target: Mapping[str, Partitions], reader: Ints, chosen: Bools
     ) -> tuple[dict[str, Partitions], Partitions]:
         """Return a target without some of its partitions, and those."""
         given: dict[str, dict[str, tuple[int, ...]]] = {member: {**owned} for member, owned in target.items()}

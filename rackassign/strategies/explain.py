@@ -56,22 +56,23 @@ def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan]
 
 def _cross(group: Group, plan: Plan) -> tuple[int, float]:
     """Return how many partitions are read across racks, and what that costs."""
-    count = Locality.of(group, plan).cross
+    racks = RackBits.of(group.topology, plan.locality)
+    count = Locality.count(group, plan.target, racks).cross
     if not group.costs:
         return count, float(count)
-    racks = RackBits.of(group.topology, plan.locality)
+    near = racks.of_topics(group.topology)
     table = cost_table(group.costs)
     homes = {member.id: member.rack for member in group.members}
     units = 0
     known: dict[tuple[str | None, int], int] = {}
     for member, owned in plan.target.items():
+        home = homes[member]
         for topic, partitions in owned.items():
-            near = racks.of_topic(group.topology.topics[topic])
             for partition in partitions:
-                key = homes[member], near[partition]
-                if key not in known:
-                    known[key] = read_cost(table, homes[member], racks.names(near[partition]))
-                units += known[key]
+                here = near[topic][partition]
+                if (home, here) not in known:
+                    known[home, here] = read_cost(table, home, racks.names(here))
+                units += known[home, here]
     return count, units * table.unit
 
 
@@ -82,7 +83,7 @@ def _not_local(group: Group, plan: Plan) -> Iterator[NotLocal]:
     for member in group.members:
         for topic in member.topics:
             readers[topic] = readers.get(topic, 0) | racks.bits.get(member.rack or "", 0)
-    near = {topic: racks.of_topic(partitions) for topic, partitions in group.topology.topics.items()}
+    near = racks.of_topics(group.topology)
     found: list[NotLocal] = []
     for member_id, owned in plan.target.items():
         home = homes[member_id]

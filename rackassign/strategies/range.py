@@ -37,12 +37,12 @@ from operator import and_, or_
 
 from rackassign.locality import RackBits
 from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
+from rackassign.optimum import NOBODY
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
 from rackassign.strategies.options import Options
 
 ANYWHERE = -1
-NOBODY = -1
 
 
 def plan_range(group: Group, options: Options | None = None) -> Plan:

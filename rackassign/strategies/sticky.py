@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.optimum import Problem, solve, solve_weighted
+from rackassign.optimum.arrays import Ints
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
 from rackassign.strategies.options import Options
@@ -93,7 +93,7 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    reader: NDArray[np.int64]
+    reader: Ints
     optimal: bool
     doubt: str
     gap: float | None = None
@@ -104,7 +104,7 @@ def _decided(door: Door, options: Options) -> _Decided:
     problem = door.problem()
     if not door.group.weights:
         solution = solve(problem, max_skew=options.max_skew, work=options.work)
-        return _Decided(solution.reader, solution.proven, solution.problem)
+        return _Decided(solution.reader, solution.proven, solution.doubt)
     if options.max_skew:
         raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
     return _weighted(problem, door, options)
@@ -115,10 +115,10 @@ def _weighted(problem: Problem, door: Door, options: Options) -> _Decided:
     if len(set(weight.tolist())) <= 1:
         # Weights that are all the same are none, and the exact answer is to be had.
         solution = solve(problem, work=options.work)
-        reader, optimal, doubt, gap = solution.reader, solution.proven, solution.problem, 0.0
+        reader, optimal, doubt, gap = solution.reader, solution.proven, solution.doubt, 0.0
     else:
         found = solve_weighted(problem, weight, door.claims.contested(), work=options.work)
-        reader, optimal, doubt, gap = found.reader, False, found.problem, found.gap
+        reader, optimal, doubt, gap = found.reader, False, found.doubt, found.gap
     loads = np.bincount(reader, weight, len(problem.crowd))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
     # Sums of the largest numbers there are would be infinite, which JSON cannot say.
