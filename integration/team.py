@@ -79,7 +79,9 @@ class Team:
                 all_of_them.push(opened)
         collect_leaks()
 
-    def start(self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, **config: Any) -> None:
+    def start(
+        self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, *, mended: bool = True, **config: Any
+    ) -> None:
         def make() -> KafkaConsumer:
             consumer = client(
                 self.topic,
@@ -88,10 +90,11 @@ class Team:
                 client_rack=name[0],
                 **{**CONSUMER, **config},
             )
-            # Any member gets the remedies: without them one may be silent from its start on, by chance.
-            return attach(consumer)
+            # Any member gets the remedies: without them one may be silent from its start on, by chance, and a join
+            # that finishes between two polls is lost.
+            return attach(consumer) if mended else consumer
 
-        self._ever.append(self._enter(name, Service(make)))
+        self._ever.append(self._enter(name, Service(make, poll_ms=200 if mended else 1000)))
 
     def start_doomed(self, name: str) -> None:
         self._ever.append(self._enter(name, Doomed(self.bootstrap, self.group, self.topic, name[0])))

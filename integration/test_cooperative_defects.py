@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -41,6 +41,9 @@ class Kind:
 OURS = Kind(RackAwareConsumer, poll_ms=100)
 PLAIN = Kind(KafkaConsumer, lambda: RackAwareCooperativeStickyAssignor(rack="a"))
 HOST = Kind(KafkaConsumer, CooperativeStickyAssignor)
+MENDED = Kind(
+    lambda *topics, **config: attach(KafkaConsumer(*topics, **config)), CooperativeStickyAssignor, poll_ms=100
+)
 
 
 class Stubborn(CooperativeStickyAssignor):  # type: ignore[misc] # kafka-python is untyped
@@ -66,6 +69,7 @@ OUR_WAYS = [
     pytest.param(OURS, OURS, 1, id="ours"),
     pytest.param(PLAIN, PLAIN, SOME, id="ours without attach"),
     pytest.param(OURS, HOST, SOME, id="ours leading the host's"),
+    pytest.param(MENDED, MENDED, SOME, id="the host's, attached"),
 ]
 """Leader, the other members, and how many rebalances it may take."""
 

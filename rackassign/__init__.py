@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
         RackAwareStickyAssignor,
+        Watching,
         attach,
     )
     from rackassign.racks import detect_rack
@@ -28,6 +29,7 @@ __all__ = (
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
+    "Watching",
     "attach",
     "detect_rack",
 )

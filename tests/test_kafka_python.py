@@ -25,11 +25,30 @@ from rackassign.model import Partition, TopicPartition
 from rackassign.wire import decode_subscription
 
 
+class FakeCoordinator:
+    """As much of kafka-python's `ConsumerCoordinator` as is used; it listens to its cluster."""
+
+    _rebalance_protocol = RebalanceProtocol.COOPERATIVE
+
+    def __init__(self, cluster: Any = None) -> None:
+        self._cluster = cluster
+        self._subscription = SimpleNamespace(assigned_partitions=lambda: {("t", 2), ("t", 0), ("u", 1)})
+        self.asked = 0
+
+    def request_rejoin(self) -> None:
+        self.asked += 1
+
+    def listen(self, cluster: object) -> None:
+        """Stand for the host's own listener."""
+
+
 class FakeCluster:
     """As much of kafka-python's `ClusterMetadata` as an assignor sees."""
 
     def __init__(self, racks: Mapping[int, str | None], topics: Mapping[str, list[list[int]]]) -> None:
         self._racks = racks
+        self.coordinator = FakeCoordinator(self)
+        self._listeners: set[Any] = {self.coordinator.listen}
         self._partitions: Any = {
             topic: {
                 p: SimpleNamespace(leader_id=replicas[0] if replicas else -1, replica_nodes=replicas)
@@ -290,7 +309,7 @@ def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.
     once = Once(logging.getLogger("rackassign.test"))
     host.install(SimpleNamespace(), host.REMEDIES, once)
     host.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
-    assert [record.levelname for record in warnings.records] == ["WARNING"] * 2
+    assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(host.REMEDIES) + 1)
 
 
 def test_every_remedy_names_the_test_that_proves_it(request: pytest.FixtureRequest) -> None:
@@ -332,7 +351,7 @@ def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytes
 
 
 def fetch(size: int, preferred: int | None = None) -> list[host.Fetched]:
-    return [host.Fetched(TopicPartition("t", 0), size, preferred)]
+    return [host.Fetched(TopicPartition("t", 0), size, 1, preferred)]
 
 
 def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:

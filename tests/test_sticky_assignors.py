@@ -15,12 +15,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import WeakMethod
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
-from rackassign.clients.believed import Believed
 from rackassign.clients.kafka_python import host
 from rackassign.errors import ConfigError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 
-from .test_kafka_python import THREE_RACKS, FakeCluster, given_out, member
+from .test_kafka_python import THREE_RACKS, FakeCluster, FakeCoordinator, given_out, member
 
 
 @pytest.fixture
@@ -47,6 +46,9 @@ class FakeMembership:
 
     def is_of(self, other: object) -> bool:
         return self is other
+
+    def cluster(self) -> FakeCluster:
+        return THREE_RACKS
 
     def owned(self) -> dict[str, tuple[int, ...]]:
         return self.held
@@ -160,7 +162,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Believed, "without_false_claims", None)
+    monkeypatch.setattr("rackassign.clients.kafka_python.sticky.without_false_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -318,32 +320,16 @@ def test_the_solver_is_loaded_when_an_assignor_is_made() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "True\n"
 
 
-class Coordinator:
-    """As much of kafka-python's `ConsumerCoordinator` as is used."""
-
-    _rebalance_protocol = RebalanceProtocol.COOPERATIVE
-
-    def __init__(self) -> None:
-        self._subscription = SimpleNamespace(assigned_partitions=lambda: {("t", 2), ("t", 0), ("u", 1)})
-        self.asked = 0
-
-    def request_rejoin(self) -> None:
-        self.asked += 1
-
-    def listen(self, cluster: object) -> None:
-        """Stand for the host's own listener."""
-
-
 @pytest.mark.parametrize("wrap", [WeakMethod, lambda method: method], ids=["as of 3.0", "bound"])
 def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
-    coordinator = Coordinator()
+    coordinator = FakeCoordinator()
     found = host.membership_behind(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
     assert found is not None
     assert found.owned() == {"t": (0, 2), "u": (1,)}
     assert found.cooperative()
     found.ask_for_rebalance()
     assert coordinator.asked == 1
-    same, other = (host.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, Coordinator()))
+    same, other = (host.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, FakeCoordinator()))
     assert same is not None
     assert other is not None
     assert (found.is_of(same), found.is_of(other)) == (True, False)

@@ -13,66 +13,47 @@ nothing is held against anybody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from rackassign.clients.decisions import ROUNDS, Decisions
 from rackassign.model import Group, Member, Partitions
 
-_ROUNDS = 2
+
+def without_false_claims(group: Group, generation: int | None, decisions: Decisions) -> Group:
+    """Return the group with nothing claimed that is known not to be owned.
+
+    Args:
+        group: As it joins.
+        generation: The one that this join makes; None if it is not known, and then all is believed.
+        decisions: What this leader handed out.
+    """
+    if generation is None:
+        return group
+    owned = [believed(member, generation, decisions) for member in group.members]
+    if all(of_member is member.owned for of_member, member in zip(owned, group.members, strict=True)):
+        return group
+    return replace(
+        group,
+        members=tuple(
+            member if of_member is member.owned else replace(member, owned=of_member)
+            for of_member, member in zip(owned, group.members, strict=True)
+        ),
+    )
 
 
-class Believed:
-    """What this leader handed out in the group's last generations, held against what members claim."""
-
-    def __init__(self) -> None:
-        self._handing_out: Mapping[str, Partitions] | None = None
-        self._handed: dict[int, Mapping[str, Partitions]] = {}
-
-    def joining(self) -> None:
-        """Forget what was to be handed out: this leader never heard that it was."""
-        self._handing_out = None
-
-    def handing_out(self, assignment: Mapping[str, Partitions]) -> None:
-        """Take note of an assignment that the members are about to get."""
-        self._handing_out = assignment
-
-    def complete(self, generation: int) -> None:
-        """Take note that an assignment is complete, by whomever it was made."""
-        if self._handing_out is not None:
-            self._handed[generation] = self._handing_out
-        self._handing_out = None
-        self._handed = {made: handed for made, handed in self._handed.items() if made > generation - _ROUNDS}
-
-    def without_false_claims(self, group: Group, generation: int | None) -> Group:
-        """Return the group with nothing claimed that is known not to be owned.
-
-        Args:
-            group: As it joins.
-            generation: The one that this join makes; None if it is not known, and then all is believed.
-        """
-        if generation is None:
-            return group
-        return replace(
-            group,
-            members=tuple(
-                member if (owned := self.owned(member, generation)) is member.owned else replace(member, owned=owned)
-                for member in group.members
-            ),
-        )
-
-    def owned(self, member: Member, generation: int) -> Partitions:
-        """Return what of a member's claims may be true; the very same if all of it."""
-        # A claim of a generation that is not over is none that can be checked by it.
-        known = member.generation is not None and member.generation < generation
-        if known and member.generation != generation - 1:
-            return member.owned
-        spoken_of = [generation - 1] if known else [generation - 1, generation - _ROUNDS]
-        handed = [self._handed.get(made, {}).get(member.id) for made in spoken_of]
-        given = [of_member for of_member in handed if of_member is not None]
-        if len(given) < len(spoken_of):
-            return member.owned
-        honest: dict[str, tuple[int, ...]] = {}
-        for topic, claimed in member.owned.items():
-            had = {partition for of_member in given for partition in of_member.get(topic, ())}
-            honest[topic] = claimed if had.issuperset(claimed) else tuple(p for p in claimed if p in had)
-        return member.owned if honest == member.owned else honest
+def believed(member: Member, generation: int, decisions: Decisions) -> Partitions:
+    """Return what of a member's claims may be true; the very same if all of it."""
+    # A claim of a generation that is not over is none that can be checked by it.
+    known = member.generation is not None and member.generation < generation
+    if known and member.generation != generation - 1:
+        return member.owned
+    spoken_of = [generation - 1] if known else [generation - 1, generation - ROUNDS]
+    decided = [decision for made in spoken_of if (decision := decisions.of(made)) is not None]
+    given = [handed for decision in decided if (handed := decision.assignment.get(member.id)) is not None]
+    if len(given) < len(spoken_of):
+        return member.owned
+    honest: dict[str, tuple[int, ...]] = {}
+    for topic, claimed in member.owned.items():
+        had = {partition for of_member in given for partition in of_member.get(topic, ())}
+        honest[topic] = claimed if had.issuperset(claimed) else tuple(p for p in claimed if p in had)
+    return member.owned if honest == member.owned else honest

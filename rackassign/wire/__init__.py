@@ -11,6 +11,7 @@ Rules of this room:
 from __future__ import annotations
 
 from rackassign.wire.consumer import (
+    NEWEST,
     Assignment,
     Subscription,
     SubscriptionReader,
@@ -23,6 +24,7 @@ from rackassign.wire.consumer import (
 from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
 
 __all__ = [
+    "NEWEST",
     "Assignment",
     "StickyData",
     "Subscription",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,8 +17,9 @@ from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
 from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
 from rackassign.clients.once import Once
+from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.errors import ConfigError
-from rackassign.racks import RACK_VARIABLE, detect_rack
+from rackassign.racks import RACK_VARIABLE, RackMemory, detect_rack
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +38,16 @@ def attach(
     """Give a consumer the remedies for the host's own defects, a meter, and a look at whether local is local.
 
     Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
-    remedy that does not fit the installed kafka-python stays off and says so once.
+    remedy that does not fit the installed kafka-python stays off and says so once. The consumer gets a method
+    `locality()`, which returns a `ReadLocality`; the same is among its metrics.
 
     One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, if brokers have no
-    rack-aware replica selector (with `admin`), and if partitions with a near replica keep being read from afar.
+    rack-aware replica selector (with `admin`), if partitions with a near replica keep being read from afar, if the
+    broker assigns instead of a member, and if the group is broken inside the broker.
 
     Args:
         consumer: Any `KafkaConsumer`, with whatever assignors.
-        disable: Names of remedies to leave out: `guard_members`, `keep_finished_join`, `heartbeat_unread_join`.
+        disable: Names of remedies to leave out, of `rackassign.clients.kafka_python.REMEDIES`.
         meter: Counts what the consumer fetches, by broker.
         admin: Used now, to read the brokers' `replica.selector.class`; blocks until they answer.
 
@@ -51,8 +55,8 @@ def attach(
         The same consumer.
 
     Raises:
-        ConfigError: If it is no `KafkaConsumer`, a name in `disable` is unknown, or a cooperative assignor of it is
-            another consumer's.
+        ConfigError: If it is no `KafkaConsumer`, a name in `disable` is unknown, or an assignor of it is another
+            consumer's.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
@@ -60,25 +64,63 @@ def attach(
     for name in disable:
         if name not in known:
             raise ConfigError(f"there is no remedy {name!r}; there are {', '.join(known)}")
-    once = Once(log)
+    attached = _attached(consumer)
     membership = host.membership_of(consumer)
     for assignor in host.assignors(consumer):
-        if isinstance(assignor, RackAwareCooperativeStickyAssignor) and membership is not None:
-            assignor.tie(membership)
-    host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], once)
+        if isinstance(assignor, RackAwareAssignor) and membership is not None:
+            assignor.tie(membership, attached.racks)
+    host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], attached.once)
+    host.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
     if meter is not None:
-        host.observe_fetches(consumer, meter, once, key=meter)
+        host.observe_fetches(consumer, meter, attached.once, key=meter)
     rack = consumer.config["client_rack"]
-    if warn_of_racks(host.assignors(consumer), rack, once):
+    if warn_of_racks(host.assignors(consumer), rack, attached.once):
         check = FollowerCheck(
             rack,
-            lambda: {other for other in host.broker_racks(consumer).values() if other is not None},
+            lambda: {other for other in attached.racks.racks().values() if other is not None},
             partial(host.near_replica_elsewhere, consumer, rack),
         )
-        host.observe_fetches(consumer, check, once, key=FollowerCheck)
+        host.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
         if admin is not None:
-            warn_of_selectors(replica_selectors(admin), once)
+            warn_of_selectors(replica_selectors(admin), attached.once)
     return consumer
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """What a consumer is given once, however often it is attached."""
+
+    once: Once
+    racks: RackMemory
+    reads: ReadMeter
+
+
+def _attached(consumer: KafkaConsumer) -> _Attached:
+    known: _Attached | None = vars(consumer).get("_rackassign")
+    if known is not None:
+        return known
+    once, racks = Once(log), RackMemory()
+    metrics = host.LocalityMetrics(consumer, once)
+    reads = ReadMeter(
+        consumer.config["client_rack"] or None,
+        racks.rack_of,
+        lambda topic, rack: metrics.publish_pair(reads, topic, rack),
+    )
+    metrics.publish(reads)
+    cluster = host.cluster_of(consumer)
+    if cluster is not None:
+
+        def refreshed() -> None:
+            racks.see(host.brokers(cluster))
+
+        refreshed()
+        host.on_refresh(cluster, refreshed, once, key=racks)
+    host.watch_joins(consumer, once)
+    attached = _Attached(once, racks, reads)
+    vars(consumer)["_rackassign"] = attached
+    if not hasattr(consumer, "locality"):
+        consumer.locality = reads.locality
+    return attached
 
 
 def warn_of_racks(assignors: Iterable[object], client_rack: str, once: Once) -> bool:
@@ -141,17 +183,16 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
             self.close()
             raise
 
+    def locality(self) -> ReadLocality:
+        """Return what was fetched so far, by topic and by the rack it came from."""
+        return _attached(self).reads.locality()
+
     def bytes_by_rack(self) -> dict[str | None, int]:
         """Return the bytes of record batches fetched so far, by the rack they came from.
 
-        None stands for brokers without rack, and for those that the cluster does not list now.
+        None stands for brokers whose rack was never known.
         """
-        racks = host.broker_racks(self)
-        totals: dict[str | None, int] = {}
-        for broker, size in self.meter.bytes_by_broker().items():
-            rack = racks.get(broker)
-            totals[rack] = totals.get(rack, 0) + size
-        return totals
+        return {rack: amount.bytes for rack, amount in self.locality().by_rack().items()}
 
 
 def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - the host takes anything callable

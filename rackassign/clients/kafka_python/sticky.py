@@ -9,23 +9,25 @@ It sends the true generation with it (KIP-792), and a leader that withholds some
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from rackassign.clients.believed import Believed
+from rackassign.clients.believed import believed, without_false_claims
+from rackassign.clients.decisions import Decision
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.assignor import FROM_ENVIRONMENT, NEWEST, FromEnvironment, RackAwareAssignor
+from rackassign.clients.kafka_python.assignor import FROM_ENVIRONMENT, WATCHING, FromEnvironment, RackAwareAssignor
 from rackassign.clients.kafka_python.group import Joined, claims_in_fields, group_of, member_of
 from rackassign.clients.kafka_python.plain import plain_even, unclaimed
+from rackassign.clients.watch import Watching
 from rackassign.errors import ConfigError, InputError, WireError
-from rackassign.model import Group, Partitions, Plan, Topology
+from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options
-from rackassign.wire import StickyData, Subscription, decode_sticky, encode_sticky
+from rackassign.wire import NEWEST, StickyData, Subscription, decode_sticky, encode_sticky
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class BalancedAssignor(RackAwareAssignor):
         rack: As for `RackAwareAssignor`.
         locality: The same.
         name: The same.
+        watch: The same.
         max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
             partitions if that makes more local.
         costs: What reading across costs, by the reader's rack and the replica's; a pair that is missing costs 1.
@@ -62,9 +65,10 @@ class BalancedAssignor(RackAwareAssignor):
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
         name: str | None = None,
+        watch: Watching | None = WATCHING,
     ) -> None:
-        super().__init__(rack, locality=locality, name=name)
-        self._options = Options(locality=self.locality, max_skew=max_skew)
+        super().__init__(rack, locality=locality, name=name, watch=watch)
+        self._plan_with(Options(locality=self.locality, max_skew=max_skew), watch)
         if weights is not None and max_skew:
             raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
         self._weights = weights
@@ -73,9 +77,14 @@ class BalancedAssignor(RackAwareAssignor):
             _with(_NOBODY, self._costs, {} if weights is None or callable(weights) else weights)
         except (InputError, AttributeError, TypeError, OverflowError) as error:
             raise ConfigError(f"this cannot be used: {error}") from None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set what a kind of these remembers."""
 
     def _read_group(self, group: Group) -> Group:
-        """Return the group with costs and weights."""
+        """Return the group with costs and weights, and with the brokers that are away."""
+        group = self._seen(group)
         if self._weights is None:
             return _with(group, self._costs, {})
         try:
@@ -88,8 +97,8 @@ class BalancedAssignor(RackAwareAssignor):
             )
             return _with(group, self._costs, {})
 
-    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
-        return plain_even(cluster, members)
+    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Decision:
+        return Decision(plain_even(cluster, members))
 
 
 class RackAwareStickyAssignor(BalancedAssignor):
@@ -101,22 +110,20 @@ class RackAwareStickyAssignor(BalancedAssignor):
     strategy: ClassVar[str] = "sticky"
     name = "sticky"
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the base
-        super().__init__(*arguments, **options)
+    def _begin(self) -> None:
         self._last: StickyData | None = None
 
-    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+    def _subscription(self, topics: list[str]) -> ConsumerProtocolSubscription:
         """Return topics and rack, and as user data what this member had last; null before there was anything."""
-        subscribed = sorted(topics)
         user_data = None
         if self._last is not None:
-            owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in subscribed}
+            owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in topics}
             user_data = encode_sticky(replace(self._last, owned=owned))
-        return ConsumerProtocolSubscription(NEWEST, subscribed, user_data, [], -1, self.rack)
+        return ConsumerProtocolSubscription(NEWEST, topics, user_data, [], -1, self.rack)
 
-    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+    def _complete(self, given: Partitions, generation: int) -> None:
         """Remember what this member was given, and when."""
-        self._last = StickyData(partitions_of(assignment), generation)
+        self._last = StickyData(given, generation)
 
     def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
         return self._read_group(group_of(cluster, members, self._claims))
@@ -140,83 +147,55 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
     strategy: ClassVar[str] = "cooperative-sticky"
     name = "cooperative-sticky"
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - those of the base
-        super().__init__(*arguments, **options)
-        self._membership: host.Membership | None = None
-        self._given: Partitions = {}
+    def _begin(self) -> None:
         self._generation = -1
-        self._believed = Believed()
-        self._withheld = False
         self._asked = 0
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Prefer to keep what is held; beside an eager assignor, as on the way from one to the other, give it up."""
         return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
-    def tie(self, membership: host.Membership) -> None:
-        """Claim from now on what this consumer holds.
-
-        Raises:
-            ConfigError: It is tied to another one.
-        """
-        if self._membership is not None and not self._membership.is_of(membership):
-            raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: make one for each")
-        self._membership = membership
-
-    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+    def _subscription(self, topics: list[str]) -> ConsumerProtocolSubscription:
         """Return topics and rack, what this member holds of them, and in which generation it was given that."""
-        # A new join: had the last assignment of this leader come through, it would know.
-        self._withheld = False
-        self._believed.joining()
-        subscribed = sorted(topics)
         owned: Partitions = {}
         try:
             owned = self._held()
         except Exception:  # noqa: BLE001 - raised from here, every poll() would fail
             self._once.warn("held", "%s: what is held cannot be told; nothing is claimed", self.name, exc_info=True)
-        claims = [(topic, list(owned[topic])) for topic in subscribed if owned.get(topic)]
-        return ConsumerProtocolSubscription(NEWEST, subscribed, None, claims, self._generation, self.rack)
+        claims = [(topic, list(owned[topic])) for topic in topics if owned.get(topic)]
+        return ConsumerProtocolSubscription(NEWEST, topics, None, claims, self._generation, self.rack)
 
     def _held(self) -> Partitions:
         if self._membership is None:
-            return self._given
+            return self._given or {}
         # An eager member has given up everything by now, though its consumer still lists it.
         return self._membership.owned() if self._membership.cooperative() else {}
 
-    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
-        """Remember what this member was given; as the leader, ask for the round that hands out what was withheld."""
-        self._given, self._generation = partitions_of(assignment), generation
-        self._believed.complete(generation)
-        self._asked = self._asked + 1 if self._withheld else 0
-        if self._withheld and self._membership is not None:
-            if self._asked <= _MOST_ROUNDS:
-                self._membership.ask_for_rebalance()
-            else:
-                self._once.warn("rounds", "%s: members go on claiming what they were not given", self.name)
-        self._withheld = False
+    def _complete(self, given: Partitions, generation: int) -> None:
+        """Remember the generation; as the leader, ask for the round that hands out what was withheld."""
+        del given
+        self._generation = generation
+        decided = self._decisions.last
+        if decided is None or decided.complete:
+            self._asked = 0
+            return
+        self._asked += 1
+        if self._asked > _MOST_ROUNDS:
+            self._once.warn("rounds", "%s: members go on claiming what they were not given", self.name)
+        elif self._membership is not None:
+            self._membership.ask_for_rebalance()
 
     def _group(self, cluster: host.Cluster, members: list[Joined]) -> Group:
-        if self._membership is None:
-            self._membership = host.membership_behind(cluster)
-        if self._membership is None:
-            self._once.warn("membership", "%s: the consumer of this assignor cannot be found", self.name)
         group = self._read_group(group_of(cluster, members, claims_in_fields))
-        return self._believed.without_false_claims(group, self._new_generation())
+        return without_false_claims(group, self._new_generation(), self._decisions)
 
     def _new_generation(self) -> int | None:
         return None if self._membership is None else self._membership.generation()
 
-    def _planned(self, plan: Plan) -> Mapping[str, Partitions]:
-        self._withheld = bool(plan.withheld)
-        self._believed.handing_out(plan.assignment)
-        return plan.assignment
-
-    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Mapping[str, Partitions]:
+    def _plain(self, cluster: host.Cluster, members: list[Joined]) -> Decision:
         target = plain_even(cluster, members)
         free = unclaimed(target, self._honest(members))
-        self._withheld = free != target
-        self._believed.handing_out(free)
-        return free
+        return Decision(free, complete=free == target)
 
     def _honest(self, members: list[Joined]) -> list[Joined]:
         """Return the members with nothing claimed that is known not to be owned; all of it if that cannot be told."""
@@ -224,7 +203,7 @@ class RackAwareCooperativeStickyAssignor(BalancedAssignor):
             generation = self._new_generation()
             if generation is None:
                 return members
-            true = [self._believed.owned(member_of(joined), generation) for joined in members]
+            true = [believed(member_of(joined), generation, self._decisions) for joined in members]
             return [
                 replace(joined, subscription=replace(joined.subscription, owned=owned))
                 for joined, owned in zip(members, true, strict=True)
@@ -248,11 +227,3 @@ def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Mappi
         # Whatever counts as a number, numpy's too; what does not is refused by the group.
         rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
     return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)
-
-
-def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
-    """Return the partitions of kafka-python's assignment, by topic."""
-    owned: dict[str, list[int]] = {}
-    for topic, partition in assignment.partitions():
-        owned.setdefault(topic, []).append(partition)
-    return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}

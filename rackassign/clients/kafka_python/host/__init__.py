@@ -8,35 +8,43 @@ Rules of this room:
   the consumer works as it would without.
 """
 
-from rackassign.clients.kafka_python.host.answers import NEWEST, answers
+from rackassign.clients.kafka_python.host.answers import answers
 from rackassign.clients.kafka_python.host.cluster import (
     Cluster,
     assignors,
-    broker_racks,
+    brokers,
+    cluster_of,
     near_replica_elsewhere,
+    on_refresh,
     topology,
 )
 from rackassign.clients.kafka_python.host.fetches import Fetched, Observer, observe_fetches
+from rackassign.clients.kafka_python.host.members import read_join
 from rackassign.clients.kafka_python.host.membership import Membership, membership_behind, membership_of
-from rackassign.clients.kafka_python.host.remedies import REMEDIES, Remedy, install, make_readable, read_join
+from rackassign.clients.kafka_python.host.metrics import LocalityMetrics
+from rackassign.clients.kafka_python.host.remedies import REMEDIES
+from rackassign.clients.kafka_python.host.remedy import Remedy, install
+from rackassign.clients.kafka_python.host.signs import watch_joins
 
 __all__ = [
-    "NEWEST",
     "REMEDIES",
     "Cluster",
     "Fetched",
+    "LocalityMetrics",
     "Membership",
     "Observer",
     "Remedy",
     "answers",
     "assignors",
-    "broker_racks",
+    "brokers",
+    "cluster_of",
     "install",
-    "make_readable",
     "membership_behind",
     "membership_of",
     "near_replica_elsewhere",
     "observe_fetches",
+    "on_refresh",
     "read_join",
     "topology",
+    "watch_joins",
 ]

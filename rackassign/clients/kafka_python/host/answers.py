@@ -12,15 +12,12 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign.model import Partitions
-from rackassign.wire import encode_assignments
-
-NEWEST = 3
-"""Version of the assignment that is sent."""
+from rackassign.wire import NEWEST, encode_assignments
 
 
 def answers(target: Mapping[str, Partitions]) -> dict[str, ConsumerProtocolAssignment]:
     """Return an answer for each member."""
-    encoded = encode_assignments(target.values(), NEWEST)
+    encoded = encode_assignments(target.values())
     return {member: _answer(owned, data) for (member, owned), data in zip(target.items(), encoded, strict=True)}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from rackassign.clients.kafka_python.host.remedy import host_version
+from rackassign.clients.once import Once
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 
 
@@ -24,7 +26,6 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
     Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
     replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
     """
-    brokers = tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
     known: dict[tuple[int, ...], Partition] = {}
     found: dict[str, tuple[Partition, ...]] = {}
     for topic in topics:
@@ -41,7 +42,12 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
                 made = known[key] = _partition(*key)
             row.append(made)
         found[topic] = tuple(row)
-    return Topology(brokers, found)
+    return Topology(brokers(cluster), found)
+
+
+def brokers(cluster: Cluster) -> tuple[Broker, ...]:
+    """Return the brokers that are listed now; one that is down is not."""
+    return tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
 
 
 def _partition(leader: int, *replicas: int) -> Partition:
@@ -51,9 +57,39 @@ def _partition(leader: int, *replicas: int) -> Partition:
     )
 
 
-def broker_racks(consumer: Any) -> dict[int, str | None]:
-    """Return the rack of each broker a consumer knows now; reads `_cluster`, which has no public door."""
-    return {broker.node_id: broker.rack for broker in consumer._cluster.brokers()}
+def cluster_of(consumer: Any) -> Cluster | None:
+    """Return a consumer's view of the cluster; reads `_cluster`, which has no public door. None if it has none."""
+    return getattr(consumer, "_cluster", None)
+
+
+def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: object) -> None:
+    """Call this on the host's IO thread after each refresh of the metadata, unless that is done for this key already.
+
+    The set `_listeners` is replaced and not added to: the IO thread may be walking over the old one. An error of a
+    listener would end the host's refreshes for good, so none leaves.
+    """
+    listeners = getattr(cluster, "_listeners", None)
+    if not isinstance(listeners, set):
+        once.warn("listeners", "%s differs: changes of the metadata are not seen", host_version())
+        return
+    if any(isinstance(listener, _Listener) and listener.key is key for listener in listeners):
+        return
+    cluster._listeners = {*listeners, _Listener(callback, once, key)}
+
+
+class _Listener:
+    def __init__(self, callback: Callable[[], None], once: Once, key: object) -> None:
+        self.key = key
+        self._callback = callback
+        self._once = once
+
+    def __call__(self, _cluster: object) -> None:
+        try:
+            self._callback()
+        except Exception:  # noqa: BLE001 - see on_refresh
+            self._once.warn(
+                "refresh", "%s: a refresh of the metadata could not be looked at", host_version(), exc_info=True
+            )
 
 
 def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:

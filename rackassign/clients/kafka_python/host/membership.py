@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 
-from rackassign.clients.kafka_python.host.remedies import Coordinator
+from rackassign.clients.kafka_python.host.cluster import Cluster
+from rackassign.clients.kafka_python.host.remedy import Coordinator
 from rackassign.model import Partitions
 
 
@@ -48,6 +49,23 @@ class Membership:
         """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
         return bool(self._coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
 
+    def cluster(self) -> Cluster:
+        """Return the consumer's live view of the cluster; reads `_cluster`."""
+        cluster: Cluster = self._coordinator._cluster
+        return cluster
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call this on the host's IO thread after some seconds; it must not raise.
+
+        Uses `_manager.call_soon` and the awaitable that `_manager._net.sleep` makes.
+        """
+
+        async def wait() -> None:
+            await self._coordinator._manager._net.sleep(delay_s)
+            callback()
+
+        self._coordinator._manager.call_soon(wait)
+
     def ask_for_rebalance(self) -> None:
         """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""
         self._coordinator.request_rejoin()
@@ -79,5 +97,6 @@ def _checked(coordinator: Coordinator | None) -> Membership | None:
         callable(getattr(subscription, "assigned_partitions", None))
         and callable(getattr(coordinator, "request_rejoin", None))
         and hasattr(coordinator, "_rebalance_protocol")
+        and hasattr(coordinator, "_cluster")
     )
     return Membership(coordinator) if fits else None

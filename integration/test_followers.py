@@ -1,0 +1,143 @@
+"""Reading from followers: what the host does, and what it does with the remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.errors import UnknownBrokerIdError
+
+from rackassign import FetchMeter, attach
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+
+from .support import CONSUMER, PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.brokers
+
+LEADER, FOLLOWER = 2, 1
+"""In rack b, and in the reader's rack a."""
+
+BATCHES = 60
+
+
+def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **config: object) -> KafkaConsumer:
+    """Return a consumer of one partition, in the follower's rack."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap, client_rack="a", group_id=None, **{**CONSUMER, **config}
+    )
+    consumer.assign([HostPartition(topic, 0)])
+    return attach(consumer, disable=disable, meter=meter)
+
+
+def fill(cluster: Cluster, topic: str, batches: int) -> None:
+    """Write batches of one record each."""
+    with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=0)) as producer:
+        for _ in range(batches):
+            producer.send(topic, bytes(1000), partition=0).get(PATIENCE_S)
+
+
+def read(consumer: KafkaConsumer, count: int) -> None:
+    seen = 0
+
+    def all_read() -> bool:
+        nonlocal seen
+        seen += sum(map(len, consumer.poll(timeout_ms=100).values()))
+        return seen >= count
+
+    wait_until(all_read, f"{count} records")
+
+
+@pytest.fixture
+def near(rack_cluster: Cluster, make_topic: MakeTopic) -> Callable[..., dict[int, int]]:
+    """Read a topic a batch at a time; return how many answers came from each broker."""
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, BATCHES)
+
+    def answers(*disable: str) -> dict[int, int]:
+        meter = FetchMeter()
+        with closing(reader(rack_cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer:
+            read(consumer, BATCHES)
+        assert meter.bytes_by_broker().keys() == {FOLLOWER}
+        return meter.responses_by_broker()
+
+    return answers
+
+
+def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, int]]) -> None:
+    answers = near()
+    assert answers[FOLLOWER] >= BATCHES
+    # It is asked when the consumer starts, and whenever what it said has expired.
+    assert answers[LEADER] <= BATCHES // 6
+
+
+def test_without_the_remedy_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
+    answers = near("keep_near_replica")
+    assert answers[LEADER] >= BATCHES - 1
+
+
+@pytest.fixture
+def own_cluster(make_cluster: MakeCluster) -> Cluster:
+    """A cluster whose controller takes long to notice that a broker is dead."""
+    return make_cluster(["a", "b", "c"], config={"broker.session.timeout.ms": "12000"})
+
+
+def read_on_without(cluster: Cluster, *disable: str) -> bool:
+    """Kill the follower that is read from; tell whether what is left is read before the controller has noticed."""
+    topic = f"topic-{len(disable)}"
+    create_topic(cluster.bootstrap, topic, [[LEADER, FOLLOWER]])
+    fill(cluster, topic, BATCHES)
+    meter = FetchMeter()
+    with (
+        closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin,
+        closing(reader(cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer,
+    ):
+        read(consumer, 3)
+        assert meter.bytes_by_broker().keys() == {FOLLOWER}
+        cluster.kill(FOLLOWER)
+        # What comes later than this no consumer may see: the leader waits for the follower before it shows it.
+        read(consumer, BATCHES - 3)
+        noticed = FOLLOWER not in {
+            broker["broker_id"] for broker in admin.describe_cluster()["brokers"] if not broker["is_fenced"]
+        }
+    cluster.start(FOLLOWER)
+    cluster.wait_ready()
+    return not noticed
+
+
+def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
+    assert read_on_without(own_cluster)
+    assert not read_on_without(own_cluster, "leave_dead_follower")
+
+
+def unlisted_leader(cluster: Cluster, topic: str, *disable: str) -> KafkaConsumer:
+    """Return a consumer whose metadata names a leader that is not among its brokers, until the next refresh."""
+    consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=300_000)
+    wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
+    consumer.seek(HostPartition(topic, 0), 0)
+    del consumer._cluster._brokers[LEADER]
+    return consumer
+
+
+def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted_leader(rack_cluster, topic)) as consumer:
+        read(consumer, 1)
+
+
+def test_without_the_remedy_a_leader_that_was_not_listed_is_never_read_from(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[LEADER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted_leader(rack_cluster, topic, "await_unknown_leader")) as consumer:
+        with pytest.raises(UnknownBrokerIdError):
+            consumer.poll(timeout_ms=100)
+        consumer._cluster.request_update()
+        wait_until(lambda: consumer._cluster.broker_metadata(LEADER) is not None, "the leader listed again")
+        for _ in range(20):
+            assert not consumer.poll(timeout_ms=100)

@@ -1,0 +1,156 @@
+"""The leader's watch on real brokers: what is a change of racks, and what only looks like one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+from kafka import TopicPartition as HostPartition
+
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, Watching
+from rackassign.clients.kafka_python import host
+from rackassign.clients.once import Once
+from rackassign.clients.watch import View
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+
+from .support import wait_until
+from .team import Team, at_rest
+
+pytestmark = pytest.mark.brokers
+
+SOON = Watching(debounce_s=0.5, interval_s=2.0)
+"""Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
+
+CONFIG: dict[str, Any] = {"metadata_max_age_ms": 300}
+
+PREFERRED = 0
+
+WATCHER = "rackassign.clients.kafka_python.watcher"
+
+
+@pytest.fixture
+def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Tell what rebalances the watch has asked for, in its own words."""
+    caplog.set_level(logging.INFO, WATCHER)
+    return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
+
+
+class Naive:
+    """Sees the racks as they are listed, and forgets those that are not; counts how often they change."""
+
+    def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
+        self._cluster = consumer._cluster
+        self._topic = topic
+        self._last: View | None = None
+        self.changes = 0
+        host.on_refresh(self._cluster, self._look, Once(logging.getLogger(WATCHER)), key=self)
+
+    def _look(self) -> None:
+        view = View.of(host.topology(self._cluster, [self._topic]), "any-replica")
+        if self._last is not None and view.changed_from(self._last):
+            self.changes += 1
+        self._last = view
+
+
+def start(team: Team) -> None:
+    for name in ("a1", "b1", "c1"):
+        assignor = RackAwareCooperativeStickyAssignor(rack=name[0], watch=SOON)
+        team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
+
+
+def test_rolling_restarts_trigger_nothing(
+    make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
+) -> None:
+    cluster = make_cluster(["a", "b", "c"])
+    topic, group = unique_name(), unique_name()
+    replicas = [[1, 2], [2, 3], [3, 1]] * 2
+    create_topic(cluster.bootstrap, topic, replicas)
+    bounces = 0
+    with Team(cluster.bootstrap, group, topic, replicas) as team:
+        start(team)
+        settled = team.settle()
+        generation = team.generation()
+        naive = {name: service.do(lambda c: Naive(c, topic)) for name, service in team.services().items()}
+        for _ in range(2):
+            for broker in (1, 2, 3):
+                away, back = ({name: n.changes + k for name, n in naive.items()} for k in (1, 2))
+                cluster.stop(broker)
+                wait_until(lambda: all(naive[name].changes >= away[name] for name in naive), "a broker missed")  # noqa: B023
+                cluster.start(broker)
+                wait_until(lambda: all(naive[name].changes >= back[name] for name in naive), "a broker back")  # noqa: B023
+                bounces += 1
+        assert team.settle() == settled
+        assert team.generation() == generation
+    assert asked() == []
+    assert all(view.changes >= 2 * bounces for view in naive.values())
+
+
+def move(team: Team, replicas: Sequence[Sequence[int]]) -> None:
+    moved = {HostPartition(team.topic, p): list(ids) for p, ids in enumerate(replicas)}
+    assert set(team.admin.alter_partition_reassignments(moved).values()) == {None}
+    team.replicas = replicas
+
+
+def test_replicas_that_move_are_followed_with_one_trigger(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    asked: Callable[[], list[str]],
+) -> None:
+    replicas = [[1, 2], [2, 3], [3, 1]] * 2
+    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+        start(team)
+        before = team.settle()
+        assert team.local(before) == 6
+        generation = team.generation()
+        # Each partition leaves the rack of who reads it, and there is room for it in the new ones.
+        reader = {place.partition: name[0] for name, owned in before.items() for place in owned}
+        others = {"a": [2, 3], "b": [3, 1], "c": [1, 2]}
+        move(team, [others[reader[p]] for p in range(6)])
+        wait_until(lambda: bool(asked()), "a trigger")
+        wait_until(lambda: team.local(team.settle()) == 6, "all local again")
+        team.check_best(before, team.settle())
+        assert team.generation() - generation <= 2
+        assert len(asked()) == 1
+        assert "makes 6 local instead of 0" in asked()[0]
+        # The same racks in another order are no change, nor is who leads.
+        generation = team.generation()
+        move(team, [list(reversed(ids)) for ids in team.replicas])
+        team.admin.elect_leaders(PREFERRED, [team.topic])
+        wait_until(lambda: all(service.do(sees(team)) for service in team.services().values()), "the new order seen")
+        at_rest(team.admin, team.group, list(team.services().values()))
+        assert team.generation() == generation
+        assert len(asked()) == 1
+
+
+def sees(team: Team) -> Callable[[KafkaConsumer], bool]:
+    """Return a look at whether a consumer sees the replicas and leaders as they are meant to be."""
+    wanted = [(ids[0], list(ids)) for ids in team.replicas]
+
+    def look(consumer: KafkaConsumer) -> bool:
+        known = consumer._cluster._partitions.get(team.topic, {})
+        return [(known[p].leader_id, list(known[p].replica_nodes)) for p in sorted(known)] == wanted
+
+    return look
+
+
+def test_a_plain_consumer_is_watched_while_it_leads(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    asked: Callable[[], list[str]],
+) -> None:
+    """No `attach`: the consumer is found behind the cluster it hands to the assignor."""
+    replicas = [[1], [2]]
+    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+        for name in ("a1", "b1"):
+            strategy = [RackAwareRangeAssignor(rack=name[0], watch=SOON)]
+            team.start(name, KafkaConsumer, mended=False, partition_assignment_strategy=strategy, **CONFIG)
+        assert team.local(team.settle()) == 2
+        move(team, [[2], [1]])
+        wait_until(lambda: team.local(team.settle()) == 2, "all local again")
+        assert len(asked()) == 1

@@ -1,0 +1,134 @@
+"""Reading from a follower in the consumer's rack (KIP-392): to stay there, and to leave it when it is dead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafka.structs import TopicPartition as HostPartition
+
+from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, host_version
+from rackassign.clients.once import Once
+
+FORSAKEN_S = 5.0
+"""How long a follower that could not be reached is not asked for. Its leader goes on naming it until the controller has
+fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
+
+
+def _keep_near_replica(consumer: Consumer, once: Once) -> None:
+    """Stay with a follower that names no other: its answer to whom to read from is always "none"."""
+    fetcher = consumer._fetcher
+    original = fetcher._handle_fetch_response
+
+    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
+        try:
+            _name_again(node_id, fetcher._subscriptions.assignment, response)
+        except Exception:  # noqa: BLE001 - then the leader is asked again, as without us
+            once.warn("near", "%s: remedy keep_near_replica failed", host_version(), exc_info=True)
+        original(node_id, fetch_offsets, send_time, response)
+
+    fetcher._handle_fetch_response = handle_fetch_response
+
+
+def _name_again(node_id: int, assignment: Any, response: Any) -> None:
+    """Write the follower's own id into its answers; the host then changes nothing, not even when it expires."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.error_code or partition.preferred_read_replica >= 0:
+                continue
+            state = assignment.get(HostPartition(topic.topic, partition.partition_index))
+            if state is not None and state.preferred_read_replica() == node_id:
+                partition.preferred_read_replica = node_id
+
+
+KEEP_NEAR_REPLICA = Remedy(
+    name="keep_near_replica",
+    defect=(
+        "A follower's normal answer makes the host forget that it was sent there, so every second fetch asks the"
+        " leader in another rack, which has nothing to say but the follower's name: twice the requests, half the speed."
+    ),
+    proof="integration/test_followers.py::test_a_follower_is_not_left_after_each_answer",
+    methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
+    needs=("_fetcher._subscriptions.assignment",),
+    install=_keep_near_replica,
+)
+
+
+def _leave_dead_follower(consumer: Consumer, once: Once) -> None:
+    """Read from the leader as soon as a follower cannot be reached."""
+    fetcher = consumer._fetcher
+    handle_error: Callable[..., None] = fetcher._handle_fetch_error
+    create_requests: Callable[[], dict[int, Any]] = fetcher._create_fetch_requests
+    forsaken: dict[int, float] = {}
+
+    def handle_fetch_error(node_id: int, exception: Exception) -> None:
+        try:
+            if _forget(node_id, fetcher._subscriptions.assignment):
+                forsaken[node_id] = time.monotonic() + FORSAKEN_S
+        except Exception:  # noqa: BLE001 - the error itself must still be handled
+            once.warn("dead", "%s: remedy leave_dead_follower failed", host_version(), exc_info=True)
+        handle_error(node_id, exception)
+
+    def create_fetch_requests() -> dict[int, Any]:
+        requests = create_requests()
+        for node_id, until in list(forsaken.items()):
+            if until <= time.monotonic():
+                del forsaken[node_id]
+        if forsaken:
+            for request, _ in requests.values():
+                # Asked without a rack a leader answers with records, and not with the name of who is dead. To a
+                # follower it makes no difference.
+                request.rack_id = ""
+        return requests
+
+    fetcher._handle_fetch_error = handle_fetch_error
+    fetcher._create_fetch_requests = create_fetch_requests
+
+
+def _forget(node_id: int, assignment: Any) -> bool:
+    """Forget that partitions are read from this follower; tell whether there were any."""
+    states = [state for state in list(assignment.values()) if state.preferred_read_replica() == node_id]
+    for state in states:
+        state.clear_preferred_read_replica()
+    return bool(states)
+
+
+LEAVE_DEAD_FOLLOWER = Remedy(
+    name="leave_dead_follower",
+    defect=(
+        "When the follower that is read from dies, the host goes on trying to reach it, and nothing is read, until"
+        " the controller has fenced it and the metadata says so: by default nine seconds and more."
+    ),
+    proof="integration/test_followers.py::test_a_dead_follower_is_left_at_once",
+    methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
+    needs=("_fetcher._subscriptions.assignment",),
+    install=_leave_dead_follower,
+)
+
+
+def _await_unknown_leader(consumer: Consumer, _once: Once) -> None:
+    """Treat a leader that is no listed broker as none: wait for newer metadata."""
+    fetcher = consumer._fetcher
+    original: Callable[[Any], int | None] = fetcher._select_read_replica
+
+    def select_read_replica(tp: Any) -> int | None:
+        chosen = original(tp)
+        if chosen is None or chosen == -1 or consumer._cluster.broker_metadata(chosen) is not None:
+            return chosen
+        return None
+
+    fetcher._select_read_replica = select_read_replica
+
+
+AWAIT_UNKNOWN_LEADER = Remedy(
+    name="await_unknown_leader",
+    defect=(
+        "Metadata may name a leader that is not in its list of brokers. poll() then raises UnknownBrokerIdError, and"
+        " the partitions of that broker are never fetched again, not even when it is back."
+    ),
+    proof="integration/test_followers.py::test_a_leader_that_is_not_listed_is_waited_for",
+    methods={"_fetcher._select_read_replica": ("tp",)},
+    needs=("_cluster.broker_metadata",),
+    install=_await_unknown_leader,
+)

@@ -1,0 +1,74 @@
+"""The watch of a leader, on kafka-python: when it looks, and what it does then.
+
+It looks after each refresh of the metadata, when an assignment is complete, and when the watch says so. A rebalance is
+asked for with `request_rejoin`, and not by way of the host's snapshot of the metadata: a join that the snapshot started
+is never read if it finishes between two polls and the remedy for that is off.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from rackassign.clients.decisions import Decisions
+from rackassign.clients.kafka_python import host
+from rackassign.clients.once import Once
+from rackassign.clients.watch import Gain, Watch
+from rackassign.racks import RackMemory
+
+log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Watches the racks of replicas for the group that a consumer leads; all of it runs on the host's IO thread.
+
+    Args:
+        watch: Says what to do.
+        decisions: What this consumer decided as the leader.
+        once: For what goes wrong.
+        clock: Seconds, only forward.
+    """
+
+    def __init__(
+        self, watch: Watch, decisions: Decisions, once: Once, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._watch = watch
+        self._decisions = decisions
+        self._once = once
+        self._clock = clock
+        self._due: float | None = None
+
+    def look(self, membership: host.Membership, racks: RackMemory) -> None:
+        """Look now, and again when that is wanted; never raises."""
+        try:
+            self._look(membership, racks)
+        except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
+            self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
+
+    def _look(self, membership: host.Membership, racks: RackMemory) -> None:
+        decided = self._decisions.last
+        if decided is None or decided.group is None:
+            return
+        topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
+        topology = racks.complete(host.topology(membership.cluster(), topics))
+        now = self._clock()
+        gain, again_s = self._watch.look(now, decided, topology)
+        if gain is not None:
+            log.info("%s", _described(gain))
+            membership.ask_for_rebalance()
+        if again_s is not None and (self._due is None or self._due > now + again_s or self._due <= now):
+            due = self._due = now + again_s
+            membership.later(again_s, lambda: self._look_if_due(due, membership, racks))
+
+    def _look_if_due(self, due: float, membership: host.Membership, racks: RackMemory) -> None:
+        if due == self._due:
+            self._due = None
+            self.look(membership, racks)
+
+
+def _described(gain: Gain) -> str:
+    return (
+        f"replica racks of {gain.changed} partitions have changed: a rebalance makes {gain.then.local} local instead"
+        f" of {gain.now.local}, {gain.then.cross} cross racks instead of {gain.now.cross}, and moves {gain.moved}"
+    )

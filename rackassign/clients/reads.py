@@ -1,0 +1,141 @@
+"""What a consumer has read, by where it came from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Amount(NamedTuple):
+    """What was fetched.
+
+    Args:
+        bytes: Of record batches, as they lie in the log, compressed if they are.
+        records: In them; a batch that is sent for the sake of its last record counts with all.
+    """
+
+    bytes: int = 0
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLocality:
+    """What a consumer has read, by topic and by the rack it came from.
+
+    Args:
+        rack: The consumer's own; None if it has none.
+        topics: For each topic what came from each rack. None stands for brokers without a known rack.
+    """
+
+    rack: str | None
+    topics: Mapping[str, Mapping[str | None, Amount]]
+
+    def by_rack(self, topic: str | None = None) -> dict[str | None, Amount]:
+        """Return what came from each rack, of one topic or of all."""
+        totals: dict[str | None, Amount] = {}
+        for name, of_topic in self.topics.items():
+            if topic in {None, name}:
+                for rack, amount in of_topic.items():
+                    bytes_, records = totals.get(rack, Amount())
+                    totals[rack] = Amount(bytes_ + amount.bytes, records + amount.records)
+        return totals
+
+    def local(self, topic: str | None = None) -> Amount:
+        """Return what came from the consumer's own rack."""
+        return Amount() if self.rack is None else self.by_rack(topic).get(self.rack, Amount())
+
+    def unknown(self, topic: str | None = None) -> Amount:
+        """Return what nobody can call local or not: one of the two racks is not known."""
+        by_rack = self.by_rack(topic)
+        return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Amount())
+
+    def cross(self, topic: str | None = None) -> Amount:
+        """Return what came from other racks."""
+        if self.rack is None:
+            return Amount()
+        return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
+
+    def local_share(self, topic: str | None = None) -> float | None:
+        """Return the part of the bytes that was local, 0 to 1, of those with known racks; None if there are none."""
+        local, cross = self.local(topic).bytes, self.cross(topic).bytes
+        return local / (local + cross) if local + cross else None
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    bytes_ = records = 0
+    for amount in amounts:
+        bytes_, records = bytes_ + amount.bytes, records + amount.records
+    return Amount(bytes_, records)
+
+
+class Part(Protocol):
+    """What a response holds of one partition."""
+
+    @property
+    def topic(self) -> str:
+        """The partition's topic."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of record batches."""
+
+    @property
+    def records(self) -> int:
+        """Records in them."""
+
+
+class ReadMeter:
+    """Counts what one consumer fetches, by topic and by the rack it comes from. May be read from any thread.
+
+    Args:
+        rack: The consumer's own.
+        rack_of: Tells the rack of a broker, as far as it is known.
+        on_pair: Called when a topic is read from a rack for the first time.
+    """
+
+    __slots__ = ("_counts", "_lock", "_on_pair", "_rack_of", "rack")
+
+    def __init__(
+        self,
+        rack: str | None,
+        rack_of: Callable[[int], str | None],
+        on_pair: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        self.rack = rack
+        self._rack_of = rack_of
+        self._on_pair = on_pair
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str | None], Amount] = {}
+
+    def __call__(self, broker: int, fetched: Iterable[Part]) -> None:
+        """Count one fetch response of a broker."""
+        rack = self._rack_of(broker)
+        new: list[str] = []
+        with self._lock:
+            for part in fetched:
+                if part.size:
+                    key = (part.topic, rack)
+                    before = self._counts.get(key)
+                    if before is None:
+                        new.append(part.topic)
+                        before = Amount()
+                    self._counts[key] = Amount(before.bytes + part.size, before.records + part.records)
+        if self._on_pair is not None:
+            for topic in new:
+                self._on_pair(topic, rack)
+
+    def amount(self, topic: str, rack: str | None) -> Amount:
+        """Return what of a topic came from a rack."""
+        with self._lock:
+            return self._counts.get((topic, rack), Amount())
+
+    def locality(self) -> ReadLocality:
+        """Return all that was counted so far."""
+        with self._lock:
+            counts = dict(self._counts)
+        topics: dict[str, dict[str | None, Amount]] = {}
+        for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
+            topics.setdefault(topic, {})[rack] = amount
+        return ReadLocality(self.rack, topics)

@@ -1,0 +1,222 @@
+"""Whether the racks of replicas have changed in a way that is worth a rebalance (the second half of KIP-881).
+
+Nothing here waits or asks anybody: `Watch.look` is told what the group lives by, what the cluster looks like and what
+time it is, and says what to do. Its rules:
+
+* What counts is the difference between the racks the last assignment was made from and those there are now, and not
+  that something happened in between. A rebalance that was asked for and lost is so asked for again, and a new leader
+  sees the same difference as the old one.
+* Racks are compared, and not replicas: an ISR that shrinks, a replica more in the same rack, a broker that is away
+  (`racks.memory` keeps its rack) are no difference.
+* A difference must last. While replicas are moved the lists of old and new are one for a time, so each change of the
+  view begins the wait anew; but a view that never rests is acted upon after the interval.
+* A rebalance stops consumers, so it must buy something: the group is planned again, from what its members have now,
+  and nothing is asked for if they would keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rackassign.clients.decisions import Decision
+from rackassign.errors import ConfigError
+from rackassign.locality import Locality, RackBits
+from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
+from rackassign.strategies import Options, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """How a leader watches the racks of the replicas.
+
+    Args:
+        debounce_s: Seconds that a change must last.
+        interval_s: Seconds between two rebalances that are asked for, at least.
+
+    Raises:
+        ConfigError: If one is negative.
+    """
+
+    debounce_s: float = 3.0
+    interval_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("debounce_s", "interval_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The racks of the counting replicas of each partition.
+
+    Args:
+        racks: Names of the racks, in order; the place of each is its bit.
+        near: For each topic the racks of each partition, as bits.
+        mode: Which replicas count.
+    """
+
+    racks: tuple[str, ...]
+    near: Mapping[str, tuple[int, ...]]
+    mode: LocalityMode
+
+    @classmethod
+    def of(cls, topology: Topology, mode: LocalityMode) -> View:
+        """Look at a topology."""
+        racks = RackBits.of(topology, mode)
+        near = {topic: tuple(racks.of_topic(partitions)) for topic, partitions in topology.topics.items()}
+        return cls(tuple(racks.bits), near, mode)
+
+    def changed_from(self, before: View) -> int:
+        """Count the partitions whose racks are others than before, new ones included.
+
+        In mode `leader` a partition that has none now is as it was.
+        """
+        names = self.racks if self.racks == before.racks else None
+        changed = 0
+        for topic, now in self.near.items():
+            then = before.near.get(topic, ())
+            if names is not None and now == then:
+                continue
+            changed += len(now) - len(then)
+            changed += sum(
+                (bits != old if names is not None else self._names(bits) != before._names(old))
+                and (bits != 0 or self.mode != "leader")
+                for bits, old in zip(now, then, strict=False)
+            )
+        return changed
+
+    def _names(self, bits: int) -> list[str]:
+        return [rack for i, rack in enumerate(self.racks) if bits >> i & 1]
+
+
+class Gain(NamedTuple):
+    """What a rebalance is asked for.
+
+    Args:
+        changed: Partitions whose replica racks have changed.
+        now: How local the group is as it is.
+        then: How local it will be.
+        moved: Partitions that move.
+    """
+
+    changed: int
+    now: Locality
+    then: Locality
+    moved: int
+
+
+class Look(NamedTuple):
+    """What to do.
+
+    Args:
+        gain: Ask for a rebalance, for this; None not to.
+        again_s: Look again in so many seconds; None to wait for the next view.
+    """
+
+    gain: Gain | None = None
+    again_s: float | None = None
+
+
+class Watch:
+    """Watches what one group lives by, while it is led from here.
+
+    Args:
+        strategy: Plans the group again.
+        options: Of the strategy.
+        times: How long changes must last, and how often a rebalance may be asked for.
+    """
+
+    def __init__(self, strategy: Strategy, options: Options, times: Watching) -> None:
+        self._strategy = strategy
+        self._options = options
+        self._times = times
+        self._decided: Decision | None = None
+        self._before: View | None = None
+        self._first = self._still = 0.0
+        self._seen: View | None = None
+        self._vain: View | None = None
+        self._asked: float | None = None
+
+    def look(self, now: float, decided: Decision | None, topology: Topology) -> Look:
+        """Say what to do.
+
+        Args:
+            now: Seconds, of a clock that only goes forward.
+            decided: What the group lives by; None if it was not decided here, and then there is nothing to do.
+            topology: What the cluster looks like now, brokers that are away included.
+        """
+        if decided is None or decided.group is None or decided.plan is None or not decided.complete:
+            return Look()
+        mode = self._options.locality
+        topology = _with_all_topics(topology, decided.group.topology)
+        if decided is not self._decided or self._before is None:
+            self._decided, self._before = decided, View.of(decided.group.topology, mode)
+            self._seen = self._vain = None
+        view = View.of(topology, mode)
+        changed = view.changed_from(self._before)
+        if not changed:
+            self._seen = None
+            return Look()
+        if view == self._vain:
+            return Look()
+        wait = self._wait(now, view)
+        if wait > 0:
+            return Look(again_s=wait)
+        gain = self._gain(decided.group, decided.plan, topology, changed)
+        if gain is None:
+            self._vain = view
+            return Look()
+        self._asked = now
+        return Look(gain, self._times.interval_s)
+
+    def _wait(self, now: float, view: View) -> float:
+        """Return how long to wait yet."""
+        if self._seen is None:
+            self._first = now
+        if view != self._seen:
+            self._seen, self._still = view, now
+        due = min(self._still + self._times.debounce_s, self._first + self._times.interval_s)
+        if self._asked is not None:
+            due = max(due, self._asked + self._times.interval_s)
+        return due - now
+
+    def _gain(self, group: Group, plan: Plan, topology: Topology, changed: int) -> Gain | None:
+        """Plan the group again from what its members have; None if they keep it."""
+        now = replace(
+            group,
+            topology=topology,
+            weights={topic: row for topic, row in group.weights.items() if _fits(row, topic, topology)},
+            members=tuple(replace(member, owned=plan.target[member.id], generation=0) for member in group.members),
+        )
+        again = self._strategy(now, self._options)
+        moved = sum(
+            len(set(partitions).difference(again.target[member].get(topic, ())))
+            for member, owned in plan.target.items()
+            for topic, partitions in owned.items()
+        )
+        if not moved and _sizes(again.target) == _sizes(plan.target):
+            return None
+        racks = RackBits.of(topology, self._options.locality)
+        return Gain(changed, Locality.count(now, plan.target, racks), Locality.of(now, again), moved)
+
+
+def _with_all_topics(topology: Topology, before: Topology) -> Topology:
+    """Return a topology where a topic that is gone, or has lost partitions, is as it was: the host sees to that."""
+    gone = {
+        topic: partitions
+        for topic, partitions in before.topics.items()
+        if len(topology.topics.get(topic, ())) < len(partitions)
+    }
+    return replace(topology, topics={**topology.topics, **gone}) if gone else topology
+
+
+def _fits(row: tuple[float, ...], topic: str, topology: Topology) -> bool:
+    """Tell whether weights are those of the topic as it is now: partitions may have been added."""
+    return len(row) == len(topology.topics.get(topic, ()))
+
+
+def _sizes(target: Mapping[str, Partitions]) -> int:
+    return sum(len(partitions) for owned in target.values() for partitions in owned.values())

@@ -1,0 +1,251 @@
+"""When a leader asks for a rebalance because replica racks have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from rackassign.clients.decisions import Decision, Decisions
+from rackassign.clients.watch import View, Watch, Watching
+from rackassign.errors import ConfigError
+from rackassign.locality import Locality
+from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
+from rackassign.racks import RackMemory
+from rackassign.strategies import STRATEGIES, Options, Strategy, plan_sticky
+
+RACKS = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
+
+JAVA = [[0, 1], [1, 2], [2, 0]]
+"""Of Kafka's ConsumerCoordinatorTest: three partitions, six nodes in three racks."""
+
+
+def topology(
+    replicas: Sequence[Sequence[int]], racks: Mapping[int, str | None] = RACKS, *, leaders: Sequence[int | None] = ()
+) -> Topology:
+    led = leaders or [ids[0] for ids in replicas]
+    return Topology(
+        tuple(Broker(broker, rack) for broker, rack in racks.items()),
+        {"t": tuple(Partition(tuple(ids), leader) for ids, leader in zip(replicas, led, strict=True))},
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "changed"),
+    [
+        pytest.param([[0, 2], [1, 2], [2, 0]], 1, id="different racks"),
+        pytest.param([[0, 1, 2], [1, 2], [2, 0]], 1, id="additional racks"),
+        pytest.param([[0, 1], [1, 2], [2]], 1, id="less racks"),
+        pytest.param([*JAVA, [0, 1]], 1, id="new partitions"),
+        pytest.param(JAVA, 0, id="no metadata change"),
+        pytest.param([[3, 4], [4, 5], [5, 3]], 0, id="no rack change"),
+        pytest.param([[0, 1, 3], [1, 2, 5], [2, 0, 3]], 0, id="new replicas on same racks"),
+    ],
+)
+def test_what_java_calls_a_change_is_one(now: Sequence[Sequence[int]], changed: int) -> None:
+    """The table of Kafka's own ConsumerCoordinatorTest, 4.3.0; the row of the rackless leader is a test below."""
+    before = View.of(topology(JAVA), "any-replica")
+    assert View.of(topology(now), "any-replica").changed_from(before) == changed
+    # The same with a rack more in the cluster, so that racks have other bits.
+    more = View.of(topology(now, {**RACKS, 9: "A"}), "any-replica")
+    assert more.changed_from(before) == changed
+
+
+def test_leaders_are_what_counts_where_only_leaders_are_read() -> None:
+    before = View.of(topology(JAVA), "leader")
+    assert View.of(topology([[0, 2], [1, 0], [2, 0]]), "leader").changed_from(before) == 0
+    assert View.of(topology(JAVA, leaders=[1, 1, 2]), "leader").changed_from(before) == 1
+    assert View.of(topology(JAVA, leaders=[3, 4, 5]), "leader").changed_from(before) == 0
+    # Without a leader for a moment it is where it was.
+    assert View.of(topology(JAVA, leaders=[None, 1, 2]), "leader").changed_from(before) == 0
+
+
+class Led:
+    """A group that was planned once, its clock, and what the watch says."""
+
+    def __init__(
+        self,
+        replicas: Sequence[Sequence[int]] = JAVA,
+        *,
+        strategy: Strategy = plan_sticky,
+        members: str = "abc",
+        mode: LocalityMode = "any-replica",
+        times: Watching | None = None,
+    ) -> None:
+        self.group = Group(
+            topology(replicas), tuple(Member(f"m{i}", frozenset({"t"}), rack) for i, rack in enumerate(members))
+        )
+        self.strategy = strategy
+        self.options = Options(locality=mode)
+        self.watch = Watch(strategy, self.options, times or Watching())
+        self.decided = self._decide(self.group)
+        self.now = 1000.0
+        self.asked = 0
+
+    def _decide(self, group: Group) -> Decision:
+        plan = self.strategy(group, self.options)
+        return Decision(plan.assignment, not plan.withheld, group, plan)
+
+    def plan_again(self, seen: Topology) -> None:
+        assert self.decided.plan is not None
+        held = self.decided.plan.target
+        members = tuple(replace(m, owned=held[m.id], generation=1) for m in self.group.members)
+        self.decided = self._decide(replace(self.group, topology=seen, members=members))
+
+    def watched(self, seen: Topology, seconds: float) -> int:
+        """Let time pass with this view, looking when the watch wants to; return how often it asked."""
+        asked, end = 0, self.now + seconds
+        look = self.watch.look(self.now, self.decided, seen)
+        while True:
+            asked += look.gain is not None
+            if look.again_s is None or self.now + look.again_s > end:
+                self.now = end
+                return asked
+            self.now += look.again_s
+            look = self.watch.look(self.now, self.decided, seen)
+
+
+def test_a_change_that_lasts_is_asked_for_once_and_again_while_it_is_not_heard() -> None:
+    led = Led([[0], [1], [2]])
+    seen = topology([[1], [2], [0]])
+    assert led.watched(seen, 2.9) == 0
+    assert led.watched(seen, 0.2) == 1
+    assert led.watched(seen, 9.7) == 0
+    # The request was lost in a join that was under way.
+    assert led.watched(seen, 0.2) == 1
+    led.plan_again(seen)
+    assert led.watched(seen, 100) == 0
+
+
+def test_it_says_what_it_gains() -> None:
+    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
+    look = led.watch.look(0.0, led.decided, topology([[1], [0], [2]]))
+    assert look.gain is not None
+    assert look.gain.changed == 2
+    assert look.gain.now == Locality(1, 2, 0)
+    assert look.gain.then == Locality(3, 0, 0)
+    assert look.gain.moved == 2
+    assert look.again_s == 10.0
+
+
+def test_what_goes_back_within_the_debounce_is_no_change() -> None:
+    led = Led([[0], [1], [2]])
+    assert led.watched(topology([[1], [0], [2]]), 2.5) == 0
+    assert led.watched(topology([[0], [1], [2]]), 2.5) == 0
+    assert led.watched(topology([[1], [0], [2]]), 2.5) == 0
+
+
+def test_a_move_through_an_intermediate_list_is_one_change() -> None:
+    led = Led([[0], [1], [2]])
+    assert led.watched(topology([[1, 0], [1], [2]]), 2.0) == 0
+    assert led.watched(topology([[1], [0, 1], [2]]), 2.0) == 0
+    assert led.watched(topology([[1], [0], [2]]), 5.0) == 1
+
+
+def test_a_view_that_never_rests_is_acted_upon_after_the_interval() -> None:
+    led = Led([[0], [1], [2]])
+    asked = 0
+    for i in range(12):
+        asked += led.watched(topology([[1], [0], [2, 4 + i % 2]]), 1.0)
+    assert asked == 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=list(STRATEGIES))
+def test_a_change_that_changes_no_assignment_is_not_asked_for(strategy: Strategy) -> None:
+    led = Led([[0], [1], [2]], strategy=strategy)
+    assert led.watched(topology([[0, 1], [1, 2], [2, 0]]), 100) == 0
+    # And once it does it is.
+    assert led.watched(topology([[1], [0], [2]]), 100) >= 1
+
+
+def test_planning_is_done_once_for_a_view_that_gains_nothing() -> None:
+    calls = []
+
+    def counted(group: Group, options: Options) -> object:
+        calls.append(1)
+        return plan_sticky(group, options)
+
+    led = Led([[0], [1], [2]])
+    led.watch = Watch(counted, led.options, Watching(debounce_s=0))  # type: ignore[arg-type]
+    for _ in range(10):
+        assert led.watched(topology([[0, 1], [1, 2], [2, 0]]), 5) == 0
+    assert len(calls) == 1
+
+
+def test_a_broker_that_is_away_and_comes_back_is_no_change() -> None:
+    led = Led()
+    memory = RackMemory()
+    memory.see(led.group.topology.brokers)
+    away = topology(JAVA, {broker: rack for broker, rack in RACKS.items() if broker})
+    assert View.of(away, "any-replica").changed_from(View.of(led.group.topology, "any-replica")) == 2
+    assert led.watched(memory.complete(away), 100) == 0
+    assert led.watched(memory.complete(topology(JAVA)), 100) == 0
+
+
+def test_a_broker_that_comes_back_in_another_rack_is_a_change() -> None:
+    led = Led([[0], [1], [2]])
+    memory = RackMemory()
+    memory.see(led.group.topology.brokers)
+    back = topology([[0], [1], [2]], {**RACKS, 0: "c", 2: "a"})
+    memory.see(back.brokers)
+    assert led.watched(memory.complete(back), 5) == 1
+
+
+def test_a_topic_that_is_not_listed_or_has_shrunk_is_as_it_was() -> None:
+    led = Led([[0], [1], [2]])
+    assert led.watched(replace(led.group.topology, topics={}), 100) == 0
+    assert led.watched(topology([[1], [0]]), 100) == 0
+
+
+def test_nobody_else_s_group_is_watched_nor_one_that_is_not_whole() -> None:
+    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
+    seen = topology([[1], [0], [2]])
+    assert led.watch.look(0.0, None, seen) == (None, None)
+    assert led.watch.look(0.0, Decision({}), seen) == (None, None)
+    assert led.watch.look(0.0, replace(led.decided, complete=False), seen) == (None, None)
+    assert led.watch.look(0.0, led.decided, seen).gain is not None
+
+
+def test_partitions_that_were_added_are_planned_for_with_weights_too() -> None:
+    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
+    led.decided = led._decide(replace(led.group, weights={"t": (1.0, 2.0, 3.0)}))
+    look = led.watch.look(0.0, led.decided, topology([[0], [1], [2], [0]]))
+    assert look.gain is not None
+    assert look.gain.then.local == 4
+
+
+@pytest.mark.parametrize("times", [{"debounce_s": -1}, {"interval_s": float("nan")}])
+def test_times_are_checked(times: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="must be 0 or more"):
+        Watching(**times)
+
+
+def test_a_decision_counts_from_the_generation_it_came_true_in() -> None:
+    decisions, first, second = Decisions(), Decision({}), Decision({})
+    decisions.make(first)
+    assert decisions.last is None
+    decisions.complete(5)
+    assert decisions.last is first
+    decisions.joining()
+    assert decisions.last is None
+    decisions.make(second)
+    decisions.complete(6)
+    assert (decisions.of(5), decisions.of(6), decisions.last) == (first, second, second)
+    # Another one leads.
+    decisions.joining()
+    decisions.complete(7)
+    assert (decisions.of(5), decisions.of(6), decisions.last) == (None, second, None)
+
+
+def test_memory_is_bounded_and_forgets_what_was_seen_longest_ago() -> None:
+    memory = RackMemory(most=3)
+    for broker in (1, 2, 3, 1, 4):
+        memory.see([Broker(broker, f"r{broker}")])
+    assert memory.racks() == {3: "r3", 1: "r1", 4: "r4"}
+    assert memory.rack_of(2) is None
+    known = Topology((Broker(1, "r1"), Broker(3), Broker(4, "x")), {})
+    memory.see(known.brokers)
+    assert memory.complete(known) is known
+    assert memory.racks() == {1: "r1", 3: None, 4: "x"}
+    assert {b.id: b.rack for b in memory.complete(Topology((), {})).brokers} == {1: "r1", 3: None, 4: "x"}
