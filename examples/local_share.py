@@ -41,11 +41,10 @@ def main(bootstrap: str, topic: str, group: str) -> None:
 
 def report(consumer: RackAwareConsumer) -> None:
     """Print the share of bytes that came from brokers in the consumer's rack."""
-    fetched = consumer.bytes_by_rack()
-    rack = consumer.config["client_rack"]
-    total = sum(fetched.values())
-    if total:
-        print(f"rack {rack}: {fetched.get(rack, 0) / total:.1%} of {total / 1e6:.1f} MB read at home")
+    locality = consumer.locality()
+    share = locality.local_share()
+    if share is not None:
+        print(f"rack {locality.rack}: {share:.1%} read at home, {locality.cross().bytes / 1e6:.1f} MB from other racks")
 
 
 if __name__ == "__main__":

@@ -73,6 +73,11 @@ class Team:
         self.admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
         return self
 
+    def renew_admin(self) -> None:
+        """Take a new admin client: one takes its first coordinator for the coordinator for ever, wherever it is."""
+        self.admin.close()
+        self.admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+
     def __exit__(self, *_: object) -> None:
         with closing(self.admin), ExitStack() as all_of_them:
             for opened in self._open.values():

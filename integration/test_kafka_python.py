@@ -90,9 +90,28 @@ def test_a_consumer_tells_from_which_racks_it_read(
             return left == 0
 
         wait_until(read, "all records")
-        read_from = consumer.bytes_by_rack()
-    assert read_from.keys() == {"a", "b"}
-    assert all(10_000 < size < 12_000 for size in read_from.values())
+        read_from = consumer.locality()
+        shown = consumer.metrics()["rackassign-locality-metrics"]
+    assert read_from.rack == "a"
+    assert read_from.topics.keys() == {topic}
+    assert {rack: amount.records for rack, amount in read_from.by_rack(topic).items()} == {"a": 10, "b": 10}
+    assert all(10_000 < amount.bytes < 12_000 for amount in read_from.by_rack().values())
+    assert consumer.bytes_by_rack() == {rack: amount.bytes for rack, amount in read_from.by_rack().items()}
+    assert read_from.local_share() == pytest.approx(0.5, abs=0.05)
+    assert shown["local-share"] == read_from.local_share()
+    assert shown[f"records-of-{topic}-from-b-total"] == 10
+
+
+def test_a_consumer_says_in_one_line_what_it_was_given(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rackassign.clients.kafka_python.assignor")
+    topic = make_topic(replicas=[[1], [2], [1]])
+    with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
+        wait_until(settled([consumer], topic, 3), "an assignment")
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    mine = f"rack a: 2 of 3 partitions local ({topic}-1 from rack b: no replica in a)"
+    assert said[-1] == f"cooperative-sticky: {mine}; the group of 1: 2 of 3 local, 0 moved"
 
 
 def test_members_join_and_leave_and_nothing_is_left_unowned(

@@ -83,6 +83,7 @@ def test_rolling_restarts_trigger_nothing(
                 cluster.start(broker)
                 wait_until(lambda: all(naive[name].changes >= back[name] for name in naive), "a broker back")  # noqa: B023
                 bounces += 1
+        team.renew_admin()
         assert team.settle() == settled
         assert team.generation() == generation
     assert asked() == []

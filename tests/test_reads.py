@@ -123,7 +123,7 @@ TOPOLOGY = Topology(
             *("a", {"t": (0, 1)}, {"t": (1, 2)}, "any-replica"),
             "rack a: 1 of 2 partitions local (t-1 from rack b: no replica in a), 1 moved",
         ),
-        ("a", {"t": (0,)}, {}, "leader", "rack a: 0 of 1 partitions local (t-0 from rack b), 1 moved"),
+        ("a", {"t": (0,)}, {}, "leader", "rack a: 0 of 1 partitions local (t-0 from rack b)"),
         (
             *("a", {"t": (2, 3), "gone": (0,)}, None, "any-replica"),
             "rack a: 0 of 3 partitions local (t-3 from a leader of unknown rack: no replica in a), 2 of unknown rack",

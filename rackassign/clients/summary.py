@@ -19,13 +19,13 @@ def summary(
     Args:
         rack: The member's.
         owned: What it has now.
-        before: What it had; None if this is its first assignment, of which nothing has moved.
+        before: What it had; None or nothing at its start, when nothing has moved.
         topology: With the topics of `owned`; a topic that is missing is unknown.
         mode: Which replicas make a partition local.
     """
     racks = RackBits.of(topology, mode)
     total = sum(map(len, owned.values()))
-    moved = 0 if before is None else _fresh(owned, before)
+    moved = _fresh(owned, before) if before else 0
     tail = f", {moved} moved" if moved else ""
     if rack is None:
         return f"no rack: {total} partitions{tail}"

@@ -132,7 +132,7 @@ class Watch:
     def __init__(self, strategy: Strategy, options: Options, times: Watching) -> None:
         self._strategy = strategy
         self._options = options
-        self._times = times
+        self.times = times
         self._decided: Decision | None = None
         self._before: View | None = None
         self._first = self._still = 0.0
@@ -170,7 +170,7 @@ class Watch:
             self._vain = view
             return Look()
         self._asked = now
-        return Look(gain, self._times.interval_s)
+        return Look(gain, self.times.interval_s)
 
     def _wait(self, now: float, view: View) -> float:
         """Return how long to wait yet."""
@@ -178,9 +178,9 @@ class Watch:
             self._first = now
         if view != self._seen:
             self._seen, self._still = view, now
-        due = min(self._still + self._times.debounce_s, self._first + self._times.interval_s)
+        due = min(self._still + self.times.debounce_s, self._first + self.times.interval_s)
         if self._asked is not None:
-            due = max(due, self._asked + self._times.interval_s)
+            due = max(due, self._asked + self.times.interval_s)
         return due - now
 
     def _gain(self, group: Group, plan: Plan, topology: Topology, changed: int) -> Gain | None:

@@ -128,8 +128,8 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
             An assignment for every member.
         """
         read, self._read = self._read, {}
+        self._find(cluster)
         try:
-            self._find(cluster)
             group = self._group(cluster, joined(members, read))
             plan = self._strategy(group, self._options)
             self._report(group, plan)
@@ -156,7 +156,7 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
         self._complete(self._given, generation)
         self._say(self._given, before)
         if self._watcher is not None and self._membership is not None:
-            self._watcher.look(self._membership, self._racks)
+            self._watcher.look_later(self._membership, self._racks)
 
     def _subscription(self, topics: list[str]) -> ConsumerProtocolSubscription:
         return ConsumerProtocolSubscription(NEWEST, topics, None, [], -1, self.rack)
@@ -168,12 +168,12 @@ class RackAwareAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafk
         """Find the consumer this assignor belongs to, by the view of the cluster it was given."""
         if self._membership is None:
             found = host.membership_behind(cluster)
-            if found is None:
+            if found is not None:
+                self.tie(found)
+            else:
                 self._once.warn(
                     "membership", "%s: the consumer of this assignor cannot be found; racks are not watched", self.name
                 )
-            else:
-                self.tie(found)
         elif self._membership.cluster() is not cluster:
             self._watcher = None
             self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)

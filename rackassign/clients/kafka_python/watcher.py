@@ -1,6 +1,7 @@
 """The watch of a leader, on kafka-python: when it looks, and what it does then.
 
-It looks after each refresh of the metadata, when an assignment is complete, and when the watch says so. A rebalance is
+It looks after each refresh of the metadata, some time after an assignment is complete, in case the refresh came while
+the join was under way, and when the watch says so. A rebalance is
 asked for with `request_rejoin`, and not by way of the host's snapshot of the metadata: a join that the snapshot started
 is never read if it finishes between two polls and the remedy for that is off.
 """
@@ -52,14 +53,27 @@ class Watcher:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
         topology = racks.complete(host.topology(membership.cluster(), topics))
-        now = self._clock()
-        gain, again_s = self._watch.look(now, decided, topology)
+        gain, again_s = self._watch.look(self._clock(), decided, topology)
         if gain is not None:
             log.info("%s", _described(gain))
             membership.ask_for_rebalance()
-        if again_s is not None and (self._due is None or self._due > now + again_s or self._due <= now):
-            due = self._due = now + again_s
-            membership.later(again_s, lambda: self._look_if_due(due, membership, racks))
+        if again_s is not None:
+            self._look_in(again_s, membership, racks)
+
+    def look_later(self, membership: host.Membership, racks: RackMemory) -> None:
+        """Look when a change there is now would have lasted long enough; never raises."""
+        try:
+            if self._decisions.last is not None:
+                self._look_in(self._watch.times.debounce_s, membership, racks)
+        except Exception:  # noqa: BLE001 - as above
+            self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
+
+    def _look_in(self, seconds: float, membership: host.Membership, racks: RackMemory) -> None:
+        now = self._clock()
+        due = now + seconds
+        if self._due is None or not now < self._due <= due:
+            membership.later(seconds, lambda: self._look_if_due(due, membership, racks))
+            self._due = due
 
     def _look_if_due(self, due: float, membership: host.Membership, racks: RackMemory) -> None:
         if due == self._due:
