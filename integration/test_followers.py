@@ -85,24 +85,26 @@ def own_cluster(make_cluster: MakeCluster) -> Cluster:
     return make_cluster(["a", "b", "c"], config={"broker.session.timeout.ms": "12000"})
 
 
+def unfenced(cluster: Cluster) -> set[int]:
+    """Return the brokers that the controller holds to be alive, by those that are."""
+    living = [f"{broker.host}:{broker.port}" for broker in cluster.brokers if broker.id != FOLLOWER]
+    with closing(KafkaAdminClient(bootstrap_servers=living)) as admin:
+        return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"] if not broker["is_fenced"]}
+
+
 def read_on_without(cluster: Cluster, *disable: str) -> bool:
     """Kill the follower that is read from; tell whether what is left is read before the controller has noticed."""
     topic = f"topic-{len(disable)}"
     create_topic(cluster.bootstrap, topic, [[LEADER, FOLLOWER]])
     fill(cluster, topic, BATCHES)
     meter = FetchMeter()
-    with (
-        closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin,
-        closing(reader(cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer,
-    ):
+    with closing(reader(cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer:
         read(consumer, 3)
         assert meter.bytes_by_broker().keys() == {FOLLOWER}
         cluster.kill(FOLLOWER)
         # What comes later than this no consumer may see: the leader waits for the follower before it shows it.
         read(consumer, BATCHES - 3)
-        noticed = FOLLOWER not in {
-            broker["broker_id"] for broker in admin.describe_cluster()["brokers"] if not broker["is_fenced"]
-        }
+        noticed = FOLLOWER not in unfenced(cluster)
     cluster.start(FOLLOWER)
     cluster.wait_ready()
     return not noticed

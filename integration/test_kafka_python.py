@@ -181,7 +181,7 @@ def test_partitions_that_are_added_are_assigned(
     with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (consumer,):
         wait_until(settled([consumer], topic, 6), "six partitions")
         admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
-        admin.create_partitions({topic: 8})
+        admin.create_partitions({topic: {"count": 8, "assignments": [[1], [2]]}})
         admin.close()
         wait_until(settled([consumer], topic, 8), "eight partitions")
 

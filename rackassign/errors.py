@@ -87,3 +87,7 @@ class MissingExtraError(RackassignError):
 
 class ClusterError(RackassignError):
     """A test cluster did not do what was asked; the message carries the broker's own last words."""
+
+
+class NoAnswerError(RackassignError):
+    """Kafka cannot be reached, or does not answer what it was asked."""

@@ -200,7 +200,7 @@ def partitions_added(scene: Scene) -> list[Row]:
         with scene.consumers(lambda: make(topic, group_id=group, metadata_max_age_ms=300)) as (consumer,):
             wait_until(settled([consumer], topic, 2), "two partitions")
             with closing(scene.admin()) as admin:
-                admin.create_partitions({topic: 3})
+                admin.create_partitions({topic: {"count": 3, "assignments": [[1]]}})
             begun = time.monotonic()
             while time.monotonic() - begun < 2 * WATCHED_S:
                 consumer.poll(timeout_ms=0)

@@ -11,9 +11,10 @@ import typer
 from rackassign import __version__
 from rackassign.cli import cluster
 from rackassign.cli.demo import demo
+from rackassign.cli.doctor import doctor
 from rackassign.cli.plan import plan
 from rackassign.cli.rack import rack
-from rackassign.errors import ClusterError, RackassignError
+from rackassign.errors import ClusterError, NoAnswerError, RackassignError
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(demo)
+app.command()(doctor)
 app.command()(plan)
 app.command()(rack)
 app.add_typer(cluster.app, name="cluster")
@@ -63,7 +65,7 @@ def run(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except typer.TyperException as error:
         return _fail(error.format_message(), BAD_INPUT)
-    except ClusterError as error:
+    except (ClusterError, NoAnswerError) as error:
         return _fail(str(error), NO_ANSWER)
     except RackassignError as error:
         return _fail(str(error), BAD_INPUT)

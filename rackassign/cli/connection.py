@@ -1,0 +1,228 @@
+"""How commands reach Kafka: `--bootstrap`, and a file of properties for what else a client must know.
+
+The names of the properties are those of the Java client, and those of librdkafka where they differ, so that the file
+of another client will do. A property that is not known here is refused: it may be the one that matters.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackassign.errors import ConfigError, NoAnswerError, cut, shown
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+Bootstrap = Annotated[str, typer.Option(help="HOST:PORT of a broker, or of several by comma.")]
+ClientConfig = Annotated[
+    str, typer.Option("--client-config", help="File of properties: security.protocol, sasl.*, ssl.*.")
+]
+
+_FIRST_CONTACT_MS = 10_000
+_LARGEST_PORT = 65535
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+_AS_IT_IS = {
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.key.password": "ssl_password",
+}
+_FILES = {
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.crl.location": "ssl_crlfile",
+}
+_IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+# Name or value; a backslash takes away what the next character means.
+_ESCAPED = re.compile(r"\\(.)")
+_LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
+
+
+@contextmanager
+def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
+    """Lend an admin client, closed afterwards.
+
+    Args:
+        bootstrap: HOST:PORT, by comma.
+        file: Of properties; empty for none.
+
+    Raises:
+        ConfigError: One of them is wrong.
+        NoAnswerError: Kafka is not there, or refuses something, in the block too.
+    """
+    config = client_config(bootstrap, file)
+    from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
+    from kafka.errors import KafkaError  # noqa: PLC0415
+
+    no_answer = f"Kafka at {cut(bootstrap)} does not answer"
+    with _troubles() as troubles:
+        try:
+            admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
+        except (KafkaError, OSError) as error:
+            raise NoAnswerError(f"{no_answer}: {_one_line(_worst(troubles, error))}") from None
+        try:
+            yield admin
+        except KafkaError as error:
+            raise NoAnswerError(f"{no_answer}: {_one_line(error)}") from None
+        finally:
+            admin.close()
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+@contextmanager
+def _troubles() -> Iterator[list[Exception]]:
+    """Keep what the client logs from stderr, and lend the errors in it.
+
+    Why there is no contact is only logged; what is raised in the end is that time is up.
+    """
+    errors: list[Exception] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            # An argument of what is logged, whatever the words are.
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            errors.extend(argument for argument in arguments if isinstance(argument, Exception))
+
+    listener, client = Listener(), logging.getLogger("kafka")
+    client.addHandler(listener)
+    try:
+        yield errors
+    finally:
+        client.removeHandler(listener)
+
+
+def _worst(errors: list[Exception], otherwise: Exception) -> Exception:
+    """Return the error that says most: a broker that refuses somebody just disconnects now and then."""
+    from kafka.errors import BrokerResponseError  # noqa: PLC0415
+
+    refusals = [error for error in errors if isinstance(error, BrokerResponseError)]
+    return next(iter(refusals or errors), otherwise)
+
+
+def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
+    """Return arguments for a client of kafka-python.
+
+    Args:
+        bootstrap: HOST:PORT, by comma.
+        file: Of properties; empty for none.
+
+    Raises:
+        ConfigError: One of them is wrong; says where.
+    """
+    servers = [server.strip() for server in bootstrap.split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
+            raise ConfigError(f"bootstrap: expected HOST:PORT, got {shown(server)}")
+    return {"bootstrap_servers": servers, **(_read(file) if file else {})}
+
+
+def _read(file: str) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for number, line in _lines(_text(file)):
+        matched = _LINE.fullmatch(line) or _LINE.fullmatch(f"{line}=")
+        where = f"{file}:{number}"
+        if matched is None:
+            raise ConfigError(f"{where}: expected a property and its value")
+        name, value = (_ESCAPED.sub(r"\1", part) for part in matched.groups())
+        try:
+            config |= _meant(name, value)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    _check(file, config)
+    return config
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8") from None
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that say something, each with its number; one that ends in a backslash goes on in the next."""
+    begun, start = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not begun and (not stripped or stripped[0] in "#!"):
+            continue
+        start = start if begun else number
+        begun += stripped
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        yield start, begun
+        begun = ""
+    if begun:
+        yield start, begun
+
+
+def _meant(name: str, value: str) -> dict[str, Any]:
+    """Return what a property is for kafka-python; no value is ever shown, it may be a password."""
+    if name in _AS_IT_IS:
+        return {_AS_IT_IS[name]: value}
+    if name in _FILES:
+        _check_pem(name, value)
+        return {_FILES[name]: value}
+    if name == "security.protocol":
+        return {"security_protocol": _one_of(name, value.upper(), *_PROTOCOLS)}
+    if name in {"sasl.mechanism", "sasl.mechanisms"}:
+        return {"sasl_mechanism": _one_of(name, value.upper(), *_WITH_PASSWORD, "GSSAPI")}
+    if name == "sasl.jaas.config":
+        found = dict(_IN_JAAS.findall(value))
+        if len(found) != len(("username", "password")):
+            raise ConfigError(f'{name}: expected username="..." and password="..." in it')
+        return {f"sasl_plain_{key}": _ESCAPED.sub(r"\1", said) for key, said in found.items()}
+    if name == "ssl.endpoint.identification.algorithm":
+        return {"ssl_check_hostname": _one_of(name, value.lower(), "https", "none", "") == "https"}
+    if name in {"ssl.truststore.type", "ssl.keystore.type"}:
+        _one_of(name, value.upper(), "PEM")
+        return {}
+    raise ConfigError(f"unknown property {shown(name)}")
+
+
+def _one_of(name: str, value: str, *known: str) -> str:
+    if value not in known:
+        raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, got {shown(value)}")
+    return value
+
+
+def _check_pem(name: str, file: str) -> None:
+    try:
+        begins = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot read {cut(file)}: {error.strerror}") from None
+    if b"-----BEGIN " not in begins:
+        raise ConfigError(f"{name}: {cut(file)} is not PEM, the only form that Python reads")
+
+
+def _check(file: str, config: dict[str, Any]) -> None:
+    """Refuse what cannot be complete."""
+    if not config.get("security_protocol", "").startswith("SASL_"):
+        return
+    mechanism = config.get("sasl_mechanism")
+    if mechanism is None:
+        raise ConfigError(f"{file}: {config['security_protocol']} needs sasl.mechanism")
+    if mechanism in _WITH_PASSWORD and not {"sasl_plain_username", "sasl_plain_password"} <= set(config):
+        raise ConfigError(f"{file}: {mechanism} needs sasl.username and sasl.password, or sasl.jaas.config")

@@ -1,0 +1,156 @@
+"""`rackassign doctor`: what keeps a group from rack awareness, or from working at all, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.output import check_output
+from rackassign.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from rackassign.observe import Finding, Freed, LiveGroup, LiveMember, Step
+
+HEALTHY, FINDINGS = 0, 1
+
+WATCH_S = 10.0
+
+
+def doctor(
+    *,
+    bootstrap: Bootstrap,
+    group: Annotated[str, typer.Option(help="Of consumers.")],
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Free a group that is wedged in the broker, by removing members.")
+    ] = False,
+    client_config: ClientConfig = "",
+    watch_s: Annotated[
+        float, typer.Option(min=0, help="Seconds to watch a group that is not at rest, or may not stay so.")
+    ] = WATCH_S,
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Say what keeps a group from rack awareness, or from working at all; exit 1 if there is something."""
+    check_output(output, "table", "json")
+    if not group:
+        raise ConfigError("group: expected the name of a group")
+    with connected(bootstrap, client_config) as admin:
+        examined = _Examined(admin, group, watch_s, fix=fix)
+    if output == "json":
+        sys.stdout.write(json.dumps(examined.as_json()) + "\n")
+    else:
+        examined.show(Console(highlight=False, soft_wrap=True))
+    return FINDINGS if examined.findings else HEALTHY
+
+
+class _Examined:
+    """A group that was looked at, and freed if it was wedged and that is wanted.
+
+    Args:
+        admin: To look with.
+        name: Of the group.
+        watch_s: How long at most, each time.
+        fix: Whether to free it.
+    """
+
+    def __init__(self, admin: KafkaAdminClient, name: str, watch_s: float, *, fix: bool) -> None:
+        # Imports a client, which other commands do without.
+        from rackassign import observe  # noqa: PLC0415
+        from rackassign.clients.kafka_python.host.describe import GroupCalls  # noqa: PLC0415
+
+        calls = GroupCalls(admin)
+
+        def tell() -> None:
+            sys.stderr.write(f"Watching {name} for {watch_s:g} s at most\n")
+
+        def look() -> tuple[observe.Watched, bool | None]:
+            seen = observe.watch(calls, name, watch_s, suspicious=observe.may_not_settle, waiting=tell)
+            return seen, seen.preparing and observe.is_wedged(calls, name)
+
+        seen, wedged = look()
+        self.freed: Freed = observe.Freed()
+        if wedged and fix:
+            self.freed = observe.free(admin, calls, name)
+            seen, wedged = look()
+        self.group: LiveGroup = seen.group
+        self.step: Step = observe.step(seen.group)
+        self.findings: Sequence[Finding] = observe.findings(seen, observe.describe_brokers(admin), wedged=wedged)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it for programs."""
+        culprit = self.freed.culprit
+        return {
+            "group": self.group.name,
+            "type": self.group.kind,
+            "state": self.group.state,
+            "strategy": self.group.strategy or None,
+            "members": [_named(m) | {"rack": m.rack} for m in self.group.members],
+            "step": {"now": self.step.now, "next": self.step.next or None, "unseen": self.step.unseen or None},
+            "findings": [
+                {
+                    "kind": f.kind,
+                    "problem": f.problem,
+                    "advice": f.advice,
+                    "members": [_named(m) for m in f.members],
+                    "brokers": list(f.brokers),
+                }
+                for f in self.findings
+            ],
+            "removed": [_named(m) for m in self.freed.removed],
+            "culprit": culprit and _named(culprit),
+        }
+
+    def show(self, console: Console) -> None:
+        """Print it for people."""
+        for line in _of_the_fix(self.freed):
+            console.print(escape(line))
+        if self.findings:
+            table = Table()
+            for column in ("what", "who", "what to do"):
+                table.add_column(column, overflow="fold")
+            for finding in self.findings:
+                who = [f"broker {number}" for number in finding.brokers] + [_shown(m) for m in finding.members]
+                table.add_row(escape(finding.problem), escape("\n".join(who)), escape(finding.advice), end_section=True)
+            console.print(table, soft_wrap=False)
+        console.print(escape(self._summary()))
+        if self.findings and self.step.next:
+            console.print(escape(f"next: {self.step.next}"))
+
+    def _summary(self) -> str:
+        members = self.group.members
+        racks = ", ".join(sorted({m.rack for m in members if m.rack})) or "none"
+        count = "1 member" if len(members) == 1 else f"{len(members)} members"
+        verdict = f"{len(self.findings)} found" if self.findings else "healthy"
+        unseen = f" (not to be seen: {self.step.unseen})" if self.step.unseen else ""
+        return f"{self.group.name}: {verdict}: {count}, racks {racks}; {self.step.now}{unseen}"
+
+
+def _of_the_fix(freed: Freed) -> list[str]:
+    if not freed.removed:
+        return []
+    lines = [f"removed {_shown(member)}" for member in freed.removed]
+    if freed.culprit is None:
+        return [*lines, "the group did not go on: several members are broken, or one joins again at once; stop it"]
+    return [*lines, f"the group went on without {_shown(freed.culprit)}: mend that one before it joins again"]
+
+
+def _named(member: LiveMember) -> dict[str, Any]:
+    return {
+        "id": member.id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "instance_id": member.instance_id,
+    }
+
+
+def _shown(member: LiveMember) -> str:
+    return f"{member.client_id} on {member.host} ({member.id})"

@@ -1,0 +1,41 @@
+"""Live groups of any client: what their coordinators tell of them, and what to make of it.
+
+Rules of this room:
+
+* To look changes nothing in a group that works. What may change one that does not is in `wedge`, and says so.
+* Looking and judging are apart: `doctor` gets values and does no I/O.
+* What members sent is hostile until it is decoded: nothing a member sends stops the description of the others.
+"""
+
+from __future__ import annotations
+
+from rackassign.observe.doctor import Finding, findings, may_not_settle
+from rackassign.observe.groups import (
+    LiveBroker,
+    LiveGroup,
+    LiveMember,
+    Watched,
+    describe_brokers,
+    describe_group,
+    watch,
+)
+from rackassign.observe.rolling import Step, step
+from rackassign.observe.wedge import Freed, free, is_wedged
+
+__all__ = [
+    "Finding",
+    "Freed",
+    "LiveBroker",
+    "LiveGroup",
+    "LiveMember",
+    "Step",
+    "Watched",
+    "describe_brokers",
+    "describe_group",
+    "findings",
+    "free",
+    "is_wedged",
+    "may_not_settle",
+    "step",
+    "watch",
+]

@@ -1,0 +1,142 @@
+"""How commands are told where Kafka is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rackassign.cli.app import run
+from rackassign.cli.connection import client_config
+from rackassign.errors import ConfigError
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> str:
+    file = tmp_path / "ca.pem"
+    file.write_text("-----BEGIN CERTIFICATE-----\n")
+    return str(file)
+
+
+def read(tmp_path: Path, text: str) -> dict[str, object]:
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    config = client_config("h:1", str(file))
+    assert config.pop("bootstrap_servers") == ["h:1"]
+    return config
+
+
+def test_bootstrap_alone() -> None:
+    assert client_config("a:9092, b:1,[::1]:2") == {"bootstrap_servers": ["a:9092", "b:1", "[::1]:2"]}
+
+
+@pytest.mark.parametrize("bad", ["", "host", "host:", ":9092", "h:0", "h:65536", "h:-1", "h:1,", "h:٣", "a:1,b"])
+def test_bad_bootstrap_is_refused(bad: str) -> None:
+    with pytest.raises(ConfigError, match="bootstrap: expected HOST:PORT"):
+        client_config(bad)
+
+
+def test_the_file_of_a_java_client(tmp_path: Path, pem: str) -> None:
+    config = read(
+        tmp_path,
+        f"""# how to come in
+! the same
+security.protocol = SASL_SSL
+sasl.mechanism: SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+   username="me" \\
+   password="a\\\\"b;=c";
+ssl.truststore.type=PEM
+ssl.truststore.location={pem}
+ssl.keystore.location={pem}
+ssl.key.password=
+ssl.endpoint.identification.algorithm=
+""",
+    )
+    assert config == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": 'a"b;=c',
+        "ssl_cafile": pem,
+        "ssl_certfile": pem,
+        "ssl_password": "",
+        "ssl_check_hostname": False,
+    }
+
+
+def test_the_file_of_librdkafka(tmp_path: Path, pem: str) -> None:
+    text = "security.protocol=sasl_ssl\nsasl.mechanisms=PLAIN\nsasl.username=me\nsasl.password=a b#c\n"
+    assert read(tmp_path, f"{text}ssl.ca.location={pem}") == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": "a b#c",
+        "ssl_cafile": pem,
+    }
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path, "\n  \n# nothing\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\nacks=all", r':2: unknown property "acks"'),
+        ("= 3", ":1: expected a property and its value"),
+        ("security.protocol=TLS", ':1: security.protocol: expected one of PLAINTEXT, .*, got "TLS"'),
+        ("sasl.mechanism=OAUTHBEARER", ":1: sasl.mechanism: expected one of PLAIN, "),
+        ("sasl.jaas.config=x required user=me;", ":1: sasl.jaas.config: expected username="),
+        ("ssl.truststore.type=JKS", ":1: ssl.truststore.type: expected one of PEM"),
+        ("ssl.ca.location=/nowhere", ":1: ssl.ca.location: cannot read /nowhere: No such file"),
+        ("security.protocol=SASL_SSL", "SASL_SSL needs sasl.mechanism"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=me", "PLAIN needs sasl.username and"),
+        ("security.protocol \\", ":1: security.protocol: expected one of"),
+    ],
+)
+def test_bad_lines_are_refused_with_their_number(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        read(tmp_path, text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_store_that_is_not_pem_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "store.jks"
+    store.write_bytes(b"\xfe\xed\xfe\xed")
+    with pytest.raises(ConfigError, match=r"ssl.truststore.location: .* is not PEM"):
+        read(tmp_path, f"ssl.truststore.location={store}")
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read /nowhere: No such file"):
+        client_config("h:1", "/nowhere")
+    file = tmp_path / "latin"
+    file.write_bytes(b"sasl.password=\xe9")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        client_config("h:1", str(file))
+
+
+def test_no_password_is_ever_shown(tmp_path: Path) -> None:
+    for text in ("sasl.password=s3cret\nsasl.mechanism=x", "sasl.jaas.config=x password=s3cret"):
+        with pytest.raises(ConfigError) as refused:
+            read(tmp_path, text)
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--bootstrap", "here", "--group", "g"], 'bootstrap: expected HOST:PORT, got "here"'),
+        (["--bootstrap", "h:1", "--group", ""], "group: expected the name of a group"),
+        (
+            ["--bootstrap", "h:1", "--group", "g", "--client-config", "/no"],
+            "cannot read /no: No such file or directory",
+        ),
+        (["--bootstrap", "h:1", "--group", "g", "--output", "xml"], "output must be one of table, json, got 'xml'"),
+        (["--group", "g"], "Missing option '--bootstrap'."),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", *words]) == 2
+    assert capsys.readouterr() == ("", f"rackassign: {problem}\n")

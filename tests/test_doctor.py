@@ -1,0 +1,363 @@
+"""What the doctor finds in a description of a group, and does not find in a healthy one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.errors import NoError, UnknownError, UnknownMemberIdError
+
+from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.errors import ConfigError
+from rackassign.observe import (
+    LiveBroker,
+    LiveGroup,
+    LiveMember,
+    Watched,
+    describe_group,
+    findings,
+    free,
+    is_wedged,
+    may_not_settle,
+    step,
+    watch,
+)
+from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
+
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+BROKERS = tuple(LiveBroker(i, rack, selector=SELECTOR) for i, rack in enumerate("abc", 1))
+
+
+def member(name: str, rack: str | None = "a", **more: Any) -> LiveMember:
+    said = more.pop("subscription", Subscription(("t",), owned={"t": (0,)}, generation=4, rack=rack))
+    return LiveMember(name, f"client of {name}", "10.0.0.1", subscription=said, **more)
+
+
+def group(*members: LiveMember, **more: Any) -> LiveGroup:
+    made = {"name": "g", "kind": "classic", "state": "Stable", "strategy": "cooperative-sticky", **more}
+    return LiveGroup(**made, members=members)
+
+
+HEALTHY = group(member("m1", "a"), member("m2", "b"), member("m3", "c"))
+
+
+def watched(of: LiveGroup = HEALTHY, *states: str, rebalances: int = 0) -> Watched:
+    return Watched(of, states or (of.state,), rebalances, 10.0)
+
+
+def kinds(seen: Watched, brokers: tuple[LiveBroker, ...] = BROKERS, **more: Any) -> list[str]:
+    return [finding.kind for finding in findings(seen, brokers, **more)]
+
+
+def waiting(*members: LiveMember) -> LiveGroup:
+    blank = tuple(replace(m, subscription=None) for m in members or HEALTHY.members)
+    return replace(HEALTHY, state="PreparingRebalance", strategy="", members=blank)
+
+
+@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky", "somebody's own"])
+def test_nothing_is_found_in_a_healthy_group(strategy: str) -> None:
+    assert kinds(watched(replace(HEALTHY, strategy=strategy))) == []
+    # Two rebalances are what one change may take.
+    assert kinds(watched(replace(HEALTHY, strategy=strategy), "Stable", "PreparingRebalance", rebalances=2)) == []
+
+
+def test_a_served_group_names_the_members_that_asked_for_it() -> None:
+    asked, served = member("new", classic=False), member("old", classic=True)
+    mixed = group(asked, served, kind="consumer", strategy="uniform", state="Reconciling")
+    (found,) = findings(watched(mixed), BROKERS)
+    assert (found.kind, found.members) == ("served", (asked,))
+    assert "uniform" in found.problem
+    assert "group.protocol=classic" in found.advice
+    unknown = replace(mixed, members=(replace(asked, classic=None), served))
+    (found,) = findings(watched(unknown), BROKERS)
+    assert found.members == unknown.members
+    assert "too old to say" in found.problem
+
+
+def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:
+    seen = watched(waiting())
+    (wedged,) = findings(seen, BROKERS, wedged=True)
+    assert (wedged.kind, wedged.members) == ("wedged", seen.group.members)
+    assert "--fix" in wedged.advice
+    (long,) = findings(seen, BROKERS, wedged=False)
+    assert long.kind == "stuck"
+    assert "max.poll.interval.ms" in long.advice
+    (untold,) = findings(seen, BROKERS, wedged=None)
+    assert untold.kind == "stuck"
+    assert "cannot be told" in untold.problem
+
+
+def test_a_first_rebalance_that_was_broken_shows_when_nobody_is_left() -> None:
+    (found,) = findings(watched(replace(waiting(), members=())), BROKERS)
+    assert found.kind == "stuck"
+    assert "another group id" in found.advice
+
+
+def test_a_group_that_goes_round_is_not_taken_for_one_that_waits() -> None:
+    (found,) = findings(watched(waiting(), "PreparingRebalance", "CompletingRebalance"), BROKERS)
+    assert found.kind == "stuck"
+    assert "PreparingRebalance and CompletingRebalance" in found.problem
+    assert "--fix" not in found.advice
+
+
+def librdkafka(name: str, rack: str | None) -> LiveMember:
+    blob = encode_sticky(StickyData({"t": (0,)}, 4))
+    return member(name, subscription=Subscription(("t",), blob, {"t": (0,)}, 4, rack))
+
+
+def test_members_of_librdkafka_are_named_in_a_group_that_does_not_settle() -> None:
+    theirs = librdkafka("rd", "b")
+    mixed = group(member("ours", "a"), theirs)
+    assert may_not_settle(mixed)
+    assert kinds(watched(mixed)) == []
+    (found,) = findings(watched(mixed, rebalances=3), BROKERS)
+    assert (found.kind, found.members) == ("restless", (theirs,))
+    assert "partition.assignment.strategy=range" in found.advice
+
+
+def test_who_is_no_suspect_is_not_blamed() -> None:
+    java = member("java", "c", subscription=Subscription(("t",), b"\0\0\0\4", {"t": (0,)}, 4, "c"))
+    for unsuspected in (
+        HEALTHY,
+        group(java),
+        group(librdkafka("rd", None)),
+        group(librdkafka("rd", "b"), strategy="range"),
+    ):
+        assert not may_not_settle(unsuspected)
+    (found,) = findings(watched(group(java), rebalances=5), BROKERS)
+    assert found.kind == "restless"
+    assert "librdkafka" not in found.problem + found.advice
+
+
+def test_local_fetching_that_is_off_is_found_by_broker() -> None:
+    off = (replace(BROKERS[0], selector=None), replace(BROKERS[1], rack=None), BROKERS[2])
+    without_rack, without_selector = findings(watched(group(member("m", "a"))), off)
+    assert (without_rack.kind, without_rack.brokers) == ("brokers-without-rack", (2,))
+    assert (without_selector.kind, without_selector.brokers) == ("brokers-without-selector", (1,))
+    assert "replica.selector.class" in without_selector.problem
+    assert SELECTOR in without_selector.advice
+    assert "broker.rack" in without_rack.problem
+
+
+def test_a_selector_of_somebodys_own_and_a_broker_that_is_down_are_not_blamed() -> None:
+    down = LiveBroker(3, "c", fenced=True)
+    assert kinds(watched(), (BROKERS[0], replace(BROKERS[1], selector="org.example.Mine"), down)) == []
+
+
+def test_a_broker_that_could_not_be_asked_is_not_taken_for_one_without() -> None:
+    (found,) = findings(watched(), (*BROKERS[:2], LiveBroker(3, "c", problem="KafkaConnectionError")))
+    assert (found.kind, found.brokers) == ("brokers-unasked", (3,))
+
+
+def test_members_without_rack_or_with_one_no_broker_has_are_named_with_the_racks_there_are() -> None:
+    blind, lost = member("blind", None), member("lost", "A")
+    without, foreign = findings(watched(group(HEALTHY.members[0], blind, lost)), BROKERS)
+    assert (without.kind, without.members) == ("no-rack", (blind,))
+    assert (foreign.kind, foreign.members) == ("foreign-rack", (lost,))
+    assert "'A'" in foreign.problem
+    assert "a, b, c" in foreign.advice
+    assert "a, b, c" in without.advice
+
+
+def test_racks_are_not_foreign_where_no_broker_has_one() -> None:
+    assert kinds(watched(), tuple(replace(b, rack=None) for b in BROKERS)) == ["brokers-without-rack"]
+
+
+def test_a_member_that_cannot_be_read_is_named_and_not_said_to_have_no_rack() -> None:
+    broken = member("broken", subscription=None, problem="at byte 9: expected 4 bytes of a topic, only 1 are left")
+    (found,) = findings(watched(group(member("m"), broken)), BROKERS)
+    assert (found.kind, found.members) == ("unreadable", (broken,))
+    assert "at byte 9" in found.problem
+
+
+def test_roundrobin_knows_no_racks() -> None:
+    assert kinds(watched(replace(HEALTHY, strategy="roundrobin"))) == ["strategy"]
+
+
+def test_nobody_in_the_group_is_a_finding() -> None:
+    assert kinds(watched(group(state="Empty", strategy=""))) == ["empty"]
+
+
+def test_the_step_says_what_is_next_and_what_cannot_be_seen() -> None:
+    eager = step(replace(HEALTHY, strategy="range"))
+    assert "range is chosen" in eager.now
+    assert "with both, cooperative-sticky first" in eager.next
+    assert eager.unseen
+    done = step(HEALTHY)
+    assert (done.now, done.next, done.unseen) == ("cooperative-sticky alone on all members", "", "")
+    fresh = member("fresh", subscription=Subscription(("t",), rack="a"))
+    half = step(group(HEALTHY.members[0], fresh))
+    assert "1 of 2" in half.now
+    assert half.next.endswith(": client of fresh")
+    assert half.unseen
+
+
+def test_there_is_no_step_where_none_is_shown() -> None:
+    for of in (waiting(), replace(HEALTHY, kind="consumer"), replace(HEALTHY, strategy="own")):
+        assert not step(of).next
+
+
+class Coordinator:
+    """Stands in for the requests to a coordinator, and for the admin client that removes members."""
+
+    def __init__(self, *looks: DescribedGroup | None, served: DescribedGroup | None = None) -> None:
+        self.looks: Iterator[DescribedGroup | None] = iter(looks)
+        self.look = looks[0]
+        self.fails = False
+        self.refuses = False
+        self.announced = 0
+        self.withdrawn = 0
+        self._served = served
+        self.removed: list[str] = []
+        self.culprit = ""
+
+    def classic(self, _group: str) -> DescribedGroup | None:
+        self.look = next(self.looks, self.look)
+        return self.look
+
+    def served(self, _group: str) -> DescribedGroup | None:
+        return self._served
+
+    def announce(self, _group: str, _strategies: tuple[str, ...]) -> str | None:
+        self.announced += 1
+        return None if self.refuses else "us"
+
+    def withdraw(self, _group: str, _member: str) -> bool:
+        self.withdrawn += 1
+        return not self.fails
+
+    def remove_group_members(self, _group: str, members: list[Any]) -> dict[str, Any]:
+        (gone,) = members
+        if gone.member_id == "left":
+            return {"left": UnknownMemberIdError}
+        self.removed.append(gone.member_id)
+        if self.fails and gone.member_id != self.culprit:
+            raise UnknownError
+        return {gone.member_id: NoError}
+
+
+def calls(coordinator: Coordinator) -> GroupCalls:
+    return coordinator  # type: ignore[return-value] # it has what is used
+
+
+def described(*members: DescribedMember, state: str = "Stable", strategy: str = "range") -> DescribedGroup:
+    return DescribedGroup(state, "consumer", strategy, members)
+
+
+def sent(name: str, metadata: bytes = b"", assignment: bytes = b"") -> DescribedMember:
+    return DescribedMember(name, None, f"client of {name}", "/10.0.0.1", metadata, assignment)
+
+
+WHOLE = encode_subscription(Subscription(("t",), owned={"t": (0,)}, generation=4, rack="a"))
+
+
+def test_what_members_sent_is_read_one_by_one() -> None:
+    given_to = encode_assignment(Assignment({"t": (0,)}))
+    live = describe_group(
+        calls(
+            Coordinator(
+                described(
+                    sent("whole", WHOLE, given_to), sent("broken", b"\0\1\0\0\0\1\0\1\xff"), sent("empty", b"", b"\xff")
+                )
+            )
+        ),
+        "g",
+    )
+    broken, empty, whole = live.members
+    assert (whole.rack, whole.assigned, whole.problem, whole.host) == ("a", {"t": (0,)}, "", "10.0.0.1")
+    assert (broken.subscription, "not UTF-8" in broken.problem) == (None, True)
+    assert (empty.subscription, "only 0 are left" in empty.problem) == (None, True)
+    assert live.generation == 4
+
+
+def test_nothing_is_broken_that_is_only_not_shown() -> None:
+    live = describe_group(calls(Coordinator(described(sent("m"), state="PreparingRebalance"))), "g")
+    assert [(m.subscription, m.problem) for m in live.members] == [(None, "")]
+
+
+@given(metadata=st.binary(max_size=60), assignment=st.binary(max_size=40))
+def test_no_bytes_of_a_member_stop_the_description(metadata: bytes, assignment: bytes) -> None:
+    live = describe_group(calls(Coordinator(described(sent("odd", metadata, assignment), sent("whole", WHOLE)))), "g")
+    odd, whole = live.members
+    assert (odd.subscription is None) == bool(odd.problem)
+    assert whole.rack == "a"
+    seen = watched(live)
+    assert {"unreadable"} & set(kinds(seen)) == ({"unreadable"} if odd.problem else set())
+    assert step(live).now
+
+
+def test_what_is_no_group_of_consumers_is_bad_input() -> None:
+    with pytest.raises(ConfigError, match='no consumer group "g"'):
+        describe_group(calls(Coordinator(None)), "g")
+    with pytest.raises(ConfigError, match='of "connect"'):
+        describe_group(calls(Coordinator(DescribedGroup("Stable", "connect", "compatible", ()))), "g")
+
+
+def test_a_group_at_rest_is_looked_at_once() -> None:
+    coordinator = Coordinator(described(sent("m", WHOLE)))
+    seen = watch(calls(coordinator), "g", 60, suspicious=lambda _: False)
+    assert (seen.settled, seen.states, seen.rebalances) == (True, ("Stable",), 0)
+
+
+def test_the_last_look_at_rest_is_kept_and_rebalances_are_counted() -> None:
+    def at(generation: int) -> DescribedGroup:
+        return described(sent("m", encode_subscription(Subscription(("t",), generation=generation))))
+
+    between = described(sent("m"), state="PreparingRebalance")
+    seen = watch(
+        calls(Coordinator(at(-1), at(4), between, at(5), between, at(7), between)), "g", 60, suspicious=lambda _: True
+    )
+    assert (seen.group.state, seen.rebalances) == ("Stable", 3)
+    assert seen.states == ("Stable", "PreparingRebalance")
+
+
+WAITING = described(sent("m1"), sent("m2"), sent("m3"), state="PreparingRebalance")
+
+
+def test_a_wedge_is_what_fails_whenever_the_broker_looks_again() -> None:
+    coordinator = Coordinator(WAITING)
+    assert is_wedged(calls(coordinator), "g") is False
+    assert (coordinator.announced, coordinator.withdrawn) == (1, 1)
+    coordinator.fails = True
+    assert is_wedged(calls(coordinator), "g") is True
+    assert (coordinator.announced, coordinator.withdrawn) == (3, 3)
+    coordinator.refuses = True
+    assert is_wedged(calls(coordinator), "g") is None
+
+
+def test_a_group_at_rest_is_left_alone() -> None:
+    coordinator = Coordinator(described(sent("m", WHOLE)))
+    coordinator.fails = True
+    assert is_wedged(calls(coordinator), "g") is False
+    assert free(coordinator, calls(coordinator), "g").removed == ()
+    assert (coordinator.announced, coordinator.removed) == (0, [])
+
+
+def test_a_group_that_comes_to_rest_meanwhile_is_not_stirred_up_again() -> None:
+    coordinator = Coordinator(WAITING, described(sent("m", WHOLE)))
+    coordinator.fails = True
+    assert is_wedged(calls(coordinator), "g") is False
+    assert (coordinator.announced, coordinator.withdrawn) == (1, 0)
+
+
+def test_a_long_rebalance_loses_nobody() -> None:
+    coordinator = Coordinator(WAITING)
+    assert free(coordinator, calls(coordinator), "g").removed == ()
+    assert coordinator.removed == []
+
+
+def test_members_are_removed_until_the_group_goes_on() -> None:
+    members = (sent("left"), sent("m1"), sent("m2"), sent("m3"))
+    coordinator = Coordinator(described(*members, state="PreparingRebalance"))
+    coordinator.fails, coordinator.culprit = True, "m2"
+    freed = free(coordinator, calls(coordinator), "g")
+    assert coordinator.removed == ["m1", "m2"]
+    assert [m.id for m in freed.removed] == ["m1", "m2"]
+    assert freed.culprit is not None
+    assert freed.culprit.id == "m2"
+    coordinator.culprit = ""
+    assert free(coordinator, calls(coordinator), "g").culprit is None
