@@ -69,6 +69,7 @@ class DockerCluster(Cluster):
         self._claim: DockerClaim | None = None
         self._cluster_id = new_uuid()
         self._containers: dict[int, Any] = {}
+        self._cut: set[int] = set()
 
     @property
     def pids(self) -> dict[int, int]:
@@ -123,9 +124,50 @@ class DockerCluster(Cluster):
         self._wanted.clear()
         self._paused.clear()
         self._containers.clear()
+        self._cut.clear()
         atexit.unregister(self.close)
         if claim is not None:
             claim.give_up()
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that is down, resume it if it is paused, and put it on the network if it is cut off.
+
+        Raises:
+            ConfigError: There is no such broker.
+            ClusterError: Its container cannot be started.
+        """
+        self.mend(broker_id)
+        super().start(broker_id)
+
+    def cut(self, broker_id: int) -> None:
+        """Take a broker off the network: its connections end, and neither clients nor brokers reach it.
+
+        Raises:
+            ConfigError: There is no such broker.
+            ClusterError: It was never started, or the engine refuses.
+        """
+        container = self._container(self._broker(broker_id))
+        if broker_id not in self._cut:
+            # Before the deed, so that nobody waits for it to be ready.
+            self._wanted.discard(broker_id)
+            self._cut.add(broker_id)
+            with engine_errors(f"broker {broker_id} cannot be cut off"):
+                self._claimed().cut(container)
+
+    def mend(self, broker_id: int) -> None:
+        """Put a broker that is cut off on the network again, with the ports it had.
+
+        Raises:
+            ConfigError: There is no such broker.
+            ClusterError: The engine refuses.
+        """
+        broker = self._broker(broker_id)
+        if broker_id in self._cut:
+            with engine_errors(f"broker {broker_id} cannot be put on the network again"):
+                self._claimed().mend(self._container(broker), broker)
+            self._cut.discard(broker_id)
+            if self._runs(broker):
+                self._wanted.add(broker_id)
 
     def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
         """Return the last lines a broker has logged, its standard error included.

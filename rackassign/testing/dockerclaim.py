@@ -69,6 +69,22 @@ class DockerClaim:
         finally:
             container.get_docker_client().client.close()
 
+    def cut(self, container: Any) -> None:  # noqa: ANN401
+        """Take a container off the network.
+
+        Raises:
+            DockerException: The engine refuses.
+        """
+        self._client.networks.get(self._network.id).disconnect(container, force=True)
+
+    def mend(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
+        """Put a broker's container on the network again, under its name.
+
+        Raises:
+            DockerException: The engine refuses.
+        """
+        self._client.networks.get(self._network.id).connect(container, aliases=[alias(broker.id)])
+
     def give_up(self) -> None:
         """Remove containers and network, then let go of ports and lock.
 

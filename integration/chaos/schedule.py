@@ -1,0 +1,175 @@
+"""What happens to the group and when: a pure function of a seed, with every kind of fault in it and each undone.
+
+Three lanes run beside each other: faults of brokers, one at a time, so that a majority of the controllers is always
+up; faults of members, as many at once as leave two of them; and changes of topics.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from .layout import (
+    ADMIN_KINDS,
+    BROKER_KINDS,
+    BROKERS,
+    FEWEST_MEMBERS,
+    MEMBER_KINDS,
+    MEMBERS,
+    RACKS,
+    TOPICS,
+    UNDONE_BY,
+    Event,
+    Kind,
+)
+
+_BROKER_SLOT_S = 15.0
+_MEMBER_SLOT_S = 5.0
+_ADMIN_SLOT_S = 9.0
+
+_SHORTEST_OUTAGE_S = 2.5
+_LATE_BY_S = 1.0
+RECOVERY_S = 6.0
+"""A broker that is started again is in its place after some four seconds; the next one is spared so long."""
+
+_AWAY_S = {
+    # Sometimes back before the group has noticed, which takes it a session.
+    Kind.MEMBER_KILL: (3.0, 9.0),
+    Kind.MEMBER_STOP: (8.0, 10.0),
+    Kind.MEMBER_BLINK: (1.0, 2.5),
+}
+_LONGEST_AWAY_S = 10.0
+_STEP_S = 0.5
+
+
+def plan(seed: int, seconds: float, *, cuts: bool = False) -> tuple[Event, ...]:
+    """Return a schedule in the order of time.
+
+    Args:
+        seed: The same one gives the same schedule, anywhere.
+        seconds: How long it may last.
+        cuts: Whether brokers can be taken off the network.
+
+    Raises:
+        ValueError: It is too short for every kind of fault.
+    """
+    chance = random.Random(seed)
+    brokers = [*BROKER_KINDS, *([Kind.BROKER_CUT] if cuts else [])]
+    events = [*_broker_faults(chance, seconds, brokers), *_topic_changes(chance, seconds)]
+    span = seconds - _LONGEST_AWAY_S
+    count = len(MEMBERS)
+    for drawn, begin in _slots(chance, span, MEMBER_KINDS, _MEMBER_SLOT_S):
+        # A long schedule must not wear the group down.
+        kind = Kind.MEMBER_JOIN if drawn is Kind.MEMBER_LEAVE and count < len(MEMBERS) else drawn
+        count += (kind is Kind.MEMBER_JOIN) - (kind is Kind.MEMBER_LEAVE)
+        events += _member_fault(chance, kind, begin, span, events)
+    return _with_racks_members(events)
+
+
+def _slots(chance: random.Random, seconds: float, kinds: Sequence[Kind], slot_s: float) -> Iterator[tuple[Kind, float]]:
+    """Give each kind a slot, and what is left any kind; return them with the times their slots begin."""
+    count = max(len(kinds), int(seconds // slot_s))
+    chosen = [*kinds, *chance.choices(kinds, k=count - len(kinds))]
+    chance.shuffle(chosen)
+    for number, kind in enumerate(chosen):
+        yield kind, seconds / count * number
+
+
+def _broker_faults(chance: random.Random, seconds: float, kinds: Sequence[Kind]) -> Iterator[Event]:
+    slot = seconds / max(len(kinds), int(seconds // _BROKER_SLOT_S))
+    longest = slot - RECOVERY_S - _LATE_BY_S
+    if longest < _SHORTEST_OUTAGE_S:
+        raise ValueError(f"{seconds:g} s are too short for {len(kinds)} kinds of broker faults")
+    for kind, slot_begin in _slots(chance, seconds, kinds, _BROKER_SLOT_S):
+        begin = slot_begin + chance.uniform(0, _LATE_BY_S)
+        end = begin + chance.uniform(_SHORTEST_OUTAGE_S, longest)
+        target = chance.choice(RACKS) if kind is Kind.RACK_DOWN else str(chance.choice(list(BROKERS)))
+        yield Event(round(begin, 2), kind, target)
+        yield Event(round(end, 2), UNDONE_BY[kind], target)
+
+
+def _topic_changes(chance: random.Random, seconds: float) -> Iterator[Event]:
+    placed = {topic: list(replicas) for topic, replicas in TOPICS.items()}
+    for kind, begin in _slots(chance, seconds, ADMIN_KINDS, _ADMIN_SLOT_S):
+        at = round(begin + chance.uniform(0, _ADMIN_SLOT_S / 2), 2)
+        if kind is Kind.PARTITION_ADD:
+            topic = chance.choice(list(TOPICS))
+            replicas = tuple(chance.sample(list(BROKERS), len(TOPICS[topic][0])))
+            yield Event(at, kind, topic, partition=len(placed[topic]), replicas=replicas)
+            placed[topic].append(replicas)
+        else:
+            partition = chance.randrange(len(placed["two"]))
+            # With one broker in each rack, other brokers are other racks.
+            moved = [pair for pair in ((1, 2), (2, 3), (3, 1)) if set(pair) != set(placed["two"][partition])]
+            placed["two"][partition] = chance.choice(moved)
+            yield Event(at, kind, "two", partition=partition, replicas=placed["two"][partition])
+
+
+def _member_fault(chance: random.Random, kind: Kind, begin: float, span: float, others: list[Event]) -> list[Event]:
+    """Return the events of one fault, at the first possible time from `begin` on, or else before."""
+    begin += chance.uniform(0, _MEMBER_SLOT_S / 2)
+    away = chance.uniform(*_AWAY_S.get(kind, (0.0, 0.0)))
+    for step in range(int(span // _STEP_S)):
+        at = round((begin + step * _STEP_S) % span, 2)
+        for name in _candidates(chance, kind, at, others):
+            events = [Event(at, kind, name)]
+            if kind in UNDONE_BY:
+                events.append(Event(round(at + away, 2), UNDONE_BY[kind], name))
+            if _possible([*others, *events]):
+                return events
+    raise ValueError(f"no room for {kind.value}")
+
+
+def _candidates(chance: random.Random, kind: Kind, at: float, others: list[Event]) -> list[str]:
+    if kind is Kind.MEMBER_JOIN:
+        return [f"{chance.choice(RACKS)}{3 + sum(event.kind is kind for event in others)}"]
+    joined = [event.target for event in others if event.kind is Kind.MEMBER_JOIN and event.at < at]
+    names = [*MEMBERS, *joined]
+    chance.shuffle(names)
+    return names
+
+
+def _possible(events: Iterable[Event]) -> bool:
+    try:
+        _with_racks_members(events)
+    except _ImpossibleError:
+        return False
+    return True
+
+
+class _ImpossibleError(Exception):
+    """A schedule with something in it that cannot be done."""
+
+
+def _with_racks_members(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return events in the order of time, each rack with the members it takes along.
+
+    Raises:
+        _ImpossibleError: One is done to a member that is not there, or too few members are left.
+    """
+    alive, away, taken = set(MEMBERS), set[str](), dict[str, tuple[str, ...]]()
+    ordered: list[Event] = []
+    for event in sorted(events, key=lambda event: event.at):
+        names: tuple[str, ...] = ()
+        if event.kind is Kind.RACK_DOWN:
+            names = taken[event.target] = tuple(sorted(name for name in alive if name[0] == event.target))
+            alive -= set(names)
+        elif event.kind is Kind.RACK_UP:
+            names = taken.pop(event.target)
+            alive |= set(names)
+        elif event.kind is Kind.MEMBER_JOIN:
+            alive.add(event.target)
+        elif event.kind in {Kind.MEMBER_BACK, Kind.MEMBER_WAKE}:
+            away.remove(event.target)
+            alive.add(event.target)
+        elif event.kind in MEMBER_KINDS:
+            if event.target not in alive:
+                raise _ImpossibleError
+            alive.remove(event.target)
+            if event.kind is not Kind.MEMBER_LEAVE:
+                away.add(event.target)
+        if len(alive) < FEWEST_MEMBERS:
+            raise _ImpossibleError
+        ordered.append(replace(event, members=names))
+    return tuple(ordered)

@@ -1,0 +1,25 @@
+"""One short schedule of faults, of every kind that there is, as a test; `python -m integration.chaos` plays more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing.pytest_plugin import MakeCluster
+
+from .chaos.layout import RACKS, promised
+from .chaos.run import can_cut, run
+
+pytestmark = pytest.mark.brokers
+
+
+def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_cluster(RACKS)
+    cuts = can_cut(cluster)
+    outcome = run(1, 48 if cuts else 36, cluster, tmp_path)
+    assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"
+    assert promised(cuts=cuts) <= {kind for kind, count in outcome.faults.items() if count}
+    assert outcome.acked >= 2000
+    # Rebalances that fall together are one, so there may be few.
+    assert outcome.generations >= 5
