@@ -60,6 +60,25 @@ bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one ru
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours
 	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json
 
+.PHONY: defects
+defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the remedies: tables
+	$(BIN)/python -m integration.defects
+
+.PHONY: chaos
+SEEDS ?= 5
+chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20
+	$(BIN)/python -m integration.chaos --seeds $(SEEDS)
+
+.PHONY: soak
+soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
+	$(BIN)/python -m integration.soak
+
+.PHONY: test-oldest
+test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' 'kafka-python==3.0.5'
+	.venv-oldest/bin/python -m pytest -m 'not docker' tests integration
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
 	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/test_wire.py

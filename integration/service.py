@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import pytest
 from kafka import KafkaConsumer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
@@ -29,10 +27,6 @@ T = TypeVar("T")
 
 Place = tuple[int, int]
 """Partition and offset."""
-
-
-LEAKS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-"""For tests that close consumers in the middle of their work: kafka-python forgets a connection it is just making."""
 
 
 class State(NamedTuple):
@@ -233,11 +227,6 @@ def _live(pipe: Connection, bootstrap: str, group: str, topic: str, rack: str) -
             del noted[: len(news)]
         if read:
             commit(consumer)
-
-
-def collect_leaks() -> None:
-    """Let go of what closed consumers have left behind, before a test that does not expect it."""
-    gc.collect()
 
 
 def note_assignments(consumer: KafkaConsumer, note: Callable[[Given], None]) -> None:

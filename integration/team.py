@@ -17,7 +17,7 @@ from rackassign.strategies import plan_sticky
 
 from .fleet import Owned, given, settle
 from .java_member import JavaMember
-from .service import Doomed, Place, Service, State, collect_leaks
+from .service import Doomed, Place, Service, State
 from .support import CONSUMER, PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ class Team:
         with closing(self.admin), ExitStack() as all_of_them:
             for opened in self._open.values():
                 all_of_them.push(opened)
-        collect_leaks()
 
     def start(
         self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, *, mended: bool = True, **config: Any

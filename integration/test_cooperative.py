@@ -17,11 +17,11 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .fleet import Owned
-from .service import LEAKS, Service
+from .service import Service
 from .support import wait_until
 from .team import Ownership, Team, Traffic
 
-pytestmark = [pytest.mark.brokers, LEAKS]
+pytestmark = pytest.mark.brokers
 
 ONE_RACK_EACH = [[1], [2], [3]] * 6
 TWO_RACKS_EACH = [[1, 2], [2, 3], [3, 1]] * 3

@@ -21,11 +21,11 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .fleet import Owned, settle
-from .service import LEAKS, Service, collect_leaks
+from .service import Service
 from .support import CONSUMER, wait_until
 from .team import at_rest
 
-pytestmark = [pytest.mark.brokers, LEAKS]
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,6 @@ class Stage:
         for service in self._services:
             service.stop()
         self._opened.close()
-        collect_leaks()
 
 
 def numbers(owned: Owned, topic: str) -> set[int]:

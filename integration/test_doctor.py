@@ -26,10 +26,10 @@ from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 
 from .fleet import settle
-from .service import LEAKS, Service, collect_leaks
+from .service import Service
 from .support import CONSUMER, wait_until
 
-pytestmark = [pytest.mark.brokers, LEAKS]
+pytestmark = pytest.mark.brokers
 
 Name = Callable[[], str]
 
@@ -62,7 +62,6 @@ def doctor(rack_cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Doctor:
 def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
     with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as client:
         yield client
-    collect_leaks()
 
 
 def found(said: dict[str, Any], kind: str) -> dict[str, Any] | None:
@@ -365,7 +364,6 @@ def test_brokers_without_selector_or_rack_are_named_over_a_secured_listener(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "Authentication failed" in err
-    collect_leaks()
 
 
 def properties(config: dict[str, Any]) -> str:
@@ -389,4 +387,3 @@ def test_no_group_and_no_kafka_are_one_line_each(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("rackassign: Kafka at 127.0.0.1:1 does not answer: ")
     assert "ECONNREFUSED" in err
-    collect_leaks()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaConnectionError
+from kafka.future import Future
 
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.model import TopicPartition
@@ -260,3 +262,36 @@ def test_an_error_of_the_assignor_is_raised_once_a_join_and_the_consumer_heals(
         wait_until(healed, "an assignment after the failure")
         assert errors == 1
         assert TopicPartition(topic, 0) in consumer.assignment()
+
+
+def fail_once(owner: object, name: str) -> None:
+    """Let the next call of a method return a future that has failed, as when the broker that is asked is gone."""
+    original = getattr(owner, name)
+
+    def failed(*arguments: object) -> Future:
+        del arguments
+        setattr(owner, name, original)
+        return Future().failure(KafkaConnectionError("gone"))
+
+    setattr(owner, name, failed)
+
+
+def bereft(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaConsumer:
+    """Return a consumer that asks a dead broker for its coordinator, and then for metadata."""
+    consumer = mended(cluster, group, topic, *disable)
+    fail_once(consumer._coordinator, "lookup_coordinator")
+    fail_once(consumer._cluster, "request_update")
+    return consumer
+
+
+def test_a_coordinator_is_looked_for_until_it_is_found(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic = make_topic(2)
+    with consumers(
+        lambda: bereft(rack_cluster, unique_name(), topic),
+        lambda: bereft(rack_cluster, unique_name(), topic, "look_on_for_coordinator"),
+    ) as (kept, stock):
+        wait_until(settled([kept], topic, 2), "an assignment")
+        with pytest.raises(KafkaConnectionError):
+            stock.poll(timeout_ms=1000)

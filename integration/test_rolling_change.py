@@ -11,11 +11,10 @@ from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
-from .service import LEAKS
 from .support import wait_until
 from .team import Team
 
-pytestmark = [pytest.mark.brokers, LEAKS]
+pytestmark = pytest.mark.brokers
 
 RACKS = ("a", "b", "c")
 REPLICAS = [[1, 2], [2, 3], [3, 1]] * 3

@@ -13,10 +13,9 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .java_member import java_command
-from .service import LEAKS
 from .team import Team, moved
 
-pytestmark = [pytest.mark.brokers, LEAKS]
+pytestmark = pytest.mark.brokers
 
 ONE_RACK_EACH = [[1], [2], [3]] * 2
 EVERYWHERE = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 4

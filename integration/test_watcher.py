@@ -62,6 +62,7 @@ def start(team: Team) -> None:
         team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
 
 
+@pytest.mark.local
 def test_rolling_restarts_trigger_nothing(
     make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR
 from rackassign.clients.kafka_python.host.followers import AWAIT_UNKNOWN_LEADER, KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER
 from rackassign.clients.kafka_python.host.joins import (
     CLAIM_WHAT_IS_HELD,
@@ -18,6 +19,7 @@ REMEDIES: tuple[Remedy, ...] = (
     HEARTBEAT_UNREAD_JOIN,
     CLAIM_WHAT_IS_HELD,
     FETCH_WHILE_JOINING,
+    LOOK_ON_FOR_COORDINATOR,
     KEEP_NEAR_REPLICA,
     LEAVE_DEAD_FOLLOWER,
     AWAIT_UNKNOWN_LEADER,
