@@ -29,7 +29,7 @@ from .fleet import settle
 from .service import Service
 from .support import CONSUMER, wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 Name = Callable[[], str]
 

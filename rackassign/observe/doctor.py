@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rackassign.observe.groups import EMPTY, RESTLESS, SELECTOR, LiveBroker, LiveGroup, LiveMember, Watched
+from rackassign.clients.kafka_python.selector import RACK_AWARE, SELECTOR
+from rackassign.observe.groups import EMPTY, RESTLESS, LiveBroker, LiveGroup, LiveMember, Watched
 
 Kind = Literal[
     "served",
@@ -24,7 +25,6 @@ Kind = Literal[
 ]
 
 _COOPERATIVE = "cooperative-sticky"
-_RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 _JAVA_USER_DATA = 4
 """Bytes of a generation, which is all that Java's cooperative assignor has there; ours has nothing."""
@@ -217,7 +217,7 @@ def _of_brokers(brokers: tuple[LiveBroker, ...]) -> Iterator[Finding]:
         yield Finding(
             "brokers-without-selector",
             f"{_ids(leaders_only)} no {SELECTOR}: what they lead is read from them, however near another replica is",
-            f"set {SELECTOR}={_RACK_AWARE_SELECTOR} and restart",
+            f"set {SELECTOR}={RACK_AWARE} and restart",
             brokers=leaders_only,
         )
     unasked = tuple(b for b in brokers if b.problem)

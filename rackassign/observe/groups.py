@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.clients.kafka_python.selector import replica_selector
 from rackassign.errors import ConfigError, WireError, shown
 from rackassign.model import Partitions
 from rackassign.wire import Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"
-
-SELECTOR = "replica.selector.class"
 
 _PAUSE_S = 0.02
 """Members that join again at once leave a group at rest for no more than the time of a request."""
@@ -213,15 +211,10 @@ def describe_brokers(admin: KafkaAdminClient) -> tuple[LiveBroker, ...]:
 def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: bool) -> LiveBroker:
     if fenced:
         return LiveBroker(number, rack, fenced=True)
-    resource = ConfigResource(ConfigResourceType.BROKER, str(number), [SELECTOR])
     try:
-        said = admin.describe_configs([resource], config_filter="all")["broker"][str(number)]
+        return LiveBroker(number, rack, selector=replica_selector(admin, number))
     except KafkaError as error:
-        return LiveBroker(number, rack, problem=f"{type(error).__name__}")
-    if SELECTOR not in said:
-        # A refusal is lost in the client: what is left of it is an answer without the property asked for.
-        return LiveBroker(number, rack, problem="it does not say, perhaps for want of DescribeConfigs on the cluster")
-    return LiveBroker(number, rack, selector=said[SELECTOR]["value"] or None)
+        return LiveBroker(number, rack, problem=str(error))
 
 
 def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup) -> LiveGroup:

@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from rackassign.clients.once import Once
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-_PROPERTY = "replica.selector.class"
+SELECTOR = "replica.selector.class"
+
+
+def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
+    """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders.
+
+    Raises:
+        KafkaError: As the admin client does, and if the broker does not say.
+    """
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), [SELECTOR])
+    said = admin.describe_configs([resource], config_filter="all")["broker"][str(broker)]
+    if SELECTOR not in said:
+        # A refusal is lost in the client: what is left of it is an answer without the property asked for.
+        raise ClusterAuthorizationFailedError("it does not say, perhaps for want of DescribeConfigs on the cluster")
+    return said[SELECTOR]["value"] or None
 
 
 def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
-    """Return each broker's `replica.selector.class`; None if it has none and consumers read from leaders.
+    """Return the `replica.selector.class` of each broker that says it.
 
     Args:
-        admin: Asked for the brokers and their configurations; brokers that are fenced are left out.
+        admin: Asked for the brokers, and each of them for its configuration alone, since one that has just died fails
+            a request; brokers that are fenced are left out.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As the admin client does when it is asked for the brokers.
     """
-    brokers = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"] if not broker["is_fenced"]]
-    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker), [_PROPERTY]) for broker in brokers]
-    described = admin.describe_configs(resources, config_filter="all")["broker"]
-    return {broker: described[str(broker)].get(_PROPERTY, {}).get("value") for broker in brokers}
+    selectors: dict[int, str | None] = {}
+    for broker in admin.describe_cluster()["brokers"]:
+        if not broker["is_fenced"]:
+            with suppress(KafkaError):
+                selectors[broker["broker_id"]] = replica_selector(admin, broker["broker_id"])
+    return selectors
 
 
 def warn_of_selectors(selectors: Mapping[int, str | None], once: Once) -> None:
@@ -34,6 +53,6 @@ def warn_of_selectors(selectors: Mapping[int, str | None], once: Once) -> None:
     if without:
         once.warn(
             "selectors",
-            "brokers %s have no replica.selector.class, so what they lead is read from the leader, near or not: set %s",
-            *(", ".join(map(str, without)), RACK_AWARE),
+            "brokers %s have no %s, so what they lead is read from the leader, near or not: set %s",
+            *(", ".join(map(str, without)), SELECTOR, RACK_AWARE),
         )
