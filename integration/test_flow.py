@@ -8,8 +8,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
+from kafka.admin import MemberToRemove
 from kafka.errors import RebalanceInProgressError
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
@@ -64,7 +65,8 @@ class Rebalance:
         def over() -> bool:
             for member in members:
                 member.poll(timeout_ms=50)
-            return sorted(p for member in members for p in numbers(member)) == list(range(PARTITIONS))
+            owned = [numbers(member) for member in members]
+            return sorted(p for each in owned for p in each) == list(range(PARTITIONS)) and len({*map(len, owned)}) == 1
 
         wait_until(over, "all three sharing")
 
@@ -117,6 +119,28 @@ def test_kept_partitions_flow_while_another_member_is_slow_to_join(start: Start)
     rebalance.end()
 
 
+def test_a_member_that_waits_for_a_join_and_for_records_does_not_spin(start: Start) -> None:
+    rebalance = start()
+    rebalance.wait_for_join()
+    coordinator = rebalance.reader._coordinator
+    polls, poll = 0, coordinator.poll
+
+    def counted(timeout_ms: float | None = None) -> bool:
+        nonlocal polls
+        polls += 1
+        return bool(poll(timeout_ms=timeout_ms))
+
+    coordinator.poll = counted
+    task = coordinator._join_task
+    waiting = len(task._callbacks)
+    # There is nothing to read: the host would ask its coordinator some thousand times a second.
+    assert rebalance.look(timeout_ms=1000) == 0
+    assert coordinator._join_task is task
+    assert polls <= 100
+    assert len(task._callbacks) <= waiting + 1
+    rebalance.end()
+
+
 def test_without_the_remedy_kept_partitions_stop(start: Start) -> None:
     rebalance = start("fetch_while_joining")
     rebalance.wait_for_join()
@@ -159,6 +183,44 @@ def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: boo
     rebalance.end()
 
 
+def test_a_member_that_was_put_out_hands_out_nothing_of_what_it_had(start: Start, rack_cluster: Cluster) -> None:
+    rebalance = start()
+    rebalance.wait_for_join()
+    held = numbers(rebalance.reader)
+    group = rebalance.reader.group_metadata()
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        admin.remove_group_members(group.group_id, [MemberToRemove(member_id=group.member_id)])
+    others = [rebalance.slow, rebalance.joiner]
+    wait_until(settled(others, rebalance.topic, PARTITIONS), "the others sharing everything")
+    # Its next join waits for the slow member again; until then it has nothing, though its consumer still lists it.
+    for partition in held:
+        rebalance.producer.send(rebalance.topic, b"x", partition=partition)
+    rebalance.producer.flush()
+    for _ in range(POLLS):
+        rebalance.look()
+    assert not rebalance.read
+    rebalance.end()
+
+
+def test_the_next_round_waits_until_what_is_new_has_its_position(start: Start) -> None:
+    rebalance = start()
+    rebalance.wait_for_join()
+    reader, coordinator = rebalance.reader, rebalance.reader._coordinator
+
+    def finished() -> bool:
+        for other in (rebalance.slow, rebalance.joiner):
+            other.poll(timeout_ms=50)
+        return bool(coordinator._join_task.is_done)
+
+    wait_until(finished, "a join that is finished, and not read")
+    before = numbers(reader)
+    reader.poll(timeout_ms=0)
+    assert numbers(reader) != before
+    assert coordinator._join_task is None
+    assert coordinator.need_rejoin()
+    rebalance.end()
+
+
 def test_without_the_remedy_a_commit_during_a_join_is_an_error(start: Start) -> None:
     rebalance = start("fetch_while_joining")
     rebalance.wait_for_join()
@@ -167,12 +229,15 @@ def test_without_the_remedy_a_commit_during_a_join_is_an_error(start: Start) -> 
     rebalance.end()
 
 
-def test_offsets_are_committed_before_a_join_as_ever(start: Start) -> None:
-    """The last commit of the old generation takes its time, though nobody waits for the join itself."""
+def test_what_is_read_before_and_during_a_join_is_committed_by_itself(start: Start) -> None:
+    """Of what moves too: whoever gets it next goes on behind it."""
     rebalance = start(enable_auto_commit=True, auto_commit_interval_ms=60_000)
     rebalance.wait_for_join()
     reader = rebalance.reader
+    held = numbers(reader)
+    rebalance.produce()
+    wait_until(lambda: rebalance.look() == len(held), "records during the join")
     rebalance.end()
-    places = [HostPartition(rebalance.topic, p) for p in range(PARTITIONS)]
-    # One record of each partition it had was read before the join.
-    assert sum(reader.committed(place) or 0 for place in places) >= PARTITIONS // 2
+    assert set(numbers(reader)) < set(held)
+    # One record of each was read before the join, and one while it went on.
+    assert [reader.committed(HostPartition(rebalance.topic, p)) for p in held] == [2] * len(held)

@@ -83,7 +83,7 @@ def test_join_started_by_metadata_is_read(
     ) as (kept, stock):
         for consumer in (kept, stock):
             wait_until(settled([consumer], topic, 2), "a first assignment")
-        admin.create_partitions({topic: {"count": 3, "assignments": [[1]]}})
+        admin.create_partitions({topic: {"count": 3, "assignments": [[1, 2, 3]]}})
         for consumer in (kept, stock):
             wait_until(
                 lambda consumer=consumer: consumer.partitions_for_topic(topic) == {0, 1, 2},  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -159,6 +160,23 @@ def test_a_change_that_changes_no_assignment_is_not_asked_for(strategy: Strategy
     assert led.watched(topology([[1], [0], [2]]), 100) >= 1
 
 
+def test_a_strategy_that_moves_for_nothing_is_not_let() -> None:
+    """Range is greedy and keeps nothing: planned again it may move what is read no nearer then."""
+    asked = vain = 0
+    for seed in range(200):
+        dice = random.Random(seed)
+        replicas = [dice.sample(range(6), 2) for _ in range(dice.randrange(3, 9))]
+        led = Led(replicas, strategy=STRATEGIES["range"], members="abcab"[: dice.randrange(2, 6)])
+        for _ in range(2):
+            replicas[dice.randrange(len(replicas))] = dice.sample(range(6), 2)
+        led.watch = Watch(led.strategy, led.options, Watching(debounce_s=0))
+        gain = led.watch.look(0.0, led.decided, topology(replicas)).gain
+        asked += gain is not None
+        vain += gain is not None and gain.then.cross >= gain.now.cross
+    assert asked > 20
+    assert vain == 0
+
+
 def test_planning_is_done_once_for_a_view_that_gains_nothing() -> None:
     calls = []
 
@@ -236,6 +254,20 @@ def test_a_decision_counts_from_the_generation_it_came_true_in() -> None:
     decisions.joining()
     decisions.complete(7)
     assert (decisions.of(5), decisions.of(6), decisions.last) == (None, second, None)
+
+
+def test_decisions_of_a_group_s_former_life_are_not_held_against_anybody() -> None:
+    """Generations begin anew when a group has been removed while its consumers live."""
+    decisions = Decisions()
+    for generation in (56, 57):
+        decisions.joining()
+        decisions.make(Decision({}))
+        decisions.complete(generation)
+    for generation in range(1, 58):
+        decisions.joining()
+        decisions.complete(generation)
+        assert decisions.of(generation) is None
+    assert decisions.of(56) is None
 
 
 def test_memory_is_bounded_and_forgets_what_was_seen_longest_ago() -> None:

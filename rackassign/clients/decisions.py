@@ -53,10 +53,11 @@ class Decisions:
 
     def complete(self, generation: int) -> None:
         """Take note that an assignment is complete, by whomever it was made."""
+        # Generations may begin anew, with a group that was removed: what is ahead is of a former life.
+        self._true = {made: old for made, old in self._true.items() if generation - ROUNDS < made < generation}
         if self._made is not None:
             self._true[generation] = self._made
         self.last, self._made = self._made, None
-        self._true = {made: decision for made, decision in self._true.items() if made > generation - ROUNDS}
 
     def of(self, generation: int) -> Decision | None:
         """Return what was decided here for one of the last two generations; None if it was not."""

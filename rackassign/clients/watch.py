@@ -11,7 +11,7 @@ time it is, and says what to do. Its rules:
 * A difference must last. While replicas are moved the lists of old and new are one for a time, so each change of the
   view begins the wait anew; but a view that never rests is acted upon after the interval.
 * A rebalance stops consumers, so it must buy something: the group is planned again, from what its members have now,
-  and nothing is asked for if they would keep it.
+  and nothing is asked for if they would keep it, or read no more at home than before.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackBits
 from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
 from rackassign.strategies import Options, Strategy
+
+_LEAST_S = 1.0
+"""Until it is looked whether a request was heard: the user must poll first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ class Watch:
             self._vain = view
             return Look()
         self._asked = now
-        return Look(gain, self.times.interval_s)
+        return Look(gain, max(self.times.interval_s, _LEAST_S))
 
     def _wait(self, now: float, view: View) -> float:
         """Return how long to wait yet."""
@@ -197,10 +200,13 @@ class Watch:
             for member, owned in plan.target.items()
             for topic, partitions in owned.items()
         )
-        if not moved and _sizes(again.target) == _sizes(plan.target):
+        kept = Locality.count(now, plan.target, RackBits.of(topology, self._options.locality))
+        then = Locality.of(now, again)
+        # A plan that is proven best moves nothing for nothing; that of another strategy may.
+        better = moved and (again.optimal or then.cross < kept.cross)
+        if not better and _sizes(again.target) == _sizes(plan.target):
             return None
-        racks = RackBits.of(topology, self._options.locality)
-        return Gain(changed, Locality.count(now, plan.target, racks), Locality.of(now, again), moved)
+        return Gain(changed, kept, then, moved)
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:

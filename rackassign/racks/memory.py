@@ -51,7 +51,8 @@ class RackMemory:
 
     def rack_of(self, broker: int) -> str | None:
         """Return the last known rack of a broker; None if it has none, or was never seen."""
-        return self._known.get(broker)
+        with self._lock:
+            return self._known.get(broker)
 
     def complete(self, topology: Topology) -> Topology:
         """Return the topology with the brokers that are remembered and not listed; the very same if there are none."""

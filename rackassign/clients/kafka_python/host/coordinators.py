@@ -18,14 +18,18 @@ def _look_on_for_coordinator(consumer: Consumer, _once: Once) -> None:
     original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
 
     async def look_on(timeout_ms: float | None = None) -> bool:
-        end = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        # Who allows any time gets the error in the end, and not silence for ever.
+        allowed_ms = coordinator.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        end = time.monotonic() + allowed_ms / 1000
         pause = coordinator.config["retry_backoff_ms"] / 1000
         while True:
-            left = None if end is None else max(0.0, end - time.monotonic())
+            left = max(0.0, end - time.monotonic())
             try:
-                return await original(timeout_ms=None if left is None else left * 1000)
+                return await original(timeout_ms=None if timeout_ms is None else left * 1000)
             except RetriableError:
-                if left is not None and left <= pause:
+                if left <= pause:
+                    if timeout_ms is None:
+                        raise
                     return False
                 await coordinator._manager._net.sleep(pause)
 

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
-from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.base import MemberState
 from kafka.errors import (
     IllegalGenerationError,
     KafkaError,
-    KafkaTimeoutError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
 )
 
-from rackassign.clients.kafka_python.host.remedy import Consumer, Coordinator, Remedy, host_version
+from rackassign.clients.kafka_python.host.remedy import (
+    Consumer,
+    Coordinator,
+    Remedy,
+    host_version,
+    is_cooperative,
+    of_coordinator,
+)
 from rackassign.clients.once import Once
 
 log = logging.getLogger(__name__)
@@ -37,10 +41,6 @@ _REJOIN_ERRORS = (
     UnknownMemberIdError,
 )
 """A join that fails with one of these is simply made again; any other error is the user's to see."""
-
-
-def _of_coordinator(*names: str) -> tuple[str, ...]:
-    return tuple(f"_coordinator.{name}" for name in names)
 
 
 def _keep_finished_join(consumer: Consumer, _once: Once) -> None:
@@ -58,6 +58,9 @@ def _keep_finished_join(consumer: Consumer, _once: Once) -> None:
         task, coordinator._join_task = _finished(coordinator._join_task)
         if task is not None:
             await _take(coordinator, task)
+            if task.succeeded() and coordinator.stable():
+                # As the host does: what is new gets its position before the next round, if there is one.
+                return True
         try:
             return await join_group(timeout_ms=timeout_ms)
         except Exception:
@@ -104,9 +107,9 @@ KEEP_FINISHED_JOIN = Remedy(
     ),
     proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
     methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
-    needs=_of_coordinator(
+    needs=of_coordinator(
         *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
-        *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin"),
+        *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin", "stable"),
     ),
     install=_keep_finished_join,
 )
@@ -160,7 +163,7 @@ HEARTBEAT_UNREAD_JOIN = Remedy(
     ),
     proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
     methods={"_coordinator._do_join_and_sync_async": ()},
-    needs=_of_coordinator(
+    needs=of_coordinator(
         *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
         *("_send_heartbeat_request", "config", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
     ),
@@ -177,7 +180,7 @@ def _claim_what_is_held(consumer: Consumer, once: Once) -> None:
         try:
             subscription = coordinator._subscription
             # An eager member has given up everything by now, though its consumer still lists it.
-            held = subscription.assigned_partitions() if _is_cooperative(coordinator) else ()
+            held = subscription.assigned_partitions() if is_cooperative(coordinator) else ()
             for assignor in coordinator._assignors.values():
                 if isinstance(assignor, CooperativeStickyAssignor) and assignor.member_assignment is not None:
                     assignor.member_assignment = sorted(tp for tp in held if tp.topic in subscription.subscription)
@@ -186,10 +189,6 @@ def _claim_what_is_held(consumer: Consumer, once: Once) -> None:
         return original()
 
     coordinator.group_protocols = group_protocols
-
-
-def _is_cooperative(coordinator: Coordinator) -> bool:
-    return bool(coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
 
 
 CLAIM_WHAT_IS_HELD = Remedy(
@@ -201,95 +200,8 @@ CLAIM_WHAT_IS_HELD = Remedy(
     ),
     proof="integration/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
     methods={"_coordinator.group_protocols": ()},
-    needs=_of_coordinator(
+    needs=of_coordinator(
         "_assignors", "_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.subscription"
     ),
     install=_claim_what_is_held,
-)
-
-
-def _fetch_while_joining(consumer: Consumer, _once: Once) -> None:
-    """Go on fetching what is held while a cooperative join is under way."""
-    coordinator = consumer._coordinator
-    poll: Callable[..., bool] = coordinator.poll
-    prepare: Callable[..., Coroutine[Any, Any, None]] = coordinator._on_join_prepare_async
-    send_commit: Callable[..., Coroutine[Any, Any, Any]] = coordinator._send_offset_commit_request
-    generation_if_stable: Callable[[], Any] = coordinator.generation_if_stable
-    allowed: list[float | None] = []
-
-    def poll_without_waiting(timeout_ms: float | None = None) -> bool:
-        if not _holds_while_joining(coordinator):
-            return poll(timeout_ms=timeout_ms)
-        if coordinator._join_task is not None:
-            with suppress(KafkaTimeoutError):
-                coordinator.ensure_active_group(timeout_ms=0)
-        elif coordinator._subscription.subscribed_pattern:
-            # The host first waits for the metadata, and would never join if it must not wait at all.
-            return poll(timeout_ms=timeout_ms)
-        else:
-            # What comes before a join, the last commit of the old generation, may take as long as the user allows.
-            allowed[:] = [timeout_ms]
-            try:
-                poll(timeout_ms=0)
-            finally:
-                allowed.clear()
-        return True
-
-    async def prepare_in_time(generation: int, member_id: str, timeout_ms: float | None = None) -> None:
-        await prepare(generation, member_id, timeout_ms=allowed[0] if allowed else timeout_ms)
-
-    async def commit_after_join(offsets: Any) -> Any:
-        # The broker reads nothing more from this connection until it has answered the JoinGroup; a commit of the old
-        # generation would then come too late, and the host would give its membership up for it.
-        task = coordinator._join_task
-        if task is not None and _is_cooperative(coordinator) and coordinator.rebalance_in_progress():
-            with suppress(Exception):
-                await coordinator._manager.wait_for(task, None)
-        return await send_commit(offsets)
-
-    def generation_of_finished_join() -> Any:
-        # It is finished and not read: the group is stable in the new generation, and what this member is to give up
-        # nobody else gets before it has joined once more.
-        task = coordinator._join_task
-        if task is not None and task.succeeded() and _is_cooperative(coordinator):
-            with coordinator._lock:
-                if coordinator.rebalance_in_progress():
-                    return coordinator._generation
-        return generation_if_stable()
-
-    coordinator.poll = poll_without_waiting
-    coordinator._on_join_prepare_async = prepare_in_time
-    coordinator._send_offset_commit_request = commit_after_join
-    coordinator.generation_if_stable = generation_of_finished_join
-
-
-def _holds_while_joining(coordinator: Coordinator) -> bool:
-    return (
-        _is_cooperative(coordinator)
-        and not coordinator.coordinator_unknown()
-        and coordinator.need_rejoin()
-        and bool(coordinator._subscription.assigned_partitions())
-    )
-
-
-FETCH_WHILE_JOINING = Remedy(
-    name="fetch_while_joining",
-    defect=(
-        "poll() returns nothing while a join is under way, so partitions that a cooperative member keeps stop all"
-        " the same, for both rounds of a rebalance, as long as the slowest member needs to join."
-    ),
-    proof="integration/test_flow.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
-    methods={
-        "_coordinator.poll": ("timeout_ms",),
-        "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
-        "_coordinator._send_offset_commit_request": ("offsets",),
-        "_coordinator.generation_if_stable": (),
-    },
-    needs=_of_coordinator(
-        *("_generation", "_join_task", "_lock", "_manager.wait_for", "_rebalance_protocol", "coordinator_unknown"),
-        *("ensure_active_group", "need_rejoin", "rebalance_in_progress", "_subscription.assigned_partitions"),
-        "_subscription.subscribed_pattern",
-    ),
-    install=_fetch_while_joining,
-    stands_on="keep_finished_join",
 )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kafka.coordinator.assignors.abstract import RebalanceProtocol
-
 from rackassign.clients.kafka_python.host.cluster import Cluster
-from rackassign.clients.kafka_python.host.remedy import Coordinator
+from rackassign.clients.kafka_python.host.remedy import Coordinator, is_cooperative
 from rackassign.model import Partitions
 
 
@@ -47,7 +45,7 @@ class Membership:
 
     def cooperative(self) -> bool:
         """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
-        return bool(self._coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
+        return is_cooperative(self._coordinator)
 
     def cluster(self) -> Cluster:
         """Return the consumer's live view of the cluster; reads `_cluster`."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR
+from rackassign.clients.kafka_python.host.flow import FETCH_WHILE_JOINING
 from rackassign.clients.kafka_python.host.followers import AWAIT_UNKNOWN_LEADER, KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER
 from rackassign.clients.kafka_python.host.joins import (
     CLAIM_WHAT_IS_HELD,
-    FETCH_WHILE_JOINING,
     HEARTBEAT_UNREAD_JOIN,
     KEEP_FINISHED_JOIN,
 )

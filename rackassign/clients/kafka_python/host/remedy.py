@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+
 from rackassign.clients.once import Once
 
 Consumer = Any
@@ -75,3 +77,13 @@ def install(consumer: Consumer, remedies: Sequence[Remedy], once: Once) -> None:
 def host_version() -> str:
     """Name the host and its version, for messages."""
     return f"kafka-python {version('kafka-python')}"
+
+
+def of_coordinator(*names: str) -> tuple[str, ...]:
+    """Return paths from the consumer to attributes of its coordinator."""
+    return tuple(f"_coordinator.{name}" for name in names)
+
+
+def is_cooperative(coordinator: Coordinator) -> bool:
+    """Tell whether a member keeps what it holds while it joins."""
+    return bool(coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)
