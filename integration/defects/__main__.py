@@ -1,13 +1,14 @@
-"""Shows all of it: `python -m integration.defects [SCENE ...]`."""
+"""Shows kafka-python's defects on real brokers, without and with the remedies."""
 
 from __future__ import annotations
 
+import argparse
 import logging
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
-from benchmarks.show import Sheet, show
+from benchmarks.show import Sheet, show, write_markdown
 from rackassign.testing import LocalCluster
 
 from . import joins, reads
@@ -24,22 +25,28 @@ SCENES: Mapping[str, tuple[str, Callable[[Scene], list[Row]]]] = {
 }
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in SCENES]
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m integration.defects", description=__doc__)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"{', '.join(SCENES)}; all if left out")
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="the document to write the tables into")
+    chosen = parser.parse_args(arguments)
+    unknown = [name for name in chosen.scenes if name not in SCENES]
     if unknown:
-        print(f"no scene {', '.join(unknown)}; there are {', '.join(SCENES)}", file=sys.stderr)
-        return 2
+        parser.error(f"no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
     # What the host logs of its defects is not what is counted here.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     logging.getLogger("rackassign").setLevel(logging.ERROR)
     stock = f"kafka-python {version('kafka-python')}"
+    sheets = []
     with LocalCluster(["a", "b", "c"]) as cluster:
         scene = Scene(cluster)
-        for name in names or SCENES:
+        for name in chosen.scenes or SCENES:
             title, play = SCENES[name]
-            show([Sheet(title, ("", stock, "rackassign"), play(scene))])
-    return 0
+            sheets.append(Sheet(title, ("", stock, "rackassign"), play(scene)))
+            show(sheets[-1:])
+    if chosen.markdown is not None:
+        write_markdown(chosen.markdown, "defects", sheets)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
