@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -71,6 +72,23 @@ class Rebalance:
         wait_until(over, "all three sharing")
 
 
+MOST_POLLS = 100
+"""Of a coordinator in a second in which there is nothing to do; one that spins is asked some thousand times."""
+
+
+def count_polls(coordinator: Any) -> list[float | None]:
+    """Note each time that the coordinator is polled."""
+    noted: list[float | None] = []
+    poll = coordinator.poll
+
+    def counted(timeout_ms: float | None = None) -> bool:
+        noted.append(timeout_ms)
+        return bool(poll(timeout_ms=timeout_ms))
+
+    coordinator.poll = counted
+    return noted
+
+
 Start = Callable[..., Rebalance]
 
 
@@ -123,22 +141,31 @@ def test_a_member_that_waits_for_a_join_and_for_records_does_not_spin(start: Sta
     rebalance = start()
     rebalance.wait_for_join()
     coordinator = rebalance.reader._coordinator
-    polls, poll = 0, coordinator.poll
-
-    def counted(timeout_ms: float | None = None) -> bool:
-        nonlocal polls
-        polls += 1
-        return bool(poll(timeout_ms=timeout_ms))
-
-    coordinator.poll = counted
+    polls = count_polls(coordinator)
     task = coordinator._join_task
     waiting = len(task._callbacks)
     # There is nothing to read: the host would ask its coordinator some thousand times a second.
     assert rebalance.look(timeout_ms=1000) == 0
     assert coordinator._join_task is task
-    assert polls <= 100
+    assert len(polls) <= MOST_POLLS
     assert len(task._callbacks) <= waiting + 1
     rebalance.end()
+
+
+@pytest.mark.parametrize("disable", [(), ("rest_between_looks",)], ids=["mended", "without the remedy it does"])
+def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], disable: tuple[str, ...]
+) -> None:
+    """As when its coordinator is frozen: the heartbeat that is under way is not answered, and the next one is due."""
+    topic = make_topic(2)
+    plain = KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **CONSUMER)
+    with closing(attach(plain, disable=disable)) as consumer:
+        wait_until(settled([consumer], topic, 2), "an assignment")
+        coordinator = consumer._coordinator
+        coordinator.heartbeat.time_to_next_heartbeat = lambda: 0.0
+        polls = count_polls(coordinator)
+        consumer.poll(timeout_ms=1000)
+    assert (len(polls) > MOST_POLLS) is bool(disable)
 
 
 def test_without_the_remedy_kept_partitions_stop(start: Start) -> None:

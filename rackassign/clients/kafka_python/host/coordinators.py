@@ -1,4 +1,4 @@
-"""A group's coordinator that has gone, and is to be found again."""
+"""A group's coordinator that has gone, or does not answer."""
 
 from __future__ import annotations
 
@@ -46,4 +46,29 @@ LOOK_ON_FOR_COORDINATOR = Remedy(
     methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
     needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
     install=_look_on_for_coordinator,
+)
+
+
+_REST_S = 0.05
+"""A poll looks so often after its group while there are no records; records end the wait at once."""
+
+
+def _rest_between_looks(consumer: Consumer, _once: Once) -> None:
+    """Wait a little for records when a heartbeat is overdue, instead of not at all."""
+    coordinator = consumer._coordinator
+    original: Callable[[], float] = coordinator.time_to_next_poll
+    coordinator.time_to_next_poll = lambda: max(original(), _REST_S)
+
+
+REST_BETWEEN_LOOKS = Remedy(
+    name="rest_between_looks",
+    defect=(
+        "While a heartbeat is overdue, because the coordinator does not answer or a join is under way, poll() does not"
+        " wait for records at all: it spins at full speed, and each turn leaves a callback at the fetches under way,"
+        " some ten megabytes a minute."
+    ),
+    proof="integration/test_flow.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
+    methods={"_coordinator.time_to_next_poll": ()},
+    needs=(),
+    install=_rest_between_looks,
 )

@@ -22,9 +22,6 @@ from rackassign.clients.once import Once
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S = 0.05
-"""So often it is looked whether a join has finished, while there are no records."""
-
 _LAST_COMMIT_MS = 5000
 """How long the commit of what was read during a join may take, before partitions are given up."""
 
@@ -39,7 +36,6 @@ class _Flow:
         self._consumer = consumer
         self._coordinator = coordinator = consumer._coordinator
         self._poll = coordinator.poll
-        self._time_to_next_poll = coordinator.time_to_next_poll
         self._join_group = coordinator.join_group_async
         self._prepare = coordinator._on_join_prepare_async
         self._commit_sync = coordinator._commit_offsets_sync_async
@@ -52,7 +48,6 @@ class _Flow:
     def install(self) -> None:
         coordinator = self._coordinator
         coordinator.poll = self.poll
-        coordinator.time_to_next_poll = self.time_to_next_poll
         coordinator.join_group_async = self.join_group_async
         coordinator._on_join_prepare_async = self.on_join_prepare_async
         coordinator._commit_offsets_sync_async = self.commit_offsets_sync_async
@@ -94,12 +89,6 @@ class _Flow:
             and not coordinator._generation.is_lost()
             and bool(coordinator._subscription.assigned_partitions())
         )
-
-    def time_to_next_poll(self) -> float:
-        # While a join goes on no heartbeat is sent, and the host would not wait for records at all: the next one is
-        # overdue.
-        wait: float = self._time_to_next_poll()
-        return max(wait, _LOOK_EVERY_S) if self._coordinator._join_task is not None else wait
 
     async def on_join_prepare_async(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
         await self._prepare(generation, member_id, timeout_ms=self._allowed_ms if self._flowing else timeout_ms)
@@ -170,7 +159,6 @@ FETCH_WHILE_JOINING = Remedy(
     proof="integration/test_flow.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
     methods={
         "_coordinator.poll": ("timeout_ms",),
-        "_coordinator.time_to_next_poll": (),
         "_coordinator.join_group_async": ("timeout_ms",),
         "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
         "_coordinator._commit_offsets_sync_async": ("offsets", "timeout_ms"),
@@ -185,5 +173,5 @@ FETCH_WHILE_JOINING = Remedy(
         *("_subscription.assigned_partitions", "_subscription.subscribed_pattern"),
     ),
     install=_install,
-    stands_on="keep_finished_join",
+    stands_on=("keep_finished_join", "rest_between_looks"),
 )

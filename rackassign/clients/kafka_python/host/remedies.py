@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR
+from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR, REST_BETWEEN_LOOKS
 from rackassign.clients.kafka_python.host.flow import FETCH_WHILE_JOINING
 from rackassign.clients.kafka_python.host.followers import AWAIT_UNKNOWN_LEADER, KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER
 from rackassign.clients.kafka_python.host.joins import (
@@ -18,6 +18,7 @@ REMEDIES: tuple[Remedy, ...] = (
     KEEP_FINISHED_JOIN,
     HEARTBEAT_UNREAD_JOIN,
     CLAIM_WHAT_IS_HELD,
+    REST_BETWEEN_LOOKS,
     FETCH_WHILE_JOINING,
     LOOK_ON_FOR_COORDINATOR,
     KEEP_NEAR_REPLICA,

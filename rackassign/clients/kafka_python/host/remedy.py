@@ -33,7 +33,7 @@ class Remedy:
         methods: Methods it shadows, as paths from the consumer, with the parameters they must have.
         needs: Attributes it reads, as paths from the consumer.
         install: Puts it on a consumer.
-        stands_on: A remedy without which it would do harm.
+        stands_on: Remedies without which it would do harm.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Remedy:
     methods: Mapping[str, tuple[str, ...]]
     needs: tuple[str, ...]
     install: Callable[[Consumer, Once], None]
-    stands_on: str | None = None
+    stands_on: tuple[str, ...] = ()
 
     def misfit(self, consumer: Consumer) -> str | None:
         """Return what of the host has changed so that the remedy cannot work; None if it fits."""
@@ -65,8 +65,9 @@ def install(consumer: Consumer, remedies: Sequence[Remedy], once: Once) -> None:
         if remedy.name in installed:
             continue
         misfit = remedy.misfit(consumer)
-        if remedy.stands_on is not None and remedy.stands_on not in installed:
-            misfit = f"{remedy.stands_on} is off"
+        missing = [name for name in remedy.stands_on if name not in installed]
+        if missing:
+            misfit = f"{missing[0]} is off"
         if misfit is None:
             remedy.install(consumer, once)
             installed.add(remedy.name)
