@@ -69,7 +69,7 @@ class View:
     def of(cls, topology: Topology, mode: LocalityMode) -> View:
         """Look at a topology."""
         racks = RackBits.of(topology, mode)
-        near = {topic: tuple(racks.of_topic(partitions)) for topic, partitions in topology.topics.items()}
+        near = {topic: tuple(bits) for topic, bits in racks.of_topics(topology).items()}
         return cls(tuple(racks.bits), near, mode)
 
     def changed_from(self, before: View) -> int:
