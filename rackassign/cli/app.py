@@ -12,8 +12,12 @@ from rackassign import __version__
 from rackassign.cli import cluster
 from rackassign.cli.demo import demo
 from rackassign.cli.doctor import doctor
+from rackassign.cli.exporter import exporter
+from rackassign.cli.inspect import inspect
 from rackassign.cli.plan import plan
 from rackassign.cli.rack import rack
+from rackassign.cli.snapshot import snapshot
+from rackassign.cli.top import top
 from rackassign.errors import ClusterError, NoAnswerError, RackassignError
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
@@ -28,8 +32,12 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.command()(exporter)
+app.command()(inspect)
 app.command()(plan)
 app.command()(rack)
+app.command()(snapshot)
+app.command()(top)
 app.add_typer(cluster.app, name="cluster")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """One line for each step, a bar for those that count bytes.
+    """One line for each step, a bar for those that count.
 
     Args:
         display: Where the lines are drawn.
@@ -37,8 +37,15 @@ class Steps:
             self._step = step
             self._task = self._display.add_task(step, total=None, counted="")
         if total:
-            counted = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
-            self._display.update(self._task, completed=done, total=total, counted=counted)
+            self._update(done, total, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
+
+    def count(self, step: str, done: int, total: int) -> None:
+        """Show a step and how far it is, in whatever it counts."""
+        self.say(step)
+        self._update(done, total, f"{done} of {total}")
+
+    def _update(self, done: int, total: int, counted: str) -> None:
+        self._display.update(self._task, completed=done, total=total, counted=counted)
 
     def heard(self, progress: Progress) -> None:
         """Show the progress of a cluster being made."""

@@ -9,6 +9,7 @@ Rules of this room:
 
 from __future__ import annotations
 
+from rackassign.observe.cluster import LiveCluster
 from rackassign.observe.doctor import Finding, findings, may_not_settle
 from rackassign.observe.groups import (
     LiveBroker,
@@ -19,23 +20,47 @@ from rackassign.observe.groups import (
     describe_group,
     watch,
 )
+from rackassign.observe.inspection import Action, Inspection, Reach
+from rackassign.observe.inspector import Inspector, Odd, Shots, Survey
+from rackassign.observe.money import Price
+from rackassign.observe.rackmap import RackMap
+from rackassign.observe.rates import Rates
+from rackassign.observe.reading import Flows, Read
 from rackassign.observe.rolling import Step, step
+from rackassign.observe.snapshot import Snapshot
 from rackassign.observe.wedge import Freed, free, is_wedged
+from rackassign.observe.written import as_json, said
 
 __all__ = [
+    "Action",
     "Finding",
+    "Flows",
     "Freed",
+    "Inspection",
+    "Inspector",
     "LiveBroker",
+    "LiveCluster",
     "LiveGroup",
     "LiveMember",
+    "Odd",
+    "Price",
+    "RackMap",
+    "Rates",
+    "Reach",
+    "Read",
+    "Shots",
+    "Snapshot",
     "Step",
+    "Survey",
     "Watched",
+    "as_json",
     "describe_brokers",
     "describe_group",
     "findings",
     "free",
     "is_wedged",
     "may_not_settle",
+    "said",
     "step",
     "watch",
 ]

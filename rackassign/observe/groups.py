@@ -12,6 +12,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.clients.kafka_python.host.listing import listed_brokers
 from rackassign.clients.kafka_python.selector import replica_selector
 from rackassign.errors import ConfigError, WireError, shown
 from rackassign.model import Partitions
@@ -78,6 +79,11 @@ class LiveGroup:
     def shown(self) -> bool:
         """Whether all there is to see of it is shown now."""
         return self.kind == "consumer" or self.state in {STABLE, EMPTY}
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all of it is shown and nobody is about to get or give up anything."""
+        return self.state in {STABLE, EMPTY}
 
     @property
     def generation(self) -> int:
@@ -204,8 +210,7 @@ def describe_brokers(admin: KafkaAdminClient) -> tuple[LiveBroker, ...]:
     Raises:
         KafkaError: As the admin client does.
     """
-    known = sorted(admin.describe_cluster()["brokers"], key=lambda broker: broker["broker_id"])
-    return tuple(_broker(admin, b["broker_id"], b["rack"], fenced=bool(b.get("is_fenced"))) for b in known)
+    return tuple(_broker(admin, broker.id, broker.rack, fenced=broker.fenced) for broker in listed_brokers(admin))
 
 
 def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: bool) -> LiveBroker:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from rackassign.locality import Locality, RackBits, cost_table, read_cost
 from rackassign.model import (
@@ -39,19 +40,38 @@ def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan]
         replan: How it was planned.
         skewed: The next larger skew, and how to plan with it; None for a strategy that knows none.
     """
-    not_local = tuple(_not_local(group, plan))
-    cross = [entry for entry in not_local if entry.reason != "unknown-rack"]
+    useful = [tried.advice for tried in tries(group, plan, replan, skewed) if tried.advice.cost_gain > 0]
+    useful.sort(key=lambda advice: (-advice.cost_gain, advice.change, advice.rack or ""))
+    return Explanation(tuple(not_local(group, plan)), tuple(useful))
+
+
+class Tried(NamedTuple):
+    """A change and what came of it.
+
+    Args:
+        advice: The change and its gain, which may be nothing or less.
+        group: The group with the change, without owners.
+        plan: Its plan.
+    """
+
+    advice: Advice
+    group: Group
+    plan: Plan
+
+
+def tries(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan] | None = None) -> Iterator[Tried]:
+    """Make each change that may help, and solve the group with it; the arguments are those of `explain`."""
+    cross = [entry for entry in not_local(group, plan) if entry.reason != "unknown-rack"]
+    if not cross:
+        return
     # Owners decide about moves alone, which are not asked about here.
     bare = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
-    found: list[Advice] = []
-    if cross:
-        before = _cross(group, plan)
-        for change, then, again in _changes(bare, plan.locality, cross, replan, skewed):
-            after = _cross(then, again(then))
-            found.append(replace(change, gain=before[0] - after[0], cost_gain=round(before[1] - after[1], 6)))
-    useful = [advice for advice in found if advice.cost_gain > 0]
-    useful.sort(key=lambda advice: (-advice.cost_gain, advice.change, advice.rack or ""))
-    return Explanation(not_local, tuple(useful))
+    before = _cross(group, plan)
+    for change, then, again in _changes(bare, plan.locality, cross, replan, skewed):
+        made = again(then)
+        after = _cross(then, made)
+        gained = replace(change, gain=before[0] - after[0], cost_gain=round(before[1] - after[1], 6))
+        yield Tried(gained, then, made)
 
 
 def _cross(group: Group, plan: Plan) -> tuple[int, float]:
@@ -76,7 +96,8 @@ def _cross(group: Group, plan: Plan) -> tuple[int, float]:
     return count, units * table.unit
 
 
-def _not_local(group: Group, plan: Plan) -> Iterator[NotLocal]:
+def not_local(group: Group, plan: Plan) -> Iterator[NotLocal]:
+    """Yield what a plan does not read at home, by topic and id, with the reasons."""
     racks = RackBits.of(group.topology, plan.locality)
     homes = {member.id: member.rack for member in group.members}
     readers: dict[str, int] = {}

@@ -19,6 +19,8 @@ from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAss
 from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.errors import ConfigError
+from rackassign.locality import Locality, RackBits
+from rackassign.model import Group, Member
 from rackassign.racks import RACK_VARIABLE, RackMemory, detect_rack
 
 log = logging.getLogger(__name__)
@@ -121,6 +123,27 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     if not hasattr(consumer, "locality"):
         consumer.locality = reads.locality
     return attached
+
+
+def assigned_locality(consumer: object) -> Locality | None:
+    """Count what a consumer has now by whether a replica is in its rack; None if that cannot be told of it.
+
+    Args:
+        consumer: One that was attached.
+    """
+    known: _Attached | None = getattr(consumer, "_rackassign", None)
+    if known is None or not isinstance(consumer, KafkaConsumer):
+        return None
+    cluster = host.cluster_of(consumer)
+    if cluster is None:
+        return None
+    owned: dict[str, list[int]] = {}
+    for topic, partition in consumer.assignment():
+        owned.setdefault(topic, []).append(partition)
+    topology = known.racks.complete(host.topology(cluster, sorted(owned)))
+    here = {topic: tuple(p for p in ids if p < len(topology.topics.get(topic, ()))) for topic, ids in owned.items()}
+    member = Member("it", frozenset(owned), rack=consumer.config["client_rack"])
+    return Locality.count(Group(topology, (member,)), {"it": here}, RackBits.of(topology, "any-replica"))
 
 
 def warn_of_racks(assignors: Iterable[object], client_rack: str, once: Once) -> bool:

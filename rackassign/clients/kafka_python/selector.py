@@ -9,6 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
+from rackassign.clients.kafka_python.host.listing import listed_brokers
 from rackassign.clients.once import Once
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -40,10 +41,10 @@ def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
         KafkaError: As the admin client does when it is asked for the brokers.
     """
     selectors: dict[int, str | None] = {}
-    for broker in admin.describe_cluster()["brokers"]:
-        if not broker["is_fenced"]:
+    for broker in listed_brokers(admin):
+        if not broker.fenced:
             with suppress(KafkaError):
-                selectors[broker["broker_id"]] = replica_selector(admin, broker["broker_id"])
+                selectors[broker.id] = replica_selector(admin, broker.id)
     return selectors
 
 

@@ -25,10 +25,20 @@ from rackassign.model import Partitions
 _NEEDED = ("_find_coordinator_id", "_manager.run", "_manager.send", "_manager.cluster._coordinators")
 
 _NOT_FOUND = (errors.GroupIdNotFoundError, errors.InvalidGroupIdError)
-_MOVED = (errors.NotCoordinatorError, errors.CoordinatorNotAvailableError, errors.CoordinatorLoadInProgressError)
+_MOVED = (
+    errors.NotCoordinatorError,
+    errors.CoordinatorNotAvailableError,
+    errors.CoordinatorLoadInProgressError,
+    # The host takes the first coordinator for the coordinator for ever, dead or alive.
+    errors.KafkaConnectionError,
+    errors.NodeNotReadyError,
+)
 
 _PATIENCE_S = 10.0
-"""How long a coordinator may be on its way from one broker to another."""
+"""How long coordinators may be on their way from one broker to another, all of them together."""
+
+_TRIES = 2
+"""At least: the first may go to a coordinator that is none any more."""
 
 _PENDING_MS = 10_000
 """After that a member that was only announced is forgotten."""
@@ -96,6 +106,7 @@ class GroupCalls:
         except AttributeError as error:
             raise ConfigError(f"{host_version()} differs, groups cannot be described: {error}") from None
         self._admin = admin
+        self._troubled: float | None = None
 
     def classic(self, group: str) -> DescribedGroup | None:
         """Describe a group whose members assign; None if there is none of that name.
@@ -167,18 +178,25 @@ class GroupCalls:
         return not _failed(response.error_code, errors.UnknownError)
 
     def _ask(self, group: str, request: Any) -> Any:
-        until = time.monotonic() + _PATIENCE_S
+        tries = 0
         while True:
+            tries += 1
             try:
                 response = self._admin._manager.run(self._send, group, request)
                 answer = getattr(response, "groups", None) or [response]
-                if errors.for_code(answer[0].error_code) not in _MOVED or time.monotonic() > until:
+                if errors.for_code(answer[0].error_code) not in _MOVED or self._give_up(tries):
                     return response
             except _MOVED:
-                if time.monotonic() > until:
+                if self._give_up(tries):
                     raise
             self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
             time.sleep(0.1)
+
+    def _give_up(self, tries: int) -> bool:
+        """Tell whether a coordinator was waited for long enough; the patience for one group is gone for the next."""
+        now = time.monotonic()
+        self._troubled = self._troubled or now
+        return tries >= _TRIES and now > self._troubled + _PATIENCE_S
 
     async def _send(self, group: str, request: Any) -> Any:
         coordinator = await self._admin._find_coordinator_id(group)

@@ -1,0 +1,125 @@
+"""What the commands have in common that look at live groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rackassign import scenario
+from rackassign.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from rackassign.observe import Odd, RackMap, Survey
+
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
+All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
+RackMapFile = Annotated[
+    str, typer.Option("--rack-map", help="JSON file: racks of members that send none, by client id, host or subnet.")
+]
+PriceOption = Annotated[
+    float | None, typer.Option("--price", help="USD for a GB that crosses racks.", show_default="0.02, as AWS")
+]
+Interval = Annotated[float, typer.Option(min=0, help="Seconds to measure what is written; 0 for not at all.")]
+
+INTERVAL_S = 10.0
+
+_SHORTEST_S = 1.0
+"""Of surveys without end: brokers have other work to do."""
+
+
+def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
+    """Return the names that were asked for, None for all.
+
+    Raises:
+        ConfigError: If it is neither, or both.
+    """
+    if bool(groups) == all_:
+        raise ConfigError("either --group or --all is needed")
+    if groups and not all(groups):
+        raise ConfigError("group: expected the name of a group")
+    return None if all_ else sorted(set(groups or ()))
+
+
+def read_rack_map(file: str) -> RackMap:
+    """Read the file of `--rack-map`; an empty name stands for an empty map.
+
+    Raises:
+        ConfigError: If it cannot be read or used; names the field.
+    """
+    # Imports a client, which other commands do without.
+    from rackassign.observe import RackMap  # noqa: PLC0415
+
+    if not file:
+        return RackMap()
+    try:
+        return RackMap.read(scenario.parse(Path(file).read_text("utf-8")))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8") from None
+    except InputError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def surveys(
+    admin: KafkaAdminClient, names: list[str] | None, racks: RackMap, *, interval_s: float, looks: int
+) -> Iterator[Survey | str]:
+    """Survey groups again and again, each survey from where the last one ended; what keeps one from it is a text.
+
+    Args:
+        admin: To look with.
+        names: Of the groups; None for all.
+        racks: Of members that send none.
+        interval_s: Seconds of each.
+        looks: How many; 0 for no end.
+
+    Raises:
+        ConfigError: The first one finds that a group does not exist.
+        KafkaError: The first one gets no answer.
+    """
+    # Imports a client, which other commands do without.
+    from kafka.errors import KafkaError  # noqa: PLC0415
+
+    from rackassign.observe import Inspector  # noqa: PLC0415
+
+    inspector = Inspector(admin, racks)
+    for look in count(1):
+        try:
+            yield inspector.survey(names, interval_s=max(interval_s, _SHORTEST_S))
+        except (ConfigError, KafkaError) as error:
+            if look == 1:
+                raise
+            yield f"not seen now: {type(error).__name__}: {error}"
+            time.sleep(max(interval_s, _SHORTEST_S))
+        if look == looks:
+            return
+
+
+def warnings(survey: Survey, racks: RackMap) -> list[str]:
+    """Return what a user should know of what was not seen."""
+    known = sorted(set(survey.cluster.topology.racks_of_brokers().values()))
+    foreign = sorted(racks.racks() - set(known)) if known else []
+    lines = [
+        f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign
+    ]
+    lines += [said_odd(odd) for odd in survey.odd]
+    lines += survey.measured.problems
+    unasked = [broker for broker in survey.cluster.brokers if broker.problem]
+    if unasked:
+        lines.append(
+            f"{len(unasked)} brokers do not tell their replica.selector.class ({unasked[0].problem}): they are taken to"
+            " have none"
+        )
+    return lines
+
+
+def said_odd(odd: Odd) -> str:
+    """Say what could not be looked at."""
+    return f"{odd.name}: {odd.problem}" if odd.name else odd.problem

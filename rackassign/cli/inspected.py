@@ -1,0 +1,161 @@
+"""Inspections as tables for people. Imports a client, which other commands do without."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from rackassign.locality import Locality
+from rackassign.observe import Inspection, Price, Survey, said
+from rackassign.observe.figures import money, percent, size
+
+_MOST_ACTIONS = 10
+"""Rows of actions that are shown of many groups; all are in the other outputs."""
+
+_TRAFFIC = ("cross/s", "USD a month")
+
+_HOLDS = {
+    "any-replica": "readers are sent to near replicas (all brokers have a replica selector)",
+    "leader": "readers are sent to leaders (no broker has a replica selector)",
+    "mixed": "some brokers send readers to near replicas, others keep them (not all have a replica selector)",
+}
+
+
+def _table(*, title: str | None = None, caption: str | None = None) -> Table:
+    return Table(
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+    )
+
+
+def overview(survey: Survey, price: Price) -> Table:
+    """One row for each group, that fits into eighty columns."""
+    measured = bool(survey.measured.seconds)
+    table = _table()
+    table.add_column("group", overflow="fold", min_width=8)
+    for column in ("members", "local", "cross", "unknown", *_TRAFFIC[: 2 * measured], "could be local", "moves"):
+        table.add_column(column, justify="right", no_wrap=" " not in column)
+    for inspected in survey.inspections:
+        live = inspected.snapshot.live
+        row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
+        if measured:
+            row += [size(inspected.flows.cross), money(price.monthly(inspected.flows.cross))]
+        table.add_row(*map(escape, (*row, *_could(inspected))))
+    return table
+
+
+def _could(inspected: Inspection) -> tuple[str, str]:
+    if not inspected.reaches:
+        return "-", "-"
+    reach = inspected.reach("cooperative-sticky")
+    return percent(reach.partitions.local, _total(reach.partitions)), str(reach.moved)
+
+
+def detail(inspected: Inspection, survey: Survey, price: Price) -> RenderableType:
+    """All there is to say of one group."""
+    parts: list[RenderableType] = [_modes(inspected)]
+    if survey.measured.seconds:
+        parts.append(_rack_pairs(inspected))
+    if inspected.reaches:
+        parts.append(_strategies(inspected, survey, price))
+    if inspected.out_of_sync:
+        text = f"{inspected.out_of_sync} partitions would be local if their near replica were in sync"
+        parts.append(Text(text))
+    if inspected.unread:
+        parts.append(Text(f"{inspected.unread} partitions of subscribed topics have no reader"))
+    if inspected.snapshot.unknown:
+        who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
+        parts.append(Text(f"rack not known of {who}"))
+    return Stack(*parts)
+
+
+def _modes(inspected: Inspection) -> Text:
+    said = ", ".join(
+        f"{percent(counts.local, _total(counts))} if {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
+        for mode, counts in inspected.by_mode.items()
+    )
+    live = inspected.snapshot.live
+    who = "the broker's assignor" if live.kind == "consumer" else "strategy"
+    return Text(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}")
+
+
+def _rack_pairs(inspected: Inspection) -> Table:
+    pairs = inspected.flows.pairs
+    racks = sorted({rack for pair in pairs for rack in pair}, key=lambda rack: (rack is None, rack or ""))
+    table = _table(title="read a second, from (row) and to (column) each rack")
+    table.add_column("")
+    for rack in racks:
+        table.add_column(escape(_rack(rack)), justify="right")
+    for source in racks:
+        cells = [size(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
+        table.add_row(escape(_rack(source)), *cells)
+    return table
+
+
+def _rack(rack: str | None) -> str:
+    return "unknown" if rack is None else rack
+
+
+def _strategies(inspected: Inspection, survey: Survey, price: Price) -> Table:
+    measured = bool(survey.measured.seconds)
+    table = _table(title="what strategies would reach")
+    for column in ("", "local", "cross", "unknown", "moves", *_TRAFFIC[: 2 * measured]):
+        table.add_column(column, justify="right" if column else "left")
+    rows = [("now", inspected.partitions, "", inspected.flows)]
+    rows += [(r.strategy, r.partitions, str(r.moved), r.flows) for r in inspected.reaches]
+    for name, counts, moved, flows in rows:
+        traffic = (size(flows.cross), money(price.monthly(flows.cross))) if measured else ()
+        table.add_row(name, *_shares(counts), moved, *traffic)
+    return table
+
+
+def actions(survey: Survey, price: Price) -> Table | None:
+    """Return what to do, what gains most first; None if there is nothing."""
+    measured = bool(survey.measured.seconds)
+    rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
+    rows.sort(key=lambda row: (-row[0].gain_bytes_s, -row[0].gain))
+    if not rows:
+        return None
+    table = _table(
+        caption=f"{len(rows) - _MOST_ACTIONS} more are in --output json" if len(rows) > _MOST_ACTIONS else None
+    )
+    table.add_column("group", overflow="fold")
+    table.add_column("what would gain most", overflow="fold")
+    for column in ("partitions", *(("bytes/s", "USD a month") if measured else ())):
+        table.add_column(column, justify="right", no_wrap=" " not in column)
+    for action, inspected in rows[:_MOST_ACTIONS]:
+        traffic = (size(action.gain_bytes_s), money(price.monthly(action.gain_bytes_s))) if measured else ()
+        what = said(action, inspected)
+        table.add_row(escape(inspected.snapshot.live.name), escape(what), str(action.gain), *traffic)
+    return table
+
+
+def totals(survey: Survey, price: Price) -> str:
+    """Say what all groups together read across racks."""
+    groups = f"{len(survey.inspections)} group{'' if len(survey.inspections) == 1 else 's'}"
+    if not survey.measured.seconds:
+        return f"{groups}; nothing was measured (--interval 0)"
+    cross = sum(inspected.flows.cross for inspected in survey.inspections)
+    unknown = sum(inspected.flows.unknown for inspected in survey.inspections)
+    line = f"{groups}: {size(cross)}/s across racks, {money(price.monthly(cross))} USD a month"
+    if unknown:
+        line += f", and {size(unknown)}/s of which it is not known ({money(price.monthly(unknown))} USD at most)"
+    seconds = survey.measured.seconds
+    return f"{line}; written in {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
+
+
+def _shares(counts: Locality) -> list[str]:
+    total = _total(counts)
+    return [percent(count, total) for count in (counts.local, counts.cross, counts.unknown)]
+
+
+def _total(counts: Locality) -> int:
+    return counts.local + counts.cross + counts.unknown

@@ -1,0 +1,50 @@
+"""`rackassign snapshot`: live groups of any client, as scenarios."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.groups import All, Groups, RackMapFile, read_rack_map, said_odd, wanted_groups
+from rackassign.cli.output import check_output
+from rackassign.cli.progress import steps
+from rackassign.errors import NoAnswerError
+from rackassign.scenario import write_group
+
+DONE = 0
+
+
+def snapshot(
+    *,
+    bootstrap: Bootstrap,
+    group: Groups = None,
+    all_: All = False,
+    rack_map: RackMapFile = "",
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="json or jsonl.", show_default="json, or jsonl for several groups")] = "",
+) -> int:
+    """Write live groups as scenarios, for `rackassign plan` and for keeping."""
+    names = wanted_groups(group, all_=all_)
+    output = output or ("json" if names is not None and len(names) == 1 else "jsonl")
+    check_output(output, "json", "jsonl")
+    racks = read_rack_map(rack_map)
+    from rackassign.observe import Inspector  # noqa: PLC0415 - imports a client
+
+    with connected(bootstrap, client_config) as admin, steps() as progress:
+        shots = Inspector(admin, racks).shoot(names, progress.count)
+    for odd in shots.odd:
+        sys.stderr.write(f"rackassign: {said_odd(odd)}\n")
+    for shot in shots.snapshots:
+        if shot.unknown:
+            who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)
+            sys.stderr.write(f"rackassign: {shot.live.name}: rack not known of {who}\n")
+        written = write_group(shot.group)
+        text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
+        sys.stdout.write(f"{text}\n")
+    if names is not None and len(shots.snapshots) < len(names):
+        raise NoAnswerError(f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now")
+    return DONE

@@ -1,0 +1,116 @@
+"""What an admin client of kafka-python tells of a cluster, without its traps.
+
+Each function asks as few brokers as it can, and those that ask one broker ask that one alone: in a call that goes to
+several, one that has just died takes the answers of the others with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as HostPartition
+from kafka.errors import for_code
+from kafka.protocol.consumer import OffsetSpec
+
+from rackassign.clients.kafka_python.host.listing import listed_brokers
+from rackassign.model import Partition, TopicPartition
+
+_PATIENCE_MS = 5000
+"""How long a leader may be on its way from one broker to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTopic:
+    """A topic, as the cluster tells of it.
+
+    Args:
+        partitions: In order of their ids.
+        in_sync: The in-sync replicas of each.
+        problem: Why it is not described; empty if it is.
+    """
+
+    partitions: tuple[Partition, ...] = ()
+    in_sync: tuple[tuple[int, ...], ...] = ()
+    problem: str = ""
+
+
+def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
+    """Describe topics with one request, replicas on brokers that are down included.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    wanted = sorted(set(names))
+    # To the host an empty list is all topics.
+    found = admin.describe_topics(wanted) if wanted else ()
+    return {topic["name"]: _topic(topic) for topic in found}
+
+
+def _topic(found: Mapping[str, Any]) -> DescribedTopic:
+    code = found["error_code"]
+    rows: dict[int, Any] = {row["partition_index"]: row for row in found["partitions"]}
+    if code or sorted(rows) != list(range(len(rows))):
+        return DescribedTopic(problem=for_code(code).__name__ if code else "not all of its partitions are listed")
+    # One for all partitions that have the same replicas.
+    made: dict[tuple[int, ...], Partition] = {}
+    partitions: list[Partition] = []
+    for i in range(len(rows)):
+        key = (rows[i]["leader_id"], *rows[i]["replica_nodes"])
+        if key not in made:
+            made[key] = Partition(key[1:], key[0] if key[0] >= 0 else None)
+        partitions.append(made[key])
+    return DescribedTopic(tuple(partitions), tuple(tuple(rows[i]["isr_nodes"]) for i in range(len(rows))))
+
+
+def groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
+    """Return the groups that a broker coordinates, each with its type: `consumer` for consumers, new and old.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    found = admin.list_groups(broker_ids=[broker])
+    # The type of KIP-848 says who assigns, and both kinds have members that are consumers.
+    kinds = {group["group_id"]: (group["protocol_type"], group.get("group_type") or "") for group in found}
+    return {name: kind if kind not in {"consumer", "classic", ""} else old for name, (old, kind) in kinds.items()}
+
+
+def log_sizes(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
+    """Return the bytes of each replica on a broker, of those that it has.
+
+    Args:
+        admin: To ask with.
+        broker: Its id.
+        wanted: Topics, each with the number of its partitions.
+
+    Raises:
+        KafkaError: As the admin client does. A refusal is lost in the host, and gives nothing, as an empty disk does.
+    """
+    ids = {topic: list(range(count)) for topic, count in wanted.items()}
+    sizes: dict[TopicPartition, int] = {}
+    for directory in admin.describe_log_dirs(ids, [broker])[0]["log_dirs"]:
+        for topic in directory["topics"]:
+            for row in topic["partitions"]:
+                # One that is on its way to another disk is there twice.
+                if not row["is_future_key"]:
+                    sizes[TopicPartition(topic["name"], row["partition_index"])] = row["partition_size"]
+    return sizes
+
+
+def offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the first offset and the one behind the last of each partition; all should have the same leader.
+
+    Raises:
+        KafkaError: As the admin client does, and if one of the partitions has no leader now.
+    """
+    places = [HostPartition(*place) for place in wanted]
+    earliest, latest = (
+        admin.list_partition_offsets(dict.fromkeys(places, spec), timeout_ms=_PATIENCE_MS) if places else {}
+        for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    )
+    return {TopicPartition(*place): (earliest[place].offset, latest[place].offset) for place in places}
+
+
+__all__ = ["DescribedTopic", "groups_on", "listed_brokers", "log_sizes", "offsets", "topics"]

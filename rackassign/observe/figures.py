@@ -1,0 +1,31 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+_NEXT_UNIT = 999.5
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_LEAST, _MOST = 0.1, 99.9
+_WHOLE_FROM_USD = 100
+
+
+def percent(part: int, total: int) -> str:
+    """Show a share, never rounded up to all nor down to nothing; a dash for the share of nothing."""
+    if not total:
+        return "-"
+    share = 100 * part / total
+    if 0 < share < _LEAST:
+        return f"<{_LEAST} %"
+    return f">{_MOST} %" if _MOST < share < 100 else f"{share:.1f} %"  # noqa: PLR2004 - a hundred per cent
+
+
+def size(bytes_: float) -> str:
+    """Show a number of bytes, in units of a thousand."""
+    value, unit = abs(bytes_), 0
+    while value >= _NEXT_UNIT and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{'-' if bytes_ < 0 else ''}{value:.3g} {_UNITS[unit]}"
+
+
+def money(usd: float) -> str:
+    """Show an amount of money, in cents while it is small."""
+    return f"{usd:,.0f}" if abs(usd) >= _WHOLE_FROM_USD else f"{usd:.2f}"

@@ -1,0 +1,294 @@
+"""What a group reads across racks now, what each strategy would make of it, and which changes would gain most.
+
+Judged from values alone. What is read now is held against the copies that serve now; what would be is planned as an
+assignor would, from all copies, and counted by what they would serve when all of them are in sync again. So a
+broker that is away makes no strategy look better than it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from rackassign.locality import Locality
+from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
+from rackassign.observe.cluster import Holds, LiveCluster
+from rackassign.observe.rates import Rates
+from rackassign.observe.reading import Flows, Read, counted, flows, reads
+from rackassign.observe.snapshot import Snapshot
+from rackassign.strategies import STRATEGIES, Options, plan_cooperative
+from rackassign.strategies.explain import not_local, tries
+
+ACTIONS = 3
+"""Actions that are shown: those that gain most."""
+
+ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-skew"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a strategy would make of a group as it is.
+
+    Args:
+        strategy: Which.
+        partitions: How many would be local.
+        flows: What would be read from where.
+        moved: Partitions that would leave a reader they have now.
+        reads: Who would read what from where.
+        reasons: How many would not be local, by what keeps them from it.
+    """
+
+    strategy: StrategyName
+    partitions: Locality
+    flows: Flows
+    moved: int
+    reads: tuple[Read, ...]
+    reasons: Mapping[Reason, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change, and what it would gain, worked out by solving the group with it.
+
+    Args:
+        kind: `strategy`: let members with the cooperative strategy lead. All others are counted from there on:
+            `selector`: a rack-aware replica selector on the brokers. `rack`: `members` send their rack.
+            `member`: one more of them in `rack`, subscribed to `topics`. `replicas`: a copy of each of `partitions`
+            in `rack`. `max-skew`: the option of that name, set to 1.
+        gain: Partitions more that are surely read at home.
+        gain_bytes_s: Bytes a second fewer that surely or maybe cross racks.
+        uncertain: Whether nobody knows where the members are; the gain is what it would be in `rack` then.
+        rack: For `member` and `replicas`, and for `rack` if that is uncertain.
+        members: For `rack`, by their ids.
+        topics: For `member`.
+        partitions: For `replicas`.
+    """
+
+    kind: ActionKind
+    gain: int
+    gain_bytes_s: float
+    uncertain: bool = False
+    rack: str | None = None
+    members: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    partitions: Partitions = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All that is found out about one group.
+
+    Args:
+        snapshot: The group as it is.
+        holds: Which replicas its readers are sent to.
+        now: Who reads what from where.
+        partitions: How many are local now.
+        by_mode: The same if any replica served, and if only leaders did.
+        flows: What is read from where now, in bytes a second.
+        reaches: What each strategy would make of it.
+        actions: Those that would gain most: the strategy if that gains anything, then the best first.
+        out_of_sync: Partitions that would be local if their near copy were in sync.
+        unread: Partitions of subscribed topics that nobody has.
+    """
+
+    snapshot: Snapshot
+    holds: Holds
+    now: tuple[Read, ...]
+    partitions: Locality
+    by_mode: Mapping[LocalityMode, Locality]
+    flows: Flows
+    reaches: tuple[Reach, ...]
+    actions: tuple[Action, ...]
+    out_of_sync: int
+    unread: int
+
+    @property
+    def local_share(self) -> float | None:
+        """Return the part of the partitions that is surely read at home, 0 to 1; None if nothing is read."""
+        total = self.partitions.local + self.partitions.cross + self.partitions.unknown
+        return self.partitions.local / total if total else None
+
+    def reach(self, strategy: StrategyName) -> Reach:
+        """Return what a strategy would make of it."""
+        return next(reach for reach in self.reaches if reach.strategy == strategy)
+
+
+def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection:
+    """Judge a group.
+
+    Args:
+        shot: The group as it is.
+        cluster: With its topics.
+        measured: What is written to them; empty if that was not measured.
+    """
+    group = shot.group
+    owned = {member.id: member.owned for member in group.members}
+    now = reads(group, owned, cluster.serving(), shot.leaders_only)
+    judge = _Judge(shot, cluster, measured)
+    by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
+    reaches = tuple(judge.reach(name) for name in STRATEGIES) if group.members else ()
+    return Inspection(
+        shot,
+        cluster.holds,
+        now,
+        counted(now),
+        by_mode,
+        flows(now, measured.bytes_s),
+        reaches,
+        tuple(judge.actions()) if group.members else (),
+        judge.seen(group, owned).partitions.local - counted(now).local,
+        _unread(group),
+    )
+
+
+def _unread(group: Group) -> int:
+    wanted = {topic for member in group.members for topic in member.topics}
+    had = {(topic, p) for member in group.members for topic, ids in member.owned.items() for p in ids}
+    return sum((topic, p) not in had for topic in wanted for p in range(len(group.topology.topics.get(topic, ()))))
+
+
+def _only(topology: Topology, mode: LocalityMode) -> Topology:
+    """Return the topology with the leaders alone, or as it is."""
+    if mode == "any-replica":
+        return topology
+    return replace(
+        topology,
+        topics={
+            topic: tuple(p if p.leader is None else replace(p, replicas=(p.leader,)) for p in row)
+            for topic, row in topology.topics.items()
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An assignment, counted."""
+
+    reads: tuple[Read, ...]
+    partitions: Locality
+    flows: Flows
+
+    def afar(self) -> float:
+        """Return the bytes that are not surely local."""
+        return self.flows.total - self.flows.local
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    shot: Snapshot
+    cluster: LiveCluster
+    measured: Rates
+
+    def reach(self, name: StrategyName) -> Reach:
+        told = self.shot.as_told()
+        plan = STRATEGIES[name](told, Options(locality=self.cluster.mode))
+        seen = self.seen(self.shot.group, plan.target)
+        return Reach(
+            name,
+            seen.partitions,
+            seen.flows,
+            _moved(self.shot.group, plan.target),
+            seen.reads,
+            Counter(entry.reason for entry in not_local(told, plan)),
+        )
+
+    def seen(
+        self,
+        group: Group,
+        target: Mapping[str, Partitions],
+        counting: Topology | None = None,
+        leaders_only: frozenset[str] | None = None,
+    ) -> _Seen:
+        """Count an assignment by where its readers truly are, and by the copies that serve once all are in sync.
+
+        Args:
+            group: With the true racks.
+            target: Who has what.
+            counting: The copies that serve; those that the brokers' selectors make serve if left out.
+            leaders_only: Members that do not ask for near ones; those that do not now if left out.
+        """
+        found = reads(
+            group,
+            target,
+            self.cluster.counting(group.topology) if counting is None else counting,
+            self.shot.leaders_only if leaders_only is None else leaders_only,
+        )
+        return _Seen(found, counted(found), flows(found, self.measured.bytes_s))
+
+    def actions(self) -> list[Action]:
+        """Return the changes that gain most: more bytes at home, more partitions where those are not measured."""
+        group = self.shot.group
+        now = self.seen(group, {member.id: member.owned for member in group.members})
+        told = self.shot.as_told()
+        plan = self.plan(told)
+        base = self.seen(group, plan.target)
+        switch = _gained(Action("strategy", 0, 0.0), now, base)
+        further = filter(_useful, self._further(told, plan, base))
+        ranked = sorted(further, key=lambda action: (-action.gain_bytes_s, -action.gain))
+        # All others are counted from there on, so it comes first.
+        return [*filter(_useful, (switch,)), *ranked][:ACTIONS]
+
+    def plan(self, group: Group, *, max_skew: int = 0, mode: LocalityMode | None = None) -> Plan:
+        return plan_cooperative(group, Options(locality=mode or self.cluster.mode, max_skew=max_skew))
+
+    def _further(self, told: Group, plan: Plan, base: _Seen) -> Iterator[Action]:
+        """Yield changes with what they gain beyond the strategy."""
+        if self.cluster.without_selector():
+            everywhere = self.plan(told, mode="any-replica")
+            seen = self.seen(self.shot.group, everywhere.target, told.topology)
+            yield _gained(Action("selector", 0, 0.0), base, seen)
+        if self.shot.mapped:
+            seen = self.seen(self.shot.group, self.plan(self.shot.group).target, leaders_only=frozenset())
+            yield _gained(Action("rack", 0, 0.0, members=tuple(sorted(self.shot.mapped))), base, seen)
+        yield from self._placed(told, base)
+        for tried in tries(told, plan, self.plan, (1, partial(self.plan, max_skew=1))):
+            advice = tried.advice
+            action = Action(advice.change, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions)
+            # The group that was tried knows fewer racks than we do.
+            racks = {member.id: member.rack for member in self.shot.group.members}
+            members = tuple(replace(m, rack=racks.get(m.id, m.rack)) for m in tried.group.members)
+            yield _gained(action, base, self.seen(replace(tried.group, members=members), tried.plan.target))
+
+    def _placed(self, told: Group, base: _Seen) -> Iterator[Action]:
+        """Yield what there is to gain if all of whom nobody knows told that they are in one rack: the best one."""
+        silent = {member.id for member in self.shot.unknown}
+        if not silent:
+            return
+        best: Action | None = None
+        for rack in sorted(set(told.topology.racks_of_brokers().values())):
+            members = tuple(replace(m, rack=rack) if m.id in silent else m for m in self.shot.group.members)
+            there = replace(told, members=members)
+            action = _gained(
+                Action("rack", 0, 0.0, uncertain=True, rack=rack, members=tuple(sorted(silent))),
+                base,
+                self.seen(there, self.plan(there).target),
+            )
+            if best is None or (action.gain_bytes_s, action.gain) > (best.gain_bytes_s, best.gain):
+                best = action
+        if best is not None:
+            yield best
+
+
+def _useful(action: Action) -> bool:
+    return action.gain_bytes_s > 0 or (not action.gain_bytes_s and action.gain > 0)
+
+
+def _gained(action: Action, before: _Seen, after: _Seen) -> Action:
+    return replace(
+        action,
+        gain=after.partitions.local - before.partitions.local,
+        gain_bytes_s=round(before.afar() - after.afar(), 3),
+    )
+
+
+def _moved(group: Group, target: Mapping[str, Partitions]) -> int:
+    """Count the partitions that leave a reader that still subscribes to them."""
+    return sum(
+        len(set(ids) - set(target[member.id].get(topic, ())))
+        for member in group.members
+        for topic, ids in member.owned.items()
+        if topic in member.topics
+    )

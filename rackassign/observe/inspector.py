@@ -1,0 +1,197 @@
+"""Looking at all there is to see of some groups, in as few requests as it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from rackassign.clients.kafka_python.admin import groups_on, listed_brokers
+from rackassign.clients.kafka_python.host.describe import GroupCalls
+from rackassign.errors import ConfigError
+from rackassign.observe.cluster import LiveCluster, describe_cluster
+from rackassign.observe.groups import LiveGroup, describe_group
+from rackassign.observe.inspection import Inspection, inspect
+from rackassign.observe.rackmap import RackMap
+from rackassign.observe.rates import Logs, Rates, look_at_logs, rates
+from rackassign.observe.snapshot import Snapshot, snapshot, topics_of
+from rackassign.racks import RackMemory
+
+Told = Callable[[str, int, int], None]
+"""Told what is being done, and how much of how much of it is done."""
+
+_PATIENCE_S = 3.0
+"""How long groups that are not at rest are waited for, all of them together."""
+
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A group that cannot be looked at, or a broker that does not answer.
+
+    Args:
+        name: Of the group; empty if it is about more than one.
+        problem: Why.
+    """
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shots:
+    """Groups as they are.
+
+    Args:
+        cluster: With all their topics.
+        snapshots: In order of their names.
+        odd: What could not be looked at.
+    """
+
+    cluster: LiveCluster
+    snapshots: tuple[Snapshot, ...]
+    odd: tuple[Odd, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Groups, judged.
+
+    Args:
+        cluster: With all their topics.
+        inspections: In order of the groups' names.
+        odd: What could not be looked at.
+        measured: What is written to the topics.
+    """
+
+    cluster: LiveCluster
+    inspections: tuple[Inspection, ...]
+    odd: tuple[Odd, ...]
+    measured: Rates
+
+
+class Inspector:
+    """Looks at groups, again and again if that is wanted, and remembers the racks of brokers that go.
+
+    Args:
+        admin: That nobody else uses meanwhile.
+        racks: Of members that send none.
+    """
+
+    def __init__(self, admin: KafkaAdminClient, racks: RackMap | None = None) -> None:
+        self._admin = admin
+        self._map = racks or RackMap()
+        self._memory = RackMemory()
+        self._logs: Logs | None = None
+
+    def shoot(self, names: Sequence[str] | None, told: Told = lambda *_: None) -> Shots:
+        """Describe groups.
+
+        Args:
+            names: Of the groups; None for all there are.
+            told: Told how far it is.
+
+        Raises:
+            ConfigError: A group that was asked for does not exist, or is not one of consumers.
+            KafkaError: If nothing at all can be seen.
+        """
+        odd: list[Odd] = []
+        live = self._described(self._all(odd) if names is None else list(names), odd, told, all_=names is None)
+        topics = frozenset[str]().union(*map(topics_of, live))
+        cluster = describe_cluster(self._admin, topics, self._memory)
+        snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
+        return Shots(cluster, snapshots, tuple(odd))
+
+    def survey(self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: Told = lambda *_: None) -> Survey:
+        """Describe groups, measure what is written to their topics, and judge them as they are then.
+
+        Args:
+            names: Of the groups; None for all there are.
+            interval_s: How long to measure; 0 for not at all.
+            told: Told how far it is.
+
+        Raises:
+            ConfigError: As for `shoot`.
+            KafkaError: The same.
+        """
+        shots = self.shoot(names, told)
+        measured = Rates()
+        if interval_s and shots.snapshots:
+            measured = self._measured(shots.cluster, interval_s, told)
+            # What is judged is what is there now.
+            shots = self.shoot(names, told)
+        inspections = []
+        for i, shot in enumerate(shots.snapshots):
+            told("Working out what each group could read", i, len(shots.snapshots))
+            inspections.append(inspect(shot, shots.cluster, measured))
+        return Survey(shots.cluster, tuple(inspections), shots.odd, measured)
+
+    def _all(self, odd: list[Odd]) -> list[str]:
+        """Return the names of all groups of consumers; others are odd, and so is a broker that does not answer."""
+        kinds: dict[str, str] = {}
+        failed: list[KafkaError] = []
+        brokers = [broker.id for broker in listed_brokers(self._admin) if not broker.fenced]
+
+        def ask(broker: int) -> None:
+            try:
+                kinds.update(groups_on(self._admin, broker))
+            except KafkaError as error:
+                failed.append(error)
+                odd.append(Odd("", f"broker {broker} does not list its groups: {type(error).__name__}"))
+
+        for broker in brokers:
+            ask(broker)
+        if failed and len(failed) == len(brokers):
+            raise failed[0]
+        for name, kind in sorted(kinds.items()):
+            if kind not in {"consumer", ""}:
+                odd.append(Odd(name, f"not a group of consumers but of type {kind!r}, which is not supported"))
+        return sorted(name for name, kind in kinds.items() if kind in {"consumer", ""})
+
+    def _described(self, names: list[str], odd: list[Odd], told: Told, *, all_: bool) -> list[LiveGroup]:
+        """Describe groups one by one, those that are in a rebalance once more until they are over it."""
+        calls = GroupCalls(self._admin)
+        found: dict[str, LiveGroup] = {}
+        restless: Mapping[str, str] = {}
+        until = time.monotonic() + _PATIENCE_S
+        left: Iterable[str] = names
+        while left:
+            restless = {}
+            for name in left:
+                told("Describing groups", len(found), len(names))
+                try:
+                    group = describe_group(calls, name)
+                except (ConfigError, KafkaError) as error:
+                    if not all_:
+                        raise
+                    # One may be gone since it was listed; and no odd one shall spoil the others.
+                    odd.append(Odd(name, str(error) or type(error).__name__))
+                    continue
+                if group.shown:
+                    found[name] = group
+                if not group.at_rest:
+                    restless[name] = group.state
+            if not restless or time.monotonic() > until:
+                break
+            left = list(restless)
+            time.sleep(_PAUSE_S)
+        odd.extend(
+            Odd(name, f"in a rebalance ({state}), so its members are not shown")
+            for name, state in restless.items()
+            if name not in found
+        )
+        return list(found.values())
+
+    def _measured(self, cluster: LiveCluster, interval_s: float, told: Told) -> Rates:
+        """Measure from the last survey on; the first one looks twice."""
+        before = self._logs or look_at_logs(self._admin, cluster)
+        begin = time.monotonic()
+        while (passed := time.monotonic() - begin) < interval_s:
+            told("Measuring what is written", int(passed), round(interval_s))
+            time.sleep(min(1.0, interval_s - passed))
+        self._logs = look_at_logs(self._admin, cluster)
+        return rates(before, self._logs)

@@ -1,0 +1,181 @@
+"""Inspections, and what single consumers count, as metrics for Prometheus; both by the same names.
+
+A survey measures what is written, a consumer what it fetches: in the long run a group that keeps up reads what is
+written, so its consumers together count what a survey of it does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
+
+from rackassign.clients.kafka_python.consumer import assigned_locality
+from rackassign.clients.reads import ReadLocality
+from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.observe.inspection import Inspection
+from rackassign.observe.inspector import Survey
+from rackassign.observe.money import Price
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError:
+    raise MissingExtraError("prometheus-client", "prometheus") from None
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+UNKNOWN = "unknown"
+"""Label of a rack that nobody knows."""
+
+Pair = tuple[str | None, str | None]
+"""The rack that something is read from, and the one it is read in."""
+
+
+def _partitions() -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "rackassign_partitions",
+        "Partitions by whether they are read in their reader's own rack: local, cross or unknown.",
+        labels=("group", "locality"),
+    )
+
+
+def _read_bytes() -> CounterMetricFamily:
+    return CounterMetricFamily(
+        "rackassign_read_bytes",
+        "Bytes of record batches, by the reader's rack and the rack they come from.",
+        labels=("group", "rack", "from_rack"),
+    )
+
+
+class Metered(Protocol):
+    """A consumer that counts what it fetches."""
+
+    def locality(self) -> ReadLocality:
+        """Return what was fetched so far."""
+
+
+class ConsumerMetrics(Collector):
+    """What one consumer has read and what it has: `REGISTRY.register(ConsumerMetrics(consumer))`.
+
+    Args:
+        consumer: A `RackAwareConsumer`, or any other that has `locality()`, as after `attach`.
+        group: Its group; that of the consumer's configuration if left out.
+
+    Raises:
+        ConfigError: If it counts nothing, or its group is not known.
+    """
+
+    def __init__(self, consumer: Metered, group: str | None = None) -> None:
+        if not callable(getattr(consumer, "locality", None)):
+            raise ConfigError(f"{type(consumer).__name__} counts nothing: give a RackAwareConsumer, or attach() first")
+        known = group if group is not None else getattr(consumer, "config", {}).get("group_id")
+        if not isinstance(known, str):
+            raise ConfigError("group: not known of this consumer, so it must be given")
+        self._consumer = consumer
+        self._group = known
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics as they are now; called from the server's thread."""
+        read = self._consumer.locality()
+        bytes_ = _read_bytes()
+        for source, amount in read.by_rack().items():
+            bytes_.add_metric((self._group, _label(read.rack), _label(source)), amount.bytes)
+        yield bytes_
+        owned = assigned_locality(self._consumer)
+        if owned is not None:
+            partitions = _partitions()
+            for locality, count in asdict(owned).items():
+                partitions.add_metric((self._group, locality), count)
+            yield partitions
+
+
+def _label(rack: str | None) -> str:
+    return UNKNOWN if rack is None else rack
+
+
+class SurveyMetrics(Collector):
+    """Surveys as metrics, the last one at each scrape; what was read adds up from one to the next.
+
+    Args:
+        price: Of what crosses racks.
+    """
+
+    def __init__(self, price: Price) -> None:
+        self._price = price
+        self._lock = threading.Lock()
+        self._last: Survey | None = None
+        self._failed = 0
+        self._read: dict[tuple[str, Pair], float] = {}
+
+    def take(self, survey: Survey) -> None:
+        """Take a survey."""
+        with self._lock:
+            self._last = survey
+            gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
+            # A group that is only not seen for a moment goes on where it was; what is gone for good is not kept.
+            odd = {odd.name for odd in survey.odd}
+            self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
+            for inspected in survey.inspections:
+                for pair, rate in inspected.flows.pairs.items():
+                    key = (inspected.snapshot.live.name, pair)
+                    self._read[key] = self._read.get(key, 0.0) + rate * survey.measured.seconds
+
+    def fail(self) -> None:
+        """Take note that a survey could not be made."""
+        with self._lock:
+            self._failed += 1
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of the last survey; called from the server's thread."""
+        with self._lock:
+            last, failed, read = self._last, self._failed, dict(self._read)
+        yield CounterMetricFamily("rackassign_surveys_failed", "Surveys that Kafka did not answer.", value=failed)
+        if last is None:
+            return
+        bytes_ = _read_bytes()
+        for (group, (source, home)), total in read.items():
+            bytes_.add_metric((group, _label(home), _label(source)), total)
+        yield bytes_
+        yield from _of_groups(last, self._price)
+        problems = len(last.odd) + len(last.measured.problems)
+        yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
+
+
+def _of_groups(survey: Survey, price: Price) -> Iterator[Metric]:
+    partitions = _partitions()
+    reachable = GaugeMetricFamily(
+        "rackassign_reachable_partitions",
+        "What a strategy would make of rackassign_partitions.",
+        labels=("group", "strategy", "locality"),
+    )
+    moves = GaugeMetricFamily(
+        "rackassign_reachable_moves", "Partitions that would change readers for that.", labels=("group", "strategy")
+    )
+    members = GaugeMetricFamily("rackassign_members", "Members.", labels=("group",))
+    nowhere = GaugeMetricFamily(
+        "rackassign_members_without_rack", "Members of whom nobody knows the rack.", labels=("group",)
+    )
+    cost = GaugeMetricFamily(
+        "rackassign_cross_usd_per_month", "What crosses racks, in USD a month at the given price.", labels=("group",)
+    )
+    for inspected in survey.inspections:
+        name = inspected.snapshot.live.name
+        for locality, count in asdict(inspected.partitions).items():
+            partitions.add_metric((name, locality), count)
+        _add_reaches(inspected, reachable, moves)
+        members.add_metric((name,), len(inspected.snapshot.live.members))
+        nowhere.add_metric((name,), len(inspected.snapshot.unknown))
+        if survey.measured.seconds:
+            cost.add_metric((name,), price.monthly(inspected.flows.cross))
+    yield from (partitions, reachable, moves, members, nowhere, cost)
+
+
+def _add_reaches(inspected: Inspection, reachable: GaugeMetricFamily, moves: GaugeMetricFamily) -> None:
+    name = inspected.snapshot.live.name
+    for reach in inspected.reaches:
+        for locality, count in asdict(reach.partitions).items():
+            reachable.add_metric((name, reach.strategy, locality), count)
+        moves.add_metric((name, reach.strategy), reach.moved)

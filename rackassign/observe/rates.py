@@ -1,0 +1,123 @@
+"""How much is written to each partition a second, from two looks at the logs.
+
+A group that keeps up reads what is written, so this is what it will go on to read; what a group that lags reads now is
+more, and passes. A log grows by what is appended, batches as they are sent to readers, unless its old end is deleted
+between the two looks, which the first offset shows; then the records that came are counted, with the size that
+the records there are have on average.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from rackassign.clients.kafka_python.admin import log_sizes, offsets
+from rackassign.model import TopicPartition
+from rackassign.observe.cluster import LiveCluster
+
+
+class Log(NamedTuple):
+    """A partition at one moment.
+
+    Args:
+        at_s: When the size was asked for, in seconds of a clock that only goes forward.
+        size: Bytes on its leader's disks.
+        first: The first offset there.
+        end: The offset behind the last.
+    """
+
+    at_s: float
+    size: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """All partitions that could be looked at.
+
+    Args:
+        logs: By partition.
+        problems: What could not be asked, each named once.
+    """
+
+    logs: Mapping[TopicPartition, Log]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What is written.
+
+    Args:
+        bytes_s: Bytes of record batches a second; a partition that is missing is not known.
+        records_s: Offsets a second, likewise.
+        seconds: Between the looks.
+        problems: Why some are not known.
+    """
+
+    bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    records_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    problems: tuple[str, ...] = ()
+
+
+def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[[], float] = time.monotonic) -> Logs:
+    """Ask each leader for the sizes and offsets of what it leads; one that does not answer costs its own alone.
+
+    Args:
+        admin: To ask with.
+        cluster: Whose topics are wanted.
+        clock: Seconds, only forward.
+    """
+    topics = cluster.topology.topics
+    led: dict[int, list[TopicPartition]] = {}
+    for topic, row in topics.items():
+        for i, partition in enumerate(row):
+            if partition.leader is not None:
+                led.setdefault(partition.leader, []).append(TopicPartition(topic, i))
+    logs: dict[TopicPartition, Log] = {}
+    problems: list[str] = []
+    for broker, places in sorted(led.items()):
+        try:
+            sizes = log_sizes(admin, broker, {topic: len(topics[topic]) for topic in {place.topic for place in places}})
+            at_s = clock()
+            ends = offsets(admin, places)
+        except KafkaError as error:
+            problems.append(f"broker {broker} does not tell the sizes of its logs: {type(error).__name__}")
+            continue
+        logs |= {place: Log(at_s, sizes[place], *ends[place]) for place in places if place in sizes}
+        if not sizes.keys() >= set(places):
+            problems.append(f"broker {broker} does not tell the sizes of its logs, perhaps for want of Describe on it")
+    return Logs(logs, tuple(problems))
+
+
+def rates(before: Logs, after: Logs) -> Rates:
+    """Compare two looks."""
+    bytes_s: dict[TopicPartition, float] = {}
+    records_s: dict[TopicPartition, float] = {}
+    longest = 0.0
+    for place, now in after.logs.items():
+        then = before.logs.get(place)
+        if then is None or now.at_s <= then.at_s:
+            continue
+        seconds = now.at_s - then.at_s
+        longest = max(longest, seconds)
+        came = max(0, now.end - then.end)
+        records_s[place] = came / seconds
+        bytes_s[place] = _grown(then, now, came) / seconds
+    return Rates(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
+
+
+def _grown(then: Log, now: Log, came: int) -> float:
+    grown = now.size - then.size
+    # It may shrink for other reasons: it was compacted, or is led by a broker that has compacted more of it.
+    if now.first == then.first and grown >= 0:
+        return grown
+    held = now.end - now.first
+    return came * now.size / held if held else 0.0

@@ -1,0 +1,122 @@
+"""Who reads what from where: an assignment, held against the copies that serve it.
+
+A reader in the rack of a counting replica is sent there, any other reads from the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rackassign.locality import Locality, RackBits
+from rackassign.model import Group, Partitions, TopicPartition, Topology
+
+Kind = Literal["local", "cross", "unknown"]
+
+
+class Read(NamedTuple):
+    """One partition and its reader.
+
+    Args:
+        place: The partition.
+        member: The reader's id.
+        home: The reader's rack; None if it is not known.
+        source: The rack it is read from; None if that is not known, or nothing serves it.
+    """
+
+    place: TopicPartition
+    member: str
+    home: str | None
+    source: str | None
+
+    @property
+    def kind(self) -> Kind:
+        """Tell whether it is read at home."""
+        if self.home is None or self.source is None:
+            return "unknown"
+        return "local" if self.home == self.source else "cross"
+
+
+def reads(
+    group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
+) -> tuple[Read, ...]:
+    """Return who reads what from where, in order of the members' ids.
+
+    Args:
+        group: The members and their racks.
+        assignment: What each has.
+        serving: The copies that readers are sent to; a partition that is not in it is read from nowhere known.
+        leaders_only: Members that do not ask for a near copy, by their ids.
+    """
+    bits = RackBits.of(serving, "any-replica")
+    racks = serving.racks_of_brokers()
+    near = bits.of_topics(serving)
+    found: list[Read] = []
+    for member in sorted(group.members, key=lambda m: m.id):
+        home = member.rack
+        bit = 0 if member.id in leaders_only else bits.bits.get(home or "", 0)
+        for topic, ids in sorted(assignment.get(member.id, {}).items()):
+            row = serving.topics.get(topic, ())
+            for i in ids:
+                leader = row[i].leader if i < len(row) else None
+                source = None
+                if leader is not None:
+                    source = home if near[topic][i] & bit else racks.get(leader)
+                found.append(Read(TopicPartition(topic, i), member.id, home, source))
+    return tuple(found)
+
+
+def counted(found: Iterable[Read]) -> Locality:
+    """Count partitions."""
+    counts = {"local": 0, "cross": 0, "unknown": 0}
+    for read in found:
+        counts[read.kind] += 1
+    return Locality(**counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """What is read, in bytes a second.
+
+    Args:
+        pairs: By the rack it comes from and the rack it goes to; None stands for what is not known.
+        unmeasured: Partitions whose rate is not known; they are in no pair.
+    """
+
+    pairs: Mapping[tuple[str | None, str | None], float]
+    unmeasured: int = 0
+
+    @property
+    def local(self) -> float:
+        """What stays in its rack."""
+        return sum(rate for (source, home), rate in self.pairs.items() if source is not None and source == home)
+
+    @property
+    def cross(self) -> float:
+        """What goes from one rack to another."""
+        return sum(rate for (source, home), rate in self.pairs.items() if None not in {source, home} and source != home)
+
+    @property
+    def unknown(self) -> float:
+        """What may do either."""
+        return sum(rate for pair, rate in self.pairs.items() if None in pair)
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return sum(self.pairs.values())
+
+
+def flows(found: Iterable[Read], bytes_s: Mapping[TopicPartition, float]) -> Flows:
+    """Add up what is read."""
+    pairs: dict[tuple[str | None, str | None], float] = {}
+    unmeasured = 0
+    for read in found:
+        rate = bytes_s.get(read.place)
+        if rate is None:
+            unmeasured += 1
+        else:
+            pair = (read.source, read.home)
+            pairs[pair] = pairs.get(pair, 0.0) + rate
+    return Flows(pairs, unmeasured)

@@ -1,0 +1,128 @@
+"""A survey as one page for people: no network, no script, and whatever a name contains, it stays a name.
+
+What names of topics, groups, clients and racks contain is up to others. They reach the page through the template alone,
+which escapes all it is given; and the page forbids itself scripts and any contact with the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from rackassign.model import Reason
+from rackassign.observe.figures import money, percent, size
+from rackassign.observe.inspection import Inspection
+from rackassign.observe.inspector import Survey
+from rackassign.observe.money import Price
+from rackassign.observe.reading import Flows, Read
+from rackassign.observe.report.flow import HEIGHT, WIDTH, Picture, picture
+from rackassign.observe.written import said
+
+_MOST_CELLS = 2000
+"""Partitions that are drawn of one group."""
+
+_REASONS: Mapping[Reason, str] = {
+    "no-member-in-replica-racks": "no member that subscribes to it stands in a rack with a counting replica",
+    "members-full": "the members in its racks have their share, or would have to give away something as near",
+    "unknown-rack": "its reader's rack, or that of its replicas, is not known",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A member in a grid: who it is, and what it reads."""
+
+    client_id: str
+    member: str
+    rack: str | None
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A group now, or as it could be."""
+
+    title: str
+    picture: Picture
+    rows: tuple[Row, ...]
+    undrawn: int
+    partitions: Mapping[str, int]
+    flows: Flows
+
+
+def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
+    """Return the page, as HTML.
+
+    Args:
+        survey: What to show.
+        price: Of what crosses racks.
+        at: When it was made; now if left out.
+    """
+    environment = Environment(
+        loader=PackageLoader("rackassign.observe.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"size": size, "money": money, "monthly": price.monthly}
+    measured = bool(survey.measured.seconds)
+    return environment.get_template("page.html").render(
+        survey=survey,
+        price=price,
+        at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
+        measured=measured,
+        amount=(lambda n: f"{size(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
+        percent=percent,
+        said=said,
+        sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
+        reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
+        width=WIDTH,
+        height=HEIGHT,
+        problems=[f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.odd]
+        + list(survey.measured.problems),
+    )
+
+
+def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:
+    now = _side("now", inspected, inspected.now, inspected.flows, measured=measured)
+    if not inspected.reaches:
+        return [now]
+    reach = inspected.reach("cooperative-sticky")
+    return [now, _side("with rackassign", inspected, reach.reads, reach.flows, measured=measured)]
+
+
+def _side(title: str, inspected: Inspection, reads: tuple[Read, ...], flows: Flows, *, measured: bool) -> Side:
+    pairs: dict[tuple[str | None, str | None], float] = {}
+    partitions = {"local": 0, "cross": 0, "unknown": 0}
+    for read in reads:
+        pairs[read.source, read.home] = pairs.get((read.source, read.home), 0.0) + 1.0
+        partitions[read.kind] += 1
+    drawn = reads[:_MOST_CELLS]
+    return Side(
+        title,
+        picture(flows.pairs if measured and flows.total else pairs),
+        tuple(_rows(inspected, drawn)),
+        len(reads) - len(drawn),
+        partitions,
+        flows,
+    )
+
+
+def _rows(inspected: Inspection, reads: Iterable[Read]) -> Iterable[Row]:
+    of_member: dict[str, list[Read]] = {}
+    for read in reads:
+        of_member.setdefault(read.member, []).append(read)
+    racks = {member.id: member.rack for member in inspected.snapshot.group.members}
+    for member in sorted(inspected.snapshot.live.members, key=lambda m: (racks[m.id] or "~", m.client_id, m.id)):
+        yield Row(member.client_id, member.id, racks[member.id], tuple(of_member.get(member.id, ())))
+
+
+def _reasons(inspected: Inspection) -> list[tuple[int, str]]:
+    if not inspected.reaches:
+        return []
+    counts = inspected.reach("cooperative-sticky").reasons
+    return [(counts[reason], words) for reason, words in _REASONS.items() if counts.get(reason)]

@@ -1,0 +1,172 @@
+"""An inspection as JSON, and its actions in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rackassign.model import Partitions
+from rackassign.observe.groups import LiveMember
+from rackassign.observe.inspection import Action, Inspection
+from rackassign.observe.inspector import Odd, Survey
+from rackassign.observe.money import Price
+from rackassign.observe.reading import Flows, counted
+
+_NAMED = 3
+"""Members and topics that are named in a sentence; the others are counted."""
+
+
+def said(action: Action, inspected: Inspection) -> str:
+    """Say in words what there is to do; what is counted from the change of strategy on begins with "then"."""
+    if action.kind == "strategy":
+        return _strategy(inspected)
+    switched = any(other.kind == "strategy" for other in inspected.actions)
+    return f"{'then ' if switched else ''}{_further(action, inspected)}"
+
+
+def _further(action: Action, inspected: Inspection) -> str:
+    if action.kind == "selector":
+        return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
+    if action.kind == "member":
+        return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
+    if action.kind == "replicas":
+        return f"add a replica of {_partitions(action.partitions)} in rack {action.rack}"
+    if action.kind == "max-skew":
+        return "let members differ by two partitions: max_skew=1"
+    names = {member.id: member.client_id for member in inspected.snapshot.live.members}
+    who = _listed([names[member] for member in action.members])
+    if action.uncertain:
+        return f"find out where {who} are and give them their rack (client.rack): if that is {action.rack}"
+    return f"give {who} their rack (client.rack), which is only in the rack map"
+
+
+def _strategy(inspected: Inspection) -> str:
+    live = inspected.snapshot.live
+    to = "switch to cooperative-sticky of rackassign"
+    if live.kind == "consumer":
+        return f"{to}, with group.protocol=classic: now the broker assigns"
+    if live.strategy == "cooperative-sticky":
+        return "let a member with rackassign's cooperative-sticky lead"
+    return f"{to} from {live.strategy}" if live.strategy else to
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = sorted(set(names))
+    more = len(known) - _NAMED
+    return ", ".join(known[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _partitions(partitions: Partitions) -> str:
+    count = sum(map(len, partitions.values()))
+    noun = "partition" if count == 1 else "partitions"
+    return f"{count} {noun} of {_listed(partitions)}"
+
+
+def as_json(survey: Survey, price: Price) -> dict[str, Any]:
+    """Return a survey for programs; money and bytes are null where they were not measured."""
+    return {
+        "format": "rackassign-inspection/1",
+        "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
+        "measured_seconds": round(survey.measured.seconds, 3),
+        "reads": survey.cluster.holds,
+        "brokers": [
+            {"id": b.id, "rack": b.rack, "fenced": b.fenced, "selector": b.selector, "problem": b.problem or None}
+            for b in survey.cluster.brokers
+        ],
+        "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
+        "odd": [_odd(odd) for odd in survey.odd],
+        "problems": list(survey.measured.problems),
+    }
+
+
+def _odd(odd: Odd) -> dict[str, Any]:
+    return {"group": odd.name or None, "problem": odd.problem}
+
+
+def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any]:
+    live = inspected.snapshot.live
+    measured = bool(survey.measured.seconds)
+    missing = survey.cluster.missing
+    topics = sorted({topic for member in inspected.snapshot.group.members for topic in member.topics})
+    return {
+        "group": live.name,
+        "type": live.kind,
+        "state": live.state,
+        "strategy": live.strategy or None,
+        "members": [_member(member, inspected) for member in live.members],
+        "partitions": asdict(inspected.partitions),
+        "local_share": inspected.local_share,
+        "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
+        "out_of_sync": inspected.out_of_sync,
+        "unread": inspected.unread,
+        **_traffic(inspected.flows, price, measured=measured),
+        "strategies": [
+            {
+                "strategy": reach.strategy,
+                "partitions": asdict(reach.partitions),
+                "moved": reach.moved,
+                **_traffic(reach.flows, price, measured=measured),
+            }
+            for reach in inspected.reaches
+        ],
+        "actions": [_action(action, inspected, price, measured=measured) for action in inspected.actions],
+        "missing_topics": {topic: missing[topic] for topic in topics if topic in missing},
+    }
+
+
+def _member(member: LiveMember, inspected: Inspection) -> dict[str, Any]:
+    shot = inspected.snapshot
+    rack = next(m.rack for m in shot.group.members if m.id == member.id)
+    return {
+        "id": member.id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "instance_id": member.instance_id,
+        "rack": rack,
+        "rack_from": None if rack is None else "map" if member.id in shot.mapped else "member",
+        "problem": member.problem or None,
+        "partitions": asdict(counted(read for read in inspected.now if read.member == member.id)),
+    }
+
+
+def _traffic(flows: Flows, price: Price, *, measured: bool) -> dict[str, Any]:
+    if not measured:
+        return {"bytes_per_second": None, "usd_per_month": None, "flows": None, "unmeasured": flows.unmeasured}
+    return {
+        "bytes_per_second": {
+            "local": round(flows.local, 1),
+            "cross": round(flows.cross, 1),
+            "unknown": round(flows.unknown, 1),
+        },
+        "usd_per_month": {
+            "cross": round(price.monthly(flows.cross), 2),
+            "unknown_at_most": round(price.monthly(flows.unknown), 2),
+        },
+        "flows": [
+            {"from": source, "to": home, "bytes_per_second": round(rate, 1)}
+            for (source, home), rate in _sorted(flows.pairs)
+        ],
+        "unmeasured": flows.unmeasured,
+    }
+
+
+def _sorted(
+    pairs: Mapping[tuple[str | None, str | None], float],
+) -> list[tuple[tuple[str | None, str | None], float]]:
+    return sorted(pairs.items(), key=lambda item: tuple((rack is None, rack or "") for rack in item[0]))
+
+
+def _action(action: Action, inspected: Inspection, price: Price, *, measured: bool) -> dict[str, Any]:
+    return {
+        "kind": action.kind,
+        "what": said(action, inspected),
+        "gain_partitions": action.gain,
+        "gain_bytes_per_second": action.gain_bytes_s if measured else None,
+        "gain_usd_per_month": round(price.monthly(action.gain_bytes_s), 2) if measured else None,
+        "uncertain": action.uncertain,
+        "rack": action.rack,
+        "members": list(action.members),
+        "topics": list(action.topics),
+        "partitions": {topic: list(ids) for topic, ids in action.partitions.items()},
+    }

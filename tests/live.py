@@ -1,0 +1,53 @@
+"""Live groups and clusters made by hand, for the tests of what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.observe import Inspection, LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates
+from rackassign.observe.inspection import inspect
+from rackassign.observe.snapshot import snapshot
+from rackassign.wire import Subscription
+
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def brokers(racks: Sequence[str | None] = "abc", **more: Any) -> tuple[LiveBroker, ...]:
+    return tuple(LiveBroker(i, rack, **{"selector": SELECTOR, **more}) for i, rack in enumerate(racks, 1))
+
+
+def cluster(
+    topics: Mapping[str, Sequence[Sequence[int]]],
+    known: tuple[LiveBroker, ...] = brokers(),
+    in_sync: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
+) -> LiveCluster:
+    topology = Topology(
+        tuple(Broker(b.id, b.rack, fenced=b.fenced) for b in known),
+        {topic: tuple(Partition(tuple(r), r[0] if r else None) for r in row) for topic, row in topics.items()},
+    )
+    all_ = {topic: tuple(tuple(r) for r in row) for topic, row in topics.items()}
+    return LiveCluster(known, topology, {**all_, **(in_sync or {})})
+
+
+def member(name: str, rack: str | None, owned: Mapping[str, Sequence[int]], *topics: str, **more: Any) -> LiveMember:
+    said = Subscription(topics or tuple(owned), rack=rack)
+    made: dict[str, Any] = {"client_id": name, "host": "10.0.0.1", "subscription": said, **more}
+    return LiveMember(name, **made, assigned={topic: tuple(ids) for topic, ids in owned.items()})
+
+
+def group(*members: LiveMember, name: str = "g", **more: Any) -> LiveGroup:
+    made: dict[str, Any] = {"kind": "classic", "state": "Stable", "strategy": "range", **more}
+    return LiveGroup(name, members=members, **made)
+
+
+def rates(bytes_s: Mapping[tuple[str, int], float]) -> Rates:
+    known = {TopicPartition(*place): rate for place, rate in bytes_s.items()}
+    return Rates(known, dict.fromkeys(known, 1.0), 10.0)
+
+
+def inspected(
+    live: LiveGroup, there: LiveCluster, measured: Rates | None = None, racks: RackMap | None = None
+) -> Inspection:
+    return inspect(snapshot(live, there.topology, racks or RackMap()), there, measured or Rates())

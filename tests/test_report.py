@@ -1,0 +1,221 @@
+"""The report, as a browser renders it; names in it are hostile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.observe import Odd, Price, Rates, Survey
+from rackassign.observe.report import page
+from rackassign.observe.report.flow import HEIGHT, WIDTH, picture
+
+from .live import brokers, cluster, group, inspected, member, rates
+
+AT = datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc)
+
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    '"><img src=x onerror="document.title=1">',
+    "</style><h1>x</h1>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "&lt;b&gt;",
+    "\u202eesrever",
+    "a" * 300,
+    "]]><!--",
+)
+
+
+def survey(names: tuple[str, ...] = ("orders",), *, measured: bool = True) -> Survey:
+    """One group a name, with a topic, members and racks of that name as well."""
+    there = cluster(
+        {name: [[1], [2], [3], [1, 2]] for name in names}, brokers((f"a {names[0]}", f"b {names[-1]}", "c"))
+    )
+    known = rates({(name, p): 1000.0 * (p + 1) for name in names for p in range(4)}) if measured else Rates()
+    groups = [
+        group(
+            member(f"1 {name}", f"a {names[0]}", {name: [0, 1]}, client_id=name),
+            member(f"2 {name}", None, {name: [2]}, client_id=f"silent {name}", host=name),
+            member(f"3 {name}", f"b {names[-1]}", {name: [3]}, client_id=name),
+            name=name,
+            strategy=name,
+        )
+        for name in names
+    ]
+    odd = tuple(Odd(name, f"odd {name}") for name in names)
+    return Survey(there, tuple(inspected(each, there, known) for each in groups), odd, known)
+
+
+class Document(HTMLParser):
+    """What of a page the tests ask for: elements with their attributes and their text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data.strip())
+
+    def tags(self) -> set[str]:
+        return {tag for tag, _ in self.elements}
+
+    def of_class(self, *names: str) -> list[dict[str, str | None]]:
+        return [of for _, of in self.elements if {*names} <= {*(of.get("class") or "").split()}]
+
+    def body(self) -> dict[str, str | None]:
+        return next(of for tag, of in self.elements if tag == "body")
+
+
+Browse = Callable[..., Document]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium")
+    if found is None:
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail("chromium is missing")
+        pytest.skip("chromium is not installed")
+    return found
+
+
+@pytest.fixture
+def browse(chromium: str, tmp_path: Path) -> Browse:
+    """Open a page and return what became of it."""
+
+    def opened(text: str, *, width: int = 1200, dark: bool = False) -> Document:
+        file = tmp_path / "page.html"
+        file.write_text(text, "utf-8")
+        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"--window-size={width},900"]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND"]
+        command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", file.as_uri()]
+        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=120)
+        return Document(done.stdout)
+
+    return opened
+
+
+NOTE = """<script>
+const all = [...document.querySelectorAll('body *')].filter(e => !e.closest('.wide, .who'));
+document.body.dataset.overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
+document.body.dataset.outside = all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
+document.body.dataset.ground = getComputedStyle(document.body).backgroundColor;
+document.body.dataset.ink = getComputedStyle(document.body).color;
+document.body.dataset.cells = [...new Set([...document.querySelectorAll('.cell')]
+  .map(e => getComputedStyle(e).backgroundColor))].length;
+document.body.dataset.ribbons = [...document.querySelectorAll('.ribbon')].filter(e => e.getBBox().width > 0).length;
+</script></body>"""
+
+
+def with_notes(text: str, *, unprotected: bool = True) -> str:
+    """Return the page with a script that notes how it is laid out; the page itself would not run it."""
+    if unprotected:
+        protection = next(line for line in text.splitlines() if "Content-Security-Policy" in line)
+        text = text.replace(protection, "")
+    return text.replace("</body>", NOTE)
+
+
+def test_the_page_shows_what_was_found(browse: Browse) -> None:
+    seen = survey()
+    shown = browse(page(seen, Price(), AT))
+    text = " ".join(shown.texts)
+    assert "2026-01-02 03:04 UTC" in text
+    # 2 kB/s from b to a; partition 3 has a copy in b.
+    assert "2 kB/s" in shown.texts
+    (inspection,) = seen.inspections
+    assert f"{Price().monthly(2000):.2f} USD" in shown.texts
+    for side, reads in (("now", inspection.now), ("with rackassign", inspection.reach("cooperative-sticky").reads)):
+        counts = [sum(read.kind == kind for read in reads) for kind in ("local", "cross", "unknown")]
+        assert f"{side}: {counts[0]} local, {counts[1]} across racks, {counts[2]} not known" in text
+    assert len(shown.of_class("cell")) == 2 * len(inspection.now)
+    assert len(shown.of_class("member")) == 2 * 3
+    assert shown.of_class("cell", "cross")[0]["title"] == "orders-1 from b orders"
+    assert len([tag for tag, _ in shown.elements if tag == "li"]) == 1 + len(inspection.actions) + len(
+        inspection.reach("cooperative-sticky").reasons
+    )
+
+
+def test_names_stay_names(browse: Browse) -> None:
+    shown = browse(page(survey(HOSTILE), Price(), AT))
+    assert not shown.tags() & {"script", "img", "iframe", "object", "link"}
+    assert sum(tag == "h1" for tag, _ in shown.elements) == 1
+    assert not [of for _, of in shown.elements if any(name.startswith("on") for name in of)]
+    assert {of.get("href", "#")[:1] for tag, of in shown.elements if tag == "a"} == {"#"}  # type: ignore[index]
+    for name in HOSTILE:
+        assert name in shown.texts
+        assert f"{name}: odd {name}" in shown.texts
+        assert any(of.get("title") == f"{name}-1 from b {HOSTILE[-1]}" for of in shown.of_class("cell"))
+
+
+def test_the_page_runs_nothing(browse: Browse) -> None:
+    # That the same script does run where the page's own protection is taken away is what the next test stands on.
+    assert "data-overflow" not in browse(with_notes(page(survey(), Price(), AT), unprotected=False)).body()
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_fits_and_can_be_read(browse: Browse, width: int, *, dark: bool) -> None:
+    text = page(survey(("orders", *HOSTILE)), Price(), AT)
+    body = browse(with_notes(text), width=width, dark=dark).body()
+    assert (body["data-overflow"], body["data-outside"], body["data-cells"]) == ("0", "0", "3")
+    assert int(body["data-ribbons"] or 0) > 0
+    ground, ink = (sum(map(int, (body[key] or "")[4:-1].split(","))) for key in ("data-ground", "data-ink"))
+    assert (ink - ground > 400) if dark else (ground - ink > 400)
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_page_needs_no_browser_to_be_checked(measured: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    text = page(survey(HOSTILE, measured=measured), Price(), AT)
+    shown = Document(text)
+    assert not shown.tags() & {"script", "img", "link"}
+    assert not [of for _, of in shown.elements if {"src", "onerror"} & of.keys()]
+    assert ("USD" in text) == measured
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert text == page(survey(HOSTILE, measured=measured), Price(), AT)
+
+
+def test_many_partitions_are_not_all_drawn() -> None:
+    there = cluster({"t": [[1]] * 2500})
+    seen = Survey(there, (inspected(group(member("m", "a", {"t": range(2500)})), there),), (), Rates())
+    text = page(seen, Price(), AT)
+    assert len(Document(text).of_class("cell")) == 2 * 2000
+    assert "500 partitions more are not drawn" in text
+    nobody = Survey(there, (inspected(group(), there),), (), Rates())
+    assert "now: 0 local" in page(nobody, Price(), AT)
+
+
+RACKS = st.sampled_from(["a", "b", "c", None])
+
+
+@given(st.dictionaries(st.tuples(RACKS, RACKS), st.just(0.0) | st.floats(1e-3, 1e12)))
+def test_the_picture_stays_on_its_canvas(pairs: dict[Any, float]) -> None:
+    drawn = picture(pairs)
+    flowing = {pair: amount for pair, amount in pairs.items() if amount > 0}
+    assert {(ribbon.source, ribbon.home): ribbon.amount for ribbon in drawn.ribbons} == flowing
+    for box in (*drawn.left, *drawn.right):
+        assert 0 <= box.x <= WIDTH
+        assert box.y >= 0
+        assert box.y + box.height <= HEIGHT + 0.1
+    for side in (drawn.left, drawn.right):
+        assert sum(box.amount for box in side) == pytest.approx(sum(flowing.values()))
+
+
+def test_a_survey_that_saw_nothing_is_a_page_too() -> None:
+    nothing = replace(survey(), inspections=(), odd=())
+    assert "0" in Document(page(nothing, Price(), AT)).texts
