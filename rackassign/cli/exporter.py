@@ -44,12 +44,12 @@ def exporter(
     metrics = SurveyMetrics(Price.given(price))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
-    with connected(bootstrap, client_config) as admin, _stopped_by_signals():
-        try:
-            server, thread = start_http_server(port, address, registry)
-        except OSError as error:
-            raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
-        try:
+    try:
+        server, thread = start_http_server(port, address, registry)
+    except OSError as error:
+        raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
+    try:
+        with _stopped_by_signals(), connected(bootstrap, client_config) as admin:
             sys.stderr.write(f"Serving http://{address}:{server.server_port}/metrics\n")
             for survey in surveys(admin, names, racks, interval_s=interval, looks=0):
                 if isinstance(survey, str):
@@ -57,13 +57,13 @@ def exporter(
                     sys.stderr.write(f"rackassign: {survey}\n")
                 else:
                     metrics.take(survey)
-        except KeyboardInterrupt:
-            # That is how it is meant to end.
-            pass
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    except KeyboardInterrupt:
+        # That is how it is meant to end.
+        pass
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
     return STOPPED
 
 

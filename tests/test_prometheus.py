@@ -1,0 +1,121 @@
+"""Metrics, scraped and parsed as Prometheus does."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from rackassign.clients.reads import Amount, ReadLocality
+from rackassign.errors import ConfigError
+from rackassign.observe import Odd, Price, Survey
+from rackassign.observe.prometheus import ConsumerMetrics, SurveyMetrics
+
+from .live import cluster, group, inspected, member, rates
+
+ODD_NAME = 'a "quoted"\\ name\nof two lines'
+
+
+def scraped(collector: Collector) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return what a scrape gives, by name and labels."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return parsed(generate_latest(registry).decode())
+
+
+def parsed(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def of(found: Mapping[Any, float], name: str, **labels: str) -> float:
+    return found[name, tuple(sorted(labels.items()))]
+
+
+def survey(*names: str) -> Survey:
+    there = cluster({"t": [[1], [2]]})
+    known = rates({("t", 0): 100.0, ("t", 1): 50.0})
+    groups = (group(member("m1", "b", {"t": [0]}), member("m2", None, {"t": [1]}), name=name) for name in names)
+    return Survey(there, tuple(inspected(each, there, known) for each in groups), (), known)
+
+
+def test_a_survey_is_scraped() -> None:
+    metrics = SurveyMetrics(Price(0.1))
+    assert scraped(metrics) == {("rackassign_surveys_failed_total", ()): 0.0}
+    metrics.take(replace(survey("g", ODD_NAME), odd=(Odd("x", "odd"),)))
+    found = scraped(metrics)
+    for name in ("g", ODD_NAME):
+        assert of(found, "rackassign_partitions", group=name, locality="cross") == 1
+        assert of(found, "rackassign_partitions", group=name, locality="unknown") == 1
+        assert of(found, "rackassign_read_bytes_total", group=name, rack="b", from_rack="a") == 1000.0
+        assert of(found, "rackassign_read_bytes_total", group=name, rack="unknown", from_rack="b") == 500.0
+        assert of(found, "rackassign_members", group=name) == 2
+        assert of(found, "rackassign_members_without_rack", group=name) == 1
+        assert of(found, "rackassign_cross_usd_per_month", group=name) == pytest.approx(Price(0.1).monthly(100.0))
+        reached = {"group": name, "strategy": "cooperative-sticky"}
+        assert of(found, "rackassign_reachable_partitions", **reached, locality="local") == 1
+        assert of(found, "rackassign_reachable_moves", **reached) == 2
+    assert of(found, "rackassign_survey_problems") == 1
+
+
+def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
+    metrics = SurveyMetrics(Price())
+    metrics.take(survey("stays", "goes", "hides"))
+    metrics.take(replace(survey("stays"), odd=(Odd("hides", "in a rebalance"),)))
+    metrics.take(survey("stays", "hides"))
+    metrics.fail()
+    found = scraped(metrics)
+    pair = {"rack": "b", "from_rack": "a"}
+    assert of(found, "rackassign_read_bytes_total", group="stays", **pair) == 3000.0
+    assert of(found, "rackassign_read_bytes_total", group="hides", **pair) == 2000.0
+    assert not [key for key in found if ("group", "goes") in key[1]]
+    assert of(found, "rackassign_surveys_failed_total") == 1
+
+
+class Consumer:
+    config: Mapping[str, Any] = {"group_id": "g"}
+
+    def locality(self) -> ReadLocality:
+        return ReadLocality("b", {"t": {"a": Amount(7, 1), None: Amount(1, 1)}, "u": {"a": Amount(3, 1)}})
+
+
+def test_a_consumer_is_scraped_by_the_same_names() -> None:
+    found = scraped(ConsumerMetrics(Consumer()))
+    assert found == {
+        ("rackassign_read_bytes_total", (("from_rack", "a"), ("group", "g"), ("rack", "b"))): 10.0,
+        ("rackassign_read_bytes_total", (("from_rack", "unknown"), ("group", "g"), ("rack", "b"))): 1.0,
+    }
+
+
+def test_a_consumer_must_count_and_have_a_group() -> None:
+    with pytest.raises(ConfigError, match="attach"):
+        ConsumerMetrics(object())  # type: ignore[arg-type]
+    nameless = Consumer()
+    nameless.config = {}
+    with pytest.raises(ConfigError, match="group"):
+        ConsumerMetrics(nameless)
+    assert scraped(ConsumerMetrics(nameless, "h"))
+
+
+def test_metrics_are_served() -> None:
+    registry, metrics = CollectorRegistry(), SurveyMetrics(Price())
+    registry.register(metrics)
+    metrics.take(survey("g"))
+    server, thread = start_http_server(0, "127.0.0.1", registry)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
+            found = parsed(answer.read().decode())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert of(found, "rackassign_members", group="g") == 2
