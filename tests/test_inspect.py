@@ -72,6 +72,15 @@ def test_a_selector_is_advised_where_it_gains() -> None:
     assert "selector" not in kinds(inspected(HOME, unasked, EVEN))
 
 
+def test_a_broker_that_cannot_be_asked_is_like_the_others() -> None:
+    one, two, three = brokers()
+    silent = replace(two, selector=None, problem="it has just died")
+    live, layout = group(member("m", "c", {"t": [0]})), {"t": [[2, 3]]}
+    assert inspected(live, cluster(layout, (one, silent, three))).partitions.local == 1
+    plain = tuple(replace(broker, selector=None) for broker in (one, three))
+    assert inspected(live, cluster(layout, (*plain, silent))).partitions.cross == 1
+
+
 def test_brokers_may_differ_in_their_selectors() -> None:
     one, two, three = brokers()
     mixed = cluster({"t": [[1, 3], [2, 3]]}, (one, replace(two, selector=None), three))

@@ -114,8 +114,8 @@ def warnings(survey: Survey, racks: RackMap) -> list[str]:
     unasked = [broker for broker in survey.cluster.brokers if broker.problem]
     if unasked:
         lines.append(
-            f"{len(unasked)} brokers do not tell their replica.selector.class ({unasked[0].problem}): they are taken to"
-            " have none"
+            f"{len(unasked)} of {len(survey.cluster.brokers)} brokers do not tell their replica.selector.class"
+            f" ({unasked[0].problem}): they are taken to be like the others, or to have none"
         )
     return lines
 

@@ -39,8 +39,8 @@ class LiveCluster:
 
     @property
     def holds(self) -> Holds:
-        """Tell which replicas readers are sent to; a broker that does not say so is taken to have no selector."""
-        has = {bool(broker.selector) for broker in self.brokers if not broker.fenced}
+        """Tell which replicas readers are sent to, by the brokers that say so; if none does, leaders alone."""
+        has = {bool(broker.selector) for broker in self.brokers if not broker.fenced and not broker.problem}
         if len(has) > 1:
             return "mixed"
         return "any-replica" if True in has else "leader"
@@ -56,21 +56,22 @@ class LiveCluster:
 
     def counting(self, topology: Topology) -> Topology:
         """Return a topology with those replicas of each partition that the leader's broker sends readers to."""
-        plain = {broker.id for broker in self.brokers if not broker.selector and not broker.fenced}
+        silent = {broker.id for broker in self.brokers if broker.problem} if self.holds != "any-replica" else set()
+        plain = {*self.without_selector(), *silent}
         return replace(
             topology, topics={topic: tuple(_kept(p, plain) for p in row) for topic, row in topology.topics.items()}
         )
 
-    def serving(self) -> Topology:
-        """Return the topology with those replicas only that serve readers now."""
+    def serving(self, topology: Topology) -> Topology:
+        """Return a part of the topology with those replicas only that serve readers now."""
         topics = {
             topic: tuple(
                 replace(p, replicas=tuple(replica for replica in p.replicas if replica in in_sync))
                 for p, in_sync in zip(row, self.in_sync[topic], strict=True)
             )
-            for topic, row in self.topology.topics.items()
+            for topic, row in topology.topics.items()
         }
-        return self.counting(replace(self.topology, topics=topics))
+        return self.counting(replace(topology, topics=topics))
 
 
 def _kept(partition: Partition, plain: set[int]) -> Partition:

@@ -11,8 +11,8 @@ from typing import Literal
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from rackassign.clients.kafka_python.admin import listed_brokers
 from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
-from rackassign.clients.kafka_python.host.listing import listed_brokers
 from rackassign.clients.kafka_python.selector import replica_selector
 from rackassign.errors import ConfigError, WireError, shown
 from rackassign.model import Partitions

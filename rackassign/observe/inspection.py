@@ -126,7 +126,7 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
     """
     group = shot.group
     owned = {member.id: member.owned for member in group.members}
-    now = reads(group, owned, cluster.serving(), shot.leaders_only)
+    now = reads(group, owned, cluster.serving(group.topology), shot.leaders_only)
     judge = _Judge(shot, cluster, measured)
     by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
     reaches = tuple(judge.reach(name) for name in STRATEGIES) if group.members else ()

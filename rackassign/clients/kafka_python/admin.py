@@ -6,20 +6,50 @@ several, one that has just died takes the answers of the others with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as HostPartition
-from kafka.errors import for_code
+from kafka.errors import KafkaConnectionError, NodeNotReadyError, for_code
 from kafka.protocol.consumer import OffsetSpec
 
-from rackassign.clients.kafka_python.host.listing import listed_brokers
-from rackassign.model import Partition, TopicPartition
+from rackassign.clients.kafka_python.host import listing
+from rackassign.model import Broker, Partition, TopicPartition
 
 _PATIENCE_MS = 5000
 """How long a leader may be on its way from one broker to another."""
+
+_PAUSE_S = 0.2
+
+T = TypeVar("T")
+
+
+def persist(ask: Callable[[], T]) -> T:
+    """Ask what any broker can answer, again if the one that was asked has just died: the host may choose another.
+
+    Raises:
+        KafkaError: As the admin client does, of connections when time is up.
+    """
+    until = time.monotonic() + _PATIENCE_MS / 1000
+    while True:
+        try:
+            return ask()
+        except (KafkaConnectionError, NodeNotReadyError):
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def listed_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
+    """Return all brokers in order of their ids, those that are down as far as the cluster tells of them.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    return persist(lambda: listing.listed_brokers(admin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +75,7 @@ def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, Described
     """
     wanted = sorted(set(names))
     # To the host an empty list is all topics.
-    found = admin.describe_topics(wanted) if wanted else ()
+    found = persist(lambda: admin.describe_topics(wanted)) if wanted else ()
     return {topic["name"]: _topic(topic) for topic in found}
 
 
@@ -111,6 +141,3 @@ def offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[T
         for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
     )
     return {TopicPartition(*place): (earliest[place].offset, latest[place].offset) for place in places}
-
-
-__all__ = ["DescribedTopic", "groups_on", "listed_brokers", "log_sizes", "offsets", "topics"]

@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import ClusterAuthorizationFailedError, KafkaError
 
-from rackassign.clients.kafka_python.host.listing import listed_brokers
+from rackassign.clients.kafka_python.admin import listed_brokers
 from rackassign.clients.once import Once
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
