@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.kafka_python import host
+from rackassign.clients.joins import read_join
 from rackassign.clients.once import Once
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 
@@ -48,7 +48,7 @@ def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
             for i, data in enumerate(islice(source, AT_A_TIME))
         ]
         members = [honest("m1", "a"), *sent, honest("m2", "b")]
-        host.read_join(members, assignor, once)
+        read_join(members, assignor, once)
         for member in members:
             member.metadata = ConsumerProtocolSubscription.decode(member.metadata)
         answer = given_out(assignor.assign(CLUSTER, members))

@@ -15,10 +15,12 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from rackassign import FetchMeter, RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign.clients.fetched import Fetched
+from rackassign.clients.follower import ENOUGH, FollowerCheck
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.consumer import _with_rack, warn_of_racks
-from rackassign.clients.kafka_python.follower import ENOUGH, FollowerCheck
+from rackassign.clients.kafka_python.consumer import _with_rack
 from rackassign.clients.kafka_python.selector import warn_of_selectors
+from rackassign.clients.nearness import warn_of_racks
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
@@ -350,8 +352,8 @@ def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytes
     assert len(warnings.records) == 1
 
 
-def fetch(size: int, preferred: int | None = None) -> list[host.Fetched]:
-    return [host.Fetched(TopicPartition("t", 0), size, 1, preferred)]
+def fetch(size: int, preferred: int | None = None) -> list[Fetched]:
+    return [Fetched(TopicPartition("t", 0), size, 1, preferred)]
 
 
 def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:

@@ -10,8 +10,8 @@ import pytest
 from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from rackassign.clients.fetched import Fetched, count_records
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.host.fetches import count_records
 from rackassign.clients.once import Once
 from rackassign.clients.reads import Amount, ReadMeter
 from rackassign.clients.summary import summary
@@ -46,8 +46,8 @@ def test_bytes_that_are_no_batches_end(data: bytes) -> None:
     count_records(data)
 
 
-def fetched(topic: str, size: int, records: int) -> host.Fetched:
-    return host.Fetched(TopicPartition(topic, 0), size, records, None)
+def fetched(topic: str, size: int, records: int) -> Fetched:
+    return Fetched(TopicPartition(topic, 0), size, records, None)
 
 
 def test_what_is_read_is_known_by_topic_and_rack() -> None:

@@ -162,7 +162,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.kafka_python.sticky.without_false_claims", None)
+    monkeypatch.setattr("rackassign.clients.sticky.without_false_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 

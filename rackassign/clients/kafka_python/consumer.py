@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
+from rackassign.clients.follower import FollowerCheck
 from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.assignor import RackAwareAssignor, check_rack
-from rackassign.clients.kafka_python.follower import FollowerCheck
 from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
 from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
+from rackassign.clients.nearness import warn_of_racks
 from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.errors import ConfigError
@@ -144,30 +145,6 @@ def assigned_locality(consumer: object) -> Locality | None:
     here = {topic: tuple(p for p in ids if p < len(topology.topics.get(topic, ()))) for topic, ids in owned.items()}
     member = Member("it", frozenset(owned), rack=consumer.config["client_rack"])
     return Locality.count(Group(topology, (member,)), {"it": here}, RackBits.of(topology, "any-replica"))
-
-
-def warn_of_racks(assignors: Iterable[object], client_rack: str, once: Once) -> bool:
-    """Warn if what the assignor takes for near is not what the consumer fetches from.
-
-    Returns:
-        Whether reading from followers is what the consumer is set up for.
-    """
-    racks = {a.rack for a in assignors if isinstance(a, RackAwareAssignor) and a.locality == "any-replica"} - {None}
-    for rack in sorted(filter(None, racks)):
-        if not client_rack:
-            once.warn(
-                "client_rack",
-                "the assignor's rack is %r but client_rack is not set, so everything is read from the leaders: set"
-                " client_rack=%r, or locality='leader'",
-                *(rack, rack),
-            )
-        elif rack != client_rack:
-            once.warn(
-                "client_rack",
-                "the assignor's rack is %r but client_rack is %r: partitions are near the one and read near the other",
-                *(rack, client_rack),
-            )
-    return bool(racks and client_rack)
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from rackassign.clients.kafka_python.host import Fetched
+from rackassign.clients.fetched import Fetched
 from rackassign.model import TopicPartition
 
 

@@ -18,22 +18,24 @@ from rackassign.clients.kafka_python.host.cluster import (
     on_refresh,
     topology,
 )
-from rackassign.clients.kafka_python.host.fetches import Fetched, Observer, observe_fetches
-from rackassign.clients.kafka_python.host.members import read_join
+from rackassign.clients.kafka_python.host.fetches import observe_fetches
 from rackassign.clients.kafka_python.host.membership import Membership, membership_behind, membership_of
 from rackassign.clients.kafka_python.host.metrics import LocalityMetrics
 from rackassign.clients.kafka_python.host.remedies import REMEDIES
 from rackassign.clients.kafka_python.host.remedy import Remedy, install
+from rackassign.clients.kafka_python.host.seat import Committed, Given, GiveUpFirst, Seat
 from rackassign.clients.kafka_python.host.signs import watch_joins
 
 __all__ = [
     "REMEDIES",
     "Cluster",
-    "Fetched",
+    "Committed",
+    "GiveUpFirst",
+    "Given",
     "LocalityMetrics",
     "Membership",
-    "Observer",
     "Remedy",
+    "Seat",
     "answers",
     "assignors",
     "brokers",
@@ -44,7 +46,6 @@ __all__ = [
     "near_replica_elsewhere",
     "observe_fetches",
     "on_refresh",
-    "read_join",
     "topology",
     "watch_joins",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -46,16 +46,27 @@ class Remedy:
 
     def misfit(self, consumer: Consumer) -> str | None:
         """Return what of the host has changed so that the remedy cannot work; None if it fits."""
-        for path in (*self.methods, *self.needs):
-            value = consumer
-            for part in path.split("."):
-                if not hasattr(value, part):
-                    return f"there is no {path}"
-                value = getattr(value, part)
-            expected = self.methods.get(path)
-            if expected is not None and (parameters := tuple(inspect.signature(value).parameters)) != expected:
-                return f"{path} takes {', '.join(parameters) or 'nothing'}"
-        return None
+        return misfit(consumer, self.methods, self.needs)
+
+
+def misfit(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
+    """Return what of the host is not as expected; None if all is.
+
+    Args:
+        consumer: From which all paths begin.
+        methods: Paths to methods, with the parameters they must have.
+        needs: Paths to other attributes.
+    """
+    for path in (*methods, *needs):
+        value = consumer
+        for part in path.split("."):
+            if not hasattr(value, part):
+                return f"there is no {path}"
+            value = getattr(value, part)
+        expected = methods.get(path)
+        if expected is not None and (parameters := tuple(inspect.signature(value).parameters)) != expected:
+            return f"{path} takes {', '.join(parameters) or 'nothing'}"
+    return None
 
 
 def install(consumer: Consumer, remedies: Sequence[Remedy], once: Once) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from rackassign.clients.kafka_python.host import Fetched
+from rackassign.clients.fetched import Fetched
 from rackassign.model import TopicPartition
 
 log = logging.getLogger(__name__)

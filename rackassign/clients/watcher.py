@@ -1,66 +1,76 @@
-"""The watch of a leader, on kafka-python: when it looks, and what it does then.
+"""The watch of a leader: when it looks, and what it does then.
 
 It looks after each refresh of the metadata, some time after an assignment is complete, in case the refresh came while
-the join was under way, and when the watch says so. A rebalance is
-asked for with `request_rejoin`, and not by way of the host's snapshot of the metadata: a join that the snapshot started
-is never read if it finishes between two polls and the remedy for that is off.
+the join was under way, and when the watch says so. A rebalance is asked for openly, and not by way of a client's
+snapshot of the metadata, which no client has for racks; and a join that kafka-python's snapshot started is never read
+if it finishes between two polls and the remedy for that is off.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rackassign.clients.decisions import Decisions
-from rackassign.clients.kafka_python import host
+from rackassign.clients.membership import AnyCluster, Membership
 from rackassign.clients.once import Once
 from rackassign.clients.watch import Gain, Watch
+from rackassign.model import Topology
 from rackassign.racks import RackMemory
-
-log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Watches the racks of replicas for the group that a consumer leads; all of it runs on the host's IO thread.
+    """Watches the racks of replicas for the group that a consumer leads; all of it runs where the client calls us.
 
     Args:
         watch: Says what to do.
         decisions: What this consumer decided as the leader.
+        topology: Reads topics out of the client's view of the cluster.
+        log: For what a rebalance is asked for.
         once: For what goes wrong.
         clock: Seconds, only forward.
     """
 
     def __init__(
-        self, watch: Watch, decisions: Decisions, once: Once, clock: Callable[[], float] = time.monotonic
+        self,
+        watch: Watch,
+        decisions: Decisions,
+        topology: Callable[[AnyCluster, Iterable[str]], Topology],
+        log: logging.Logger,
+        once: Once,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._watch = watch
         self._decisions = decisions
+        self._topology = topology
+        self._log = log
         self._once = once
         self._clock = clock
         self._due: float | None = None
 
-    def look(self, membership: host.Membership, racks: RackMemory) -> None:
+    def look(self, membership: Membership, racks: RackMemory) -> None:
         """Look now, and again when that is wanted; never raises."""
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look(self, membership: host.Membership, racks: RackMemory) -> None:
+    def _look(self, membership: Membership, racks: RackMemory) -> None:
         decided = self._decisions.last
         if decided is None or decided.group is None:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
-        topology = racks.complete(host.topology(membership.cluster(), topics))
+        topology = racks.complete(self._topology(membership.cluster(), topics))
         gain, again_s = self._watch.look(self._clock(), decided, topology)
         if gain is not None:
-            log.info("%s", _described(gain))
+            self._log.info("%s", _described(gain))
             membership.ask_for_rebalance()
         if again_s is not None:
             self._look_in(again_s, membership, racks)
 
-    def look_later(self, membership: host.Membership, racks: RackMemory) -> None:
+    def look_later(self, membership: Membership, racks: RackMemory) -> None:
         """Look when a change there is now would have lasted long enough; never raises."""
         try:
             if self._decisions.last is not None:
@@ -68,14 +78,14 @@ class Watcher:
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look_in(self, seconds: float, membership: host.Membership, racks: RackMemory) -> None:
+    def _look_in(self, seconds: float, membership: Membership, racks: RackMemory) -> None:
         now = self._clock()
         due = now + seconds
         if self._due is None or not now < self._due <= due:
             membership.later(seconds, lambda: self._look_if_due(due, membership, racks))
             self._due = due
 
-    def _look_if_due(self, due: float, membership: host.Membership, racks: RackMemory) -> None:
+    def _look_if_due(self, due: float, membership: Membership, racks: RackMemory) -> None:
         if due == self._due:
             self._due = None
             self.look(membership, racks)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.group import Joined
+from rackassign.clients.group import Joined
+from rackassign.clients.membership import PartitionList
 from rackassign.model import Partitions
 
 
-def plain_range(cluster: host.Cluster, members: list[Joined]) -> dict[str, Partitions]:
+def plain_range(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
     """Deal each topic out in runs, the first members getting one more."""
     return _dealt(cluster, members, level=False)
 
 
-def plain_even(cluster: host.Cluster, members: list[Joined]) -> dict[str, Partitions]:
+def plain_even(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
     """Deal each topic out in runs, those that have the least so far getting one more."""
     return _dealt(cluster, members, level=True)
 
@@ -35,7 +35,7 @@ def unclaimed(target: Mapping[str, Partitions], members: list[Joined]) -> dict[s
     }
 
 
-def _dealt(cluster: host.Cluster, members: list[Joined], *, level: bool) -> dict[str, Partitions]:
+def _dealt(cluster: PartitionList, members: list[Joined], *, level: bool) -> dict[str, Partitions]:
     target: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in members}
     load = dict.fromkeys(target, 0)
     subscribers: dict[str, list[Joined]] = {}

@@ -1,0 +1,20 @@
+"""aiokafka: the same assignors for any `AIOKafkaConsumer`, and what only the consumer itself can be given."""
+
+from __future__ import annotations
+
+from rackassign.clients.aiokafka.assignor import (
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+)
+from rackassign.clients.aiokafka.consumer import RackAwareConsumer, attach
+from rackassign.clients.watch import Watching
+
+__all__ = [
+    "RackAwareConsumer",
+    "RackAwareCooperativeStickyAssignor",
+    "RackAwareRangeAssignor",
+    "RackAwareStickyAssignor",
+    "Watching",
+    "attach",
+]

@@ -1,0 +1,161 @@
+"""An `AIOKafkaConsumer` with all of it switched on, and the same for one you already have."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from rackassign.clients.aiokafka import host
+from rackassign.clients.aiokafka.assignor import RackAwareAssignor, RackAwareStickyAssignor
+from rackassign.clients.assignor import FROM_ENVIRONMENT, FromEnvironment, check_rack
+from rackassign.clients.follower import FollowerCheck
+from rackassign.clients.nearness import warn_of_racks
+from rackassign.clients.once import Once
+from rackassign.clients.reads import ReadLocality, ReadMeter
+from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.racks import RACK_VARIABLE, RackMemory, detect_rack
+
+try:
+    from aiokafka import AIOKafkaConsumer
+except ModuleNotFoundError:
+    raise MissingExtraError("aiokafka", "aiokafka") from None
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
+"""Whether the installed aiokafka reads from followers, as it does since 0.14."""
+
+ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
+
+
+def attach(consumer: ConsumerT) -> ConsumerT:
+    """Give a consumer a meter, and a look at whether local is local.
+
+    Call it before `start()`: later it works too, but fetches that are under way are not counted. Nothing global is
+    changed, and attaching twice changes nothing more. The consumer gets a method `locality()`, which returns a
+    `ReadLocality`. Assignors of ours that were given as classes get the consumer's `client_rack`.
+
+    One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, and if partitions
+    with a near replica keep being read from afar.
+
+    Args:
+        consumer: Any `AIOKafkaConsumer`, with whatever assignors.
+
+    Returns:
+        The same consumer.
+
+    Raises:
+        ConfigError: If it is no `AIOKafkaConsumer`, or an assignor of it is another consumer's.
+    """
+    if not isinstance(consumer, AIOKafkaConsumer):
+        raise ConfigError(f"attach takes an AIOKafkaConsumer, got {type(consumer).__name__}")
+    rack = host.client_rack(consumer)
+    begun = host.membership_of(consumer)
+    chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in host.assignors(consumer)]
+    host.set_assignors(consumer, chosen)
+    ours = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
+    attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in ours), None))
+    for assignor in ours:
+        if begun is None:
+            assignor.share(attached.racks)
+        else:
+            assignor.tie(begun, attached.racks)
+    host.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
+    if not FOLLOWS:
+        _warn_of_version(ours, attached.once)
+    elif warn_of_racks(ours, rack, attached.once) and rack is not None:
+        check = FollowerCheck(
+            rack,
+            lambda: {other for other in attached.racks.racks().values() if other is not None},
+            partial(host.near_replica_elsewhere, consumer, rack),
+        )
+        host.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
+    return consumer
+
+
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """What a consumer is given once, however often it is attached."""
+
+    once: Once
+    racks: RackMemory
+    reads: ReadMeter
+
+
+def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
+    known: _Attached | None = vars(consumer).get("_rackassign")
+    if known is not None:
+        return known
+    once, racks = Once(log), RackMemory()
+    cluster = host.cluster_of(consumer)
+    if cluster is not None:
+
+        def refreshed() -> None:
+            racks.see(host.brokers(cluster))
+
+        refreshed()
+        host.on_refresh(cluster, refreshed, once, key=racks)
+    attached = _Attached(once, racks, ReadMeter(rack, racks.rack_of))
+    vars(consumer)["_rackassign"] = attached
+    if not hasattr(consumer, "locality"):
+        consumer.locality = attached.reads.locality
+    return attached
+
+
+def _warn_of_version(ours: list[RackAwareAssignor], once: Once) -> None:
+    if any(assignor.rack is not None and assignor.locality != "leader" for assignor in ours):
+        once.warn(
+            "version",
+            "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",
+            host.host_version(),
+        )
+
+
+def _made(assignor: Any, rack: str | FromEnvironment | None) -> Any:  # noqa: ANN401 - the host takes anything
+    """Make an instance of a class of ours; leave everything else to the host."""
+    if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
+        return assignor(rack, locality="any-replica" if FOLLOWS else "leader")
+    return assignor
+
+
+class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is untyped
+    """An `AIOKafkaConsumer` that reads near home.
+
+    Takes all arguments of `AIOKafkaConsumer`. What differs: `client_rack` is also the rack of the assignor, the
+    default `partition_assignment_strategy` is `RackAwareStickyAssignor`, and `attach` is done.
+    An assignor of ours that is given as a class gets the same rack, one given as an instance keeps its own.
+
+    With aiokafka before 0.14, which cannot read from followers, only leaders count for those classes.
+
+    Args:
+        *topics: Topics to subscribe to.
+        client_rack: The rack this consumer stands in, as the brokers write theirs in `broker.rack`. Left out,
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are asked (see
+            `detect_rack`), which blocks the loop until one answers, and one must know it.
+        **configs: As for `AIOKafkaConsumer`.
+
+    Raises:
+        ConfigError: If "auto" finds no rack.
+    """
+
+    def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
+        rack = check_rack(detect_rack(network=client_rack == AUTO) if client_rack in {None, AUTO} else client_rack)
+        if rack is None and client_rack == AUTO:
+            raise ConfigError(
+                f'client_rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says'
+            )
+        chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
+        configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
+        if FOLLOWS:
+            configs["client_rack"] = rack
+        super().__init__(*topics, **configs)
+        attach(self)
+
+    def locality(self) -> ReadLocality:
+        """Return what was fetched so far, by topic and by the rack it came from."""
+        return _attached(self, host.client_rack(self)).reads.locality()

@@ -1,0 +1,49 @@
+"""Everything of aiokafka that is private. Each use says what for; all were seen in 0.12.0, 0.13.0 and 0.14.0.
+
+Rules of this room:
+
+* No module outside touches a private name of aiokafka.
+* Nothing is patched globally: methods are shadowed on the one instance that is meant.
+* If the host does not have what is needed (any more), the piece that needs it stays off and a warning says so, once;
+  the consumer works as it would without.
+"""
+
+from rackassign.clients.aiokafka.host.cluster import (
+    assignors,
+    brokers,
+    client_rack,
+    cluster_of,
+    near_replica_elsewhere,
+    on_refresh,
+    set_assignors,
+    topology,
+)
+from rackassign.clients.aiokafka.host.fetches import observe_fetches
+from rackassign.clients.aiokafka.host.joins import read_joins
+from rackassign.clients.aiokafka.host.membership import (
+    Membership,
+    membership_behind,
+    membership_calling,
+    membership_of,
+    own_instance,
+)
+from rackassign.clients.aiokafka.host.version import host_version
+
+__all__ = [
+    "Membership",
+    "assignors",
+    "brokers",
+    "client_rack",
+    "cluster_of",
+    "host_version",
+    "membership_behind",
+    "membership_calling",
+    "membership_of",
+    "near_replica_elsewhere",
+    "observe_fetches",
+    "on_refresh",
+    "own_instance",
+    "read_joins",
+    "set_assignors",
+    "topology",
+]

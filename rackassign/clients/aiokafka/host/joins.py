@@ -1,0 +1,84 @@
+"""What members send when they join, read before aiokafka decodes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rackassign.clients.aiokafka.host.membership import Coordinator, Membership
+from rackassign.clients.aiokafka.host.version import host_version
+from rackassign.clients.group import Joined
+from rackassign.clients.joins import read_join
+from rackassign.clients.once import Once
+from rackassign.wire import Subscription
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What a member sent, in the form that `read_join` reads and cleans."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class _Taken:
+    """Stands for an assignor of ours while a join is read."""
+
+    read: Mapping[str, Subscription]
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        self.read = read
+
+
+def read_joins(membership: Membership, once: Once) -> None:
+    """Read what members send before the host decodes it, and clean it; done once for a coordinator.
+
+    The host reads version 0 only, topics and user data, and fails on the first member that is broken: then nobody gets
+    an assignment. Shadows `_perform_assignment`, and replaces `members` of the response it is called with: tuples of a
+    member id, from JoinGroup version 5 on an instance id, and the bytes.
+    """
+    coordinator = membership.coordinator
+    perform: Callable[[Any], Awaitable[Any]] | None = getattr(coordinator, "_perform_assignment", None)
+    if isinstance(getattr(perform, "__self__", None), _Reading):
+        return
+    if perform is None or tuple(inspect.signature(perform).parameters) != ("response",):
+        once.warn(
+            "joins",
+            "%s differs: racks of members are not read, and one broken member breaks the group",
+            host_version(),
+        )
+        return
+    coordinator._perform_assignment = _Reading(coordinator, perform, once).perform
+
+
+class _Reading:
+    """Reads each join that a coordinator leads, and lets it go on."""
+
+    def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: Once) -> None:
+        self._coordinator = coordinator
+        self._perform = perform
+        self._once = once
+
+    async def perform(self, response: Any) -> Any:
+        try:
+            _read(self._coordinator, response, self._once)
+        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+            self._once.warn("joins", "%s differs: what members sent could not be read", host_version(), exc_info=True)
+        return await self._perform(response)
+
+
+def _read(coordinator: Coordinator, response: Any, once: Once) -> None:
+    """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
+    chosen = coordinator._lookup_assignor(response.group_protocol)
+    members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
+    taken = _Taken() if hasattr(chosen, "take_join") else None
+    read_join(members, taken, once)
+    if taken is not None:
+        chosen.take_join([Joined(m.member_id, m.group_instance_id, taken.read[m.member_id]) for m in members])
+    response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
+
+
+_PAIR = 2

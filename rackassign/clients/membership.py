@@ -1,0 +1,64 @@
+"""What an assignor needs of the client it works in; each client's `host` room has it.
+
+An assignor is handed the client's own view of the cluster. Behind that view stands a consumer, and with it comes what
+makes an assignor true to its group: what the consumer holds, in which generation, and a way to ask for another round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from rackassign.clients.once import Once
+from rackassign.model import Broker, Partitions, Topology
+
+AnyCluster = Any
+"""The client's own view of the cluster."""
+
+
+class PartitionList(Protocol):
+    """As much of a view of the cluster as an assignment needs that must not fail."""
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partition ids of a topic; None if it is not known (yet)."""
+
+
+class Membership(Protocol):
+    """A consumer's place in its group."""
+
+    def is_of(self, other: Any) -> bool:  # noqa: ANN401 - a membership of the same client
+        """Tell whether both are of one consumer."""
+
+    def owned(self) -> Partitions:
+        """Return what the consumer holds now; nothing once its membership was lost."""
+
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join that was answered; None if there is none."""
+
+    def cooperative(self) -> bool:
+        """Tell whether it keeps what it holds while it joins."""
+
+    def cluster(self) -> AnyCluster:
+        """Return the consumer's live view of the cluster."""
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call this after some seconds, where the client calls its assignors; it must not raise."""
+
+    def ask_for_rebalance(self) -> None:
+        """Have the consumer join again. Lost if a join is under way, so ask when one is complete."""
+
+
+class Host(Protocol):
+    """The private side of a client: its `host` module."""
+
+    def topology(self, cluster: AnyCluster, topics: Iterable[str]) -> Topology:
+        """Return the live brokers, and those of the topics that have metadata."""
+
+    def brokers(self, cluster: AnyCluster) -> tuple[Broker, ...]:
+        """Return the brokers that are listed now."""
+
+    def on_refresh(self, cluster: AnyCluster, callback: Callable[[], None], once: Once, *, key: object) -> None:
+        """Call this after each refresh of the metadata, unless that is done for this key already."""
+
+    def membership_behind(self, cluster: AnyCluster) -> Membership | None:
+        """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told."""

@@ -1,0 +1,163 @@
+"""A consumer on confluent-kafka with both of its clients played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Offset
+
+from rackassign.clients.confluent.offsets import Commits
+from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.confluent.reader import Reader
+from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
+from rackassign.clients.kafka_python.host import Committed, Given, GiveUpFirst
+from rackassign.model import TopicPartition
+from rackassign.racks import RackMemory
+
+GROUP = {"bootstrap.servers": "one:9092,two:9092", "group.id": "g"}
+ONE, TWO, THREE = (TopicPartition("t", number) for number in range(3))
+
+
+def message(place: TopicPartition, offset: int, **more: Any) -> Message[Any, Any]:
+    return Message(topic=place.topic, partition=place.partition, offset=offset, **more)
+
+
+@dataclass
+class Source:
+    """librdkafka's consumer, as far as the reader needs it."""
+
+    reading: dict[TopicPartition, int] = field(default_factory=dict)
+    paused: set[TopicPartition] = field(default_factory=set)
+    delivered: dict[TopicPartition, int] = field(default_factory=dict)
+    failing: dict[str, int] = field(default_factory=dict)
+
+    def _maybe_fail(self, call: str) -> None:
+        if call in self.failing:
+            raise KafkaException(KafkaError(self.failing.pop(call), call))
+
+    def incremental_assign(self, partitions: Sequence[Offset]) -> None:
+        for each in partitions:
+            place = TopicPartition(each.topic, each.partition)
+            assert place not in self.reading
+            self.reading[place] = each.offset
+            self.paused.discard(place)
+
+    def incremental_unassign(self, partitions: Sequence[Offset]) -> None:
+        self._maybe_fail("incremental_unassign")
+        for each in partitions:
+            del self.reading[TopicPartition(each.topic, each.partition)]
+            self.delivered.pop(TopicPartition(each.topic, each.partition), None)
+
+    def unassign(self) -> None:
+        self.reading.clear()
+        self.delivered.clear()
+
+    def position(self, partitions: Sequence[Offset]) -> list[Offset]:
+        return [
+            Offset(each.topic, each.partition, self.delivered.get(TopicPartition(each.topic, each.partition), -1001))
+            for each in partitions
+        ]
+
+    def seek(self, partition: Offset) -> None:
+        self._maybe_fail("seek")
+        self.reading[TopicPartition(partition.topic, partition.partition)] = partition.offset
+
+    def pause(self, partitions: Sequence[Offset]) -> None:
+        self.paused |= {TopicPartition(each.topic, each.partition) for each in partitions}
+
+    def resume(self, partitions: Sequence[Offset]) -> None:
+        self.paused -= {TopicPartition(each.topic, each.partition) for each in partitions}
+
+
+@dataclass
+class Member:
+    """kafka-python's consumer, as far as the others need it."""
+
+    known: Mapping[TopicPartition, Committed] | None = field(default_factory=dict)
+    coming: list[Given | GiveUpFirst] = field(default_factory=list)
+    log: list[Any] = field(default_factory=list)
+    is_lost: bool = False
+    refusing: KafkaException | None = None
+    given: Given | None = None
+    pending: list[Any] = field(default_factory=list)
+    rack: str | None = "a"
+    racks: RackMemory = field(default_factory=RackMemory)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        self.log.append(("subscribe", list(topics)))
+
+    def must_leave_for(self, _topics: Sequence[str]) -> bool:
+        return False
+
+    def leave(self) -> None:
+        self.log.append("left")
+
+    def close(self, _wait_s: float) -> None:
+        self.log.append("closed")
+
+    def poll(self, _wait_s: float) -> None:
+        if self.coming:
+            match self.coming.pop(0):
+                case Given() as given:
+                    self.given = given
+                case GiveUpFirst() as due:
+                    raise due
+
+    def take_given(self) -> Given | None:
+        given, self.given = self.given, None
+        return given
+
+    def given_up(self, partitions: Any) -> None:
+        self.log.append(("given up", frozenset(partitions)))
+
+    def lost(self) -> bool:
+        return self.is_lost
+
+    def stirs(self) -> bool:
+        return bool(self.coming)
+
+    def committed(self, _places: Any, _wait_s: float) -> Mapping[TopicPartition, Committed] | None:
+        return self.known
+
+    def commit(self, offsets: Any, _wait_s: float) -> None:
+        if self.refusing is not None:
+            raise self.refusing
+        self.log.append(("commit", {place: offset for place, (offset, _, _) in offsets.items()}))
+
+    def commit_later(self, offsets: Any, done: Any) -> None:
+        self.pending.append(done)
+        self.log.append(("later", {place: offset for place, (offset, _, _) in offsets.items()}))
+
+
+class Stage:
+    """All of it together, but for what is played."""
+
+    def __init__(self, **given: Any) -> None:
+        self.source, self.member = Source(), Member()
+        self.reader = Reader(self.source, OFFSET_BEGINNING)  # type: ignore[arg-type]
+        properties = Properties.of({**GROUP, **{name.replace("_", "."): value for name, value in given.items()}})
+        self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
+        self.rebalances = Rebalances(self, self.member, self.reader, self.commits)  # type: ignore[arg-type]
+        self.rebalances.callbacks = Callbacks(self.told("assign"), self.told("revoke"), self.told("lost"))
+
+    def told(self, what: str) -> Any:
+        def callback(consumer: object, partitions: list[Offset]) -> None:
+            assert consumer is self
+            self.member.log.append((what, {each.partition for each in partitions}))
+
+        return callback
+
+    def give(self, *owned: TopicPartition, member_id: str = "m", generation: int = 1) -> list[Any]:
+        return self.play(Given(generation, member_id, frozenset(owned)))
+
+    def play(self, *coming: Given | GiveUpFirst) -> list[Any]:
+        """Serve until all has come; return what was told and committed."""
+        self.member.coming += coming
+        before = len(self.member.log)
+        self.rebalances.serve(0)
+        while self.member.coming:
+            self.rebalances.serve(0)
+        return self.member.log[before:]
