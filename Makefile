@@ -33,7 +33,9 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 
 .PHONY: test
 test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
-	$(BIN)/python -m pytest -m 'not docker'
+	$(BIN)/python -m pytest -n auto tests
+	# Two at a time: most of it is waiting. Each has a cluster of its own.
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker' integration
 	@$(MAKE) --no-print-directory test-docker
 
 .PHONY: test-docker

@@ -68,6 +68,7 @@ class JavaMember:
         self._lock = threading.Lock()
         self._state: dict[str, Any] = {"member": "", "assigned": {}}
         self._read: Counter[str] = Counter()
+        self._incoming: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         # A file, because a pipe that nobody reads would stop the JVM once it is full.
@@ -130,6 +131,11 @@ class JavaMember:
         places = {name: name.rpartition("-") for name in read}
         return Counter({TopicPartition(places[n][0], int(places[n][2])): count for n, count in read.items()})
 
+    def incoming(self) -> dict[int, int]:
+        """Return all bytes that have come from each broker, as of the last poll that brought records."""
+        with self._lock:
+            return {int(broker): size for broker, size in self._incoming.items()}
+
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -137,6 +143,8 @@ class JavaMember:
             with self._lock:
                 if "read" in said:
                     self._read.update(said["read"])
+                elif "incoming" in said:
+                    self._incoming = said["incoming"]
                 else:
                     self._state = said
 

@@ -13,6 +13,7 @@ from rackassign.clients.confluent.offsets import Commits
 from rackassign.clients.confluent.properties import Properties
 from rackassign.clients.confluent.reader import Reader
 from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
+from rackassign.clients.confluent.stalls import Stalls
 from rackassign.clients.kafka_python.host import Committed, Given, GiveUpFirst
 from rackassign.model import TopicPartition
 from rackassign.racks import RackMemory
@@ -33,6 +34,7 @@ class Source:
     paused: set[TopicPartition] = field(default_factory=set)
     delivered: dict[TopicPartition, int] = field(default_factory=dict)
     failing: dict[str, int] = field(default_factory=dict)
+    closed: bool = False
 
     def _maybe_fail(self, call: str) -> None:
         if call in self.failing:
@@ -43,7 +45,6 @@ class Source:
             place = TopicPartition(each.topic, each.partition)
             assert place not in self.reading
             self.reading[place] = each.offset
-            self.paused.discard(place)
 
     def incremental_unassign(self, partitions: Sequence[Offset]) -> None:
         self._maybe_fail("incremental_unassign")
@@ -60,6 +61,9 @@ class Source:
             Offset(each.topic, each.partition, self.delivered.get(TopicPartition(each.topic, each.partition), -1001))
             for each in partitions
         ]
+
+    def close(self) -> None:
+        self.closed = True
 
     def seek(self, partition: Offset) -> None:
         self._maybe_fail("seek")
@@ -80,6 +84,8 @@ class Member:
     coming: list[Given | GiveUpFirst] = field(default_factory=list)
     log: list[Any] = field(default_factory=list)
     is_lost: bool = False
+    end: int = 0
+    polls: int = 0
     refusing: KafkaException | None = None
     given: Given | None = None
     pending: list[Any] = field(default_factory=list)
@@ -99,6 +105,7 @@ class Member:
         self.log.append("closed")
 
     def poll(self, _wait_s: float) -> None:
+        self.polls += 1
         if self.coming:
             match self.coming.pop(0):
                 case Given() as given:
@@ -122,6 +129,10 @@ class Member:
     def committed(self, _places: Any, _wait_s: float) -> Mapping[TopicPartition, Committed] | None:
         return self.known
 
+    def ends(self, places: Any, _wait_s: float) -> Mapping[TopicPartition, int]:
+        self.log.append(("ends", set(places)))
+        return dict.fromkeys(places, self.end)
+
     def commit(self, offsets: Any, _wait_s: float) -> None:
         if self.refusing is not None:
             raise self.refusing
@@ -136,12 +147,24 @@ class Stage:
     """All of it together, but for what is played."""
 
     def __init__(self, **given: Any) -> None:
-        self.source, self.member = Source(), Member()
-        self.reader = Reader(self.source, OFFSET_BEGINNING)  # type: ignore[arg-type]
+        self.sources: list[Source] = []
+        self.member = Member()
+        self.reader = Reader(self.make, OFFSET_BEGINNING)
         properties = Properties.of({**GROUP, **{name.replace("_", "."): value for name, value in given.items()}})
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
-        self.rebalances = Rebalances(self, self.member, self.reader, self.commits)  # type: ignore[arg-type]
+        self.now = 0.0
+        self.stalls = Stalls(lambda: self.now)
+        self.rebalances = Rebalances(self, self.member, self.reader, self.commits, self.stalls)  # type: ignore[arg-type]
         self.rebalances.callbacks = Callbacks(self.told("assign"), self.told("revoke"), self.told("lost"))
+
+    def make(self) -> Any:
+        self.sources.append(Source())
+        return self.source
+
+    @property
+    def source(self) -> Source:
+        """The newest."""
+        return self.sources[-1]
 
     def told(self, what: str) -> Any:
         def callback(consumer: object, partitions: list[Offset]) -> None:

@@ -1,4 +1,7 @@
-"""`python -m integration.chaos --seeds 20 [--first 1] [--seconds 60] [--provider local|docker] [--keep DIR]`."""
+"""`python -m integration.chaos --seeds 20 [--first 1] [--seconds 60] [--provider local|docker] [--keep DIR]`.
+
+With `--client confluent` the members read with librdkafka.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from rackassign.testing import LocalCluster
 from rackassign.testing.docker import DockerCluster
 
 from .layout import RACKS, Kind
+from .member import CLIENTS, KAFKA_PYTHON
 from .run import Outcome, run
 
 _LOG_LINES = 5000
@@ -24,6 +28,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each one lasts (default: 60)")
     parser.add_argument("--provider", choices=("local", "docker"), default="local", help="where the brokers run")
+    parser.add_argument("--client", choices=CLIENTS, default=KAFKA_PYTHON, help="what the members are made of")
     parser.add_argument("--keep", type=Path, help="keep the histories here, also the good ones")
     chosen = parser.parse_args()
     root = chosen.keep or Path(tempfile.mkdtemp(prefix="rackassign-chaos-"))
@@ -32,7 +37,7 @@ def main() -> int:
         directory = root / f"seed-{seed}"
         directory.mkdir(parents=True)
         with _cluster(chosen.provider) as cluster:
-            outcome = run(seed, chosen.seconds, cluster, directory)
+            outcome = run(seed, chosen.seconds, cluster, directory, chosen.client)
             for broker in cluster.brokers:
                 (directory / f"broker-{broker.id}.log").write_text(cluster.log_tail(broker.id, _LOG_LINES), "utf-8")
         print(outcome.line, flush=True)

@@ -16,7 +16,7 @@ import threading
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kafka import ConsumerRebalanceListener
 from kafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, RebalanceInProgressError
@@ -36,6 +36,10 @@ _MOST_ERRORS = 100
 _PR_SET_PDEATHSIG = 1
 
 
+KAFKA_PYTHON, CONFLUENT = "kafka-python", "confluent"
+CLIENTS = (KAFKA_PYTHON, CONFLUENT)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a member is told.
@@ -48,6 +52,7 @@ class Settings:
         work_s: How long it works between two polls, whether there are records or not.
         journal: The file it writes.
         life_s: It does not live longer.
+        client: What it is made of, of `CLIENTS`.
     """
 
     bootstrap: str
@@ -57,6 +62,7 @@ class Settings:
     work_s: float
     journal: str
     life_s: float
+    client: str = KAFKA_PYTHON
 
     def command(self) -> list[str]:
         """Return the command line of such a member."""
@@ -80,49 +86,78 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python
         self._journal.note(Dropped(now(), why, tuple(TopicPartition(*place) for place in sorted(places))))
 
 
+class _Member(Protocol):
+    """A consumer that writes down what it is given and processes, and commits only then."""
+
+    @property
+    def error(self) -> type[Exception]:
+        """What is raised by `work` of which a service would try again."""
+
+    def work(self) -> None:
+        """Process what comes in a while."""
+
+    def close(self) -> None:
+        """Leave in good order."""
+
+
+class _KafkaPython:
+    error = KafkaError
+
+    def __init__(self, settings: Settings, journal: Journal) -> None:
+        self._journal = journal
+        self._consumer = RackAwareConsumer(
+            bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **CONSUMER
+        )
+        service.note_assignments(self._consumer, self._note_given)
+        self._consumer.subscribe(settings.topics, listener=_Listener(journal))
+
+    def work(self) -> None:
+        polled = self._consumer.poll(timeout_ms=_POLL_MS)
+        for tp, records in polled.items():
+            numbers = tuple(int(record.value) for record in records)
+            place = TopicPartition(tp.topic, tp.partition)
+            self._journal.note(Batch(now(), place, records[0].offset, records[-1].offset, numbers))
+        if polled:
+            try:
+                self._consumer.commit(timeout_ms=_COMMIT_MS)
+            except (CommitFailedError, RebalanceInProgressError, KafkaTimeoutError) as error:
+                self._journal.note(NotCommitted(now(), type(error).__name__))
+
+    def close(self) -> None:
+        self._consumer.close(timeout_ms=_CLOSE_MS)
+
+    def _note_given(self, given: service.Given) -> None:
+        member_id = str(self._consumer.group_metadata().member_id)
+        self._journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
+
+
+def _made(settings: Settings, journal: Journal) -> _Member:
+    if settings.client == CONFLUENT:
+        from integration.chaos.confluent import Confluent  # noqa: PLC0415 - the others need not have it
+
+        where = (settings.bootstrap, settings.group, settings.topics, settings.rack)
+        return Confluent(*where, journal, wait_s=_POLL_MS / 1000, commit_s=_COMMIT_MS / 1000)
+    return _KafkaPython(settings, journal)
+
+
 def live(settings: Settings, over: threading.Event) -> None:
     """Be a member until it is over; note every error that comes out of the consumer, and go on."""
     journal = Journal(Path(settings.journal))
     deadline = now() + settings.life_s
     try:
-        consumer = RackAwareConsumer(
-            bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **CONSUMER
-        )
-        _note_assignments(consumer, journal)
-        consumer.subscribe(settings.topics, listener=_Listener(journal))
+        member = _made(settings, journal)
         errors = 0
         while not over.wait(settings.work_s) and now() < deadline and errors < _MOST_ERRORS:
             try:
-                _work(consumer, journal)
-            except KafkaError:
+                member.work()
+            except member.error:
                 # A service would try again too; that it must is what the checker reports.
                 journal.note(Failed(now(), traceback.format_exc()))
                 errors += 1
-        consumer.close(timeout_ms=_CLOSE_MS)
+        member.close()
         journal.note(Closed(now()))
     except BaseException:  # noqa: BLE001 - whatever it is, it belongs into the history
         journal.note(Failed(now(), traceback.format_exc()))
-
-
-def _note_assignments(consumer: RackAwareConsumer, journal: Journal) -> None:
-    def note(given: service.Given) -> None:
-        member_id = str(consumer.group_metadata().member_id)
-        journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
-
-    service.note_assignments(consumer, note)
-
-
-def _work(consumer: RackAwareConsumer, journal: Journal) -> None:
-    polled = consumer.poll(timeout_ms=_POLL_MS)
-    for tp, records in polled.items():
-        numbers = tuple(int(record.value) for record in records)
-        place = TopicPartition(tp.topic, tp.partition)
-        journal.note(Batch(now(), place, records[0].offset, records[-1].offset, numbers))
-    if polled:
-        try:
-            consumer.commit(timeout_ms=_COMMIT_MS)
-        except (CommitFailedError, RebalanceInProgressError, KafkaTimeoutError) as error:
-            journal.note(NotCommitted(now(), type(error).__name__))
 
 
 def _die_with_the_parent() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .history import MEMBER_FILE, Died, Journal, now
 from .layout import TOPICS, WORK_S
-from .member import Settings
+from .member import KAFKA_PYTHON, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,13 +27,15 @@ class Processes:
         group: The group's name.
         directory: Where they write.
         life_s: None lives longer.
+        client: What the members are made of.
     """
 
-    def __init__(self, bootstrap: str, group: str, directory: Path, life_s: float) -> None:
+    def __init__(self, bootstrap: str, group: str, directory: Path, life_s: float, client: str = KAFKA_PYTHON) -> None:
         self._bootstrap = bootstrap
         self._group = group
         self._directory = directory
         self._life_s = life_s
+        self._client = client
         self._starts = Counter[str]()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._leaving: dict[str, subprocess.Popen[bytes]] = {}
@@ -70,6 +72,7 @@ class Processes:
             work_s=WORK_S[name[0]],
             journal=str(self._directory / MEMBER_FILE.format(process_name)),
             life_s=self._life_s,
+            client=self._client,
         )
         with (self._directory / f"member-{process_name}.log").open("wb") as said:
             self._running[name] = subprocess.Popen(

@@ -16,6 +16,7 @@ from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettle
 from .desk import Desk
 from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
 from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
+from .member import KAFKA_PYTHON
 from .player import Player
 from .processes import Processes
 from .rebalances import rebalances
@@ -69,7 +70,7 @@ def can_cut(cluster: Cluster) -> bool:
     return isinstance(cluster, DockerCluster)
 
 
-def run(seed: int, seconds: float, cluster: Cluster, directory: Path) -> Outcome:
+def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Outcome:
     """Play one schedule on a cluster that is up and has no topics yet.
 
     Args:
@@ -77,6 +78,7 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path) -> Outcome
         seconds: How long it lasts; starting and coming to rest come on top.
         cluster: One broker in each of the racks a, b and c.
         directory: Where everything is recorded.
+        client: What the members are made of.
     """
     begin = now()
     events = plan(seed, seconds, cuts=can_cut(cluster))
@@ -84,7 +86,7 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path) -> Outcome
         create_topic(cluster.bootstrap, topic, replicas)
     with (
         closing(Journal(directory / NOTES_FILE)) as journal,
-        Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S) as processes,
+        Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S, client) as processes,
         Desk(cluster.bootstrap, GROUP, journal) as desk,
     ):
         player = Player(cluster, processes, desk, journal)

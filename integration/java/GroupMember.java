@@ -29,7 +29,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  *
  * The first line in is {"topics": [..], "config": {..}} with the properties of a KafkaConsumer. The lines out are
  * {"assigned": {topic: [partition]}, "generation": n, "member": ".."} whenever one of the three has changed, and
- * {"read": {"topic-partition": n}} for every poll that brought records.
+ * {"read": {"topic-partition": n}} for every poll that brought records, then {"incoming": {"broker": bytes}} with all
+ * that has come from each broker so far.
  */
 public final class GroupMember {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -91,9 +92,22 @@ public final class GroupMember {
                     read.put(partition.toString(), records.records(partition).size());
                 }
                 out.println(JSON.writeValueAsString(JSON.createObjectNode().set("read", read)));
+                out.println(JSON.writeValueAsString(JSON.createObjectNode().set("incoming", incoming(consumer))));
             }
             out.flush();
         }
+    }
+
+    private static JsonNode incoming(KafkaConsumer<byte[], byte[]> consumer) {
+        ObjectNode incoming = JSON.createObjectNode();
+        consumer.metrics().forEach((name, metric) -> {
+            String node = name.tags().getOrDefault("node-id", "");
+            // The connection to the coordinator has a number that no broker has.
+            if (name.name().equals("incoming-byte-total") && node.matches("node-[0-9]{1,6}")) {
+                incoming.put(node.substring("node-".length()), ((Double) metric.metricValue()).longValue());
+            }
+        });
+        return incoming;
     }
 
     private static JsonNode state(Set<TopicPartition> assignment, ConsumerGroupMetadata group) {

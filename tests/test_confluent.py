@@ -1,0 +1,175 @@
+"""The consumer on confluent-kafka between two clients that are played: what it delivers, and what not."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
+
+from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.kafka_python.host import Given
+from rackassign.model import Broker
+
+from .confluent_stage import GROUP, ONE, TWO, Member, Source, message
+
+
+class Scripted(Source):
+    """A consumer of librdkafka that gives out what it is told to, one list a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coming: list[list[Any]] = []
+        self.asked: list[int] = []
+
+    def consume(self, most: int, timeout: float) -> list[Any]:
+        self.asked.append(most)
+        batch = self.coming.pop(0) if self.coming else []
+        if not batch:
+            time.sleep(timeout)
+        for each in batch:
+            if callable(each):
+                each()
+        return [each for each in batch if not callable(each)]
+
+    def poll(self, timeout: float) -> Any:
+        return next(iter(self.consume(1, timeout)), None)
+
+
+class Play:
+    """A `RackAwareConsumer` between a member and a source that are both played."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+        self.member, self.source = Member(), Scripted()
+        self.told: list[tuple[str, set[int]]] = []
+        self.config: dict[str, Any] = {}
+
+        def make(config: dict[str, Any], **_: Any) -> Scripted:
+            self.config = config
+            return self.source
+
+        monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda _arguments: self.member)
+        monkeypatch.setattr("rackassign.clients.confluent.sources.confluent_kafka.Consumer", make)
+        self.consumer = RackAwareConsumer({**GROUP, **given})
+        self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
+
+    def note(self, what: str) -> Any:
+        return lambda _, partitions: self.told.append((what, {each.partition for each in partitions}))
+
+    def lose(self) -> None:
+        self.member.is_lost = True
+
+    def stir(self) -> None:
+        """Have the next look find the first partition given up."""
+        self.member.coming.append(Given(2, "m", frozenset({TWO})))
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    play = Play(monkeypatch)
+    play.member.coming.append(Given(1, "m", frozenset({ONE, TWO})))
+    assert play.consumer.poll(0) is None
+    assert play.told == [("assign", {0, 1})]
+    return play
+
+
+@pytest.mark.parametrize("by", ["poll", "consume"])
+def test_what_comes_when_the_membership_is_gone_is_not_delivered(play: Play, by: str) -> None:
+    # librdkafka's own errors are nobody's.
+    error = message(ONE, 3, error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    play.source.coming = [[play.lose, message(ONE, 1)], [message(ONE, 2)]]
+    if by == "poll":
+        assert play.consumer.poll(0.01) is None
+    else:
+        assert play.consumer.consume(10, 0.01) == []
+    play.source.coming = [[error]]
+    assert play.consumer.poll(0) is error
+    assert play.told[1:] == [("lost", {0, 1})]
+    assert play.consumer.assignment() == []
+
+
+def test_what_is_in_hand_when_the_membership_goes_is_not_delivered_either(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)], [play.lose]]
+    assert play.consumer.consume(10, 0.3) == []
+    assert play.told[1:] == [("lost", {0, 1})]
+
+
+def test_a_batch_is_filled_until_it_is_full_or_time_is_up(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)], [], [message(ONE, 2)]]
+    assert [each.offset() for each in play.consumer.consume(2, 30)] == [1, 2]
+    assert play.source.asked[-3:] == [2, 1, 1]
+    play.source.coming = [[message(ONE, 3)]]
+    assert [each.offset() for each in play.consumer.consume(2, 0.05)] == [3]
+
+
+def test_nothing_is_done_for_the_group_while_something_is_in_hand(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)]]
+    polls = play.member.polls
+    # For some looks to be due.
+    assert [each.offset() for each in play.consumer.consume(10, 0.3)] == [1]
+    assert play.member.polls - polls <= 1
+
+
+def test_what_is_in_hand_is_delivered_before_a_rebalance_goes_on(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1), play.stir]]
+    assert [each.offset() for each in play.consumer.consume(10, 30)] == [1]
+    assert len(play.told) == 1
+    assert play.consumer.consume(10, 0) == []
+    assert play.told[1:] == [("revoke", {0})]
+
+
+def test_a_batch_that_is_long_in_coming_does_not_cost_the_membership(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch, **{"max.poll.interval.ms": 100})
+    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.source.coming = [[message(ONE, 1)]]
+    assert [each.offset() for each in play.consumer.consume(10, -1)] == [1]
+
+
+def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    play = Play(monkeypatch, stats_cb=seen.append)
+    said = {"topics": {"t": {"partitions": {"0": {"partition": 0, "broker": 1, "rxbytes": 9, "rxmsgs": 1}}}}}
+    play.member.racks.see([Broker(1, "a")])
+    play.config["stats_cb"](json.dumps({**said, "brokers": {}}))
+    assert play.consumer.bytes_by_rack() == {"a": 9}
+    assert play.consumer.locality().local_share() == 1.0
+    assert len(seen) == 1
+    assert play.config["client.rack"] == "a"
+
+
+def test_a_closed_consumer_is_of_no_use(play: Play) -> None:
+    with play.consumer:
+        pass
+    assert play.told[1:] == [("revoke", {0, 1})]
+    assert play.source.closed
+    assert play.member.log[-1] == "closed"
+    for call in ("poll", "consume", "commit", "assignment", "memberid", "unsubscribe"):
+        with pytest.raises(RuntimeError, match="closed"):
+            getattr(play.consumer, call)()
+
+
+def test_what_librdkafka_refuses_leaves_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member()
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda _arguments: member)
+    with pytest.raises(KafkaException, match=r"no\.such\.property"):
+        RackAwareConsumer({**GROUP, "no.such.property": 1})
+    assert member.log == ["closed"]
+
+
+@pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
+def test_nobody_assigns_but_the_group(play: Play, call: str) -> None:
+    with pytest.raises(KafkaException) as problem:
+        getattr(play.consumer, call)([Offset(*ONE, 1)])
+    assert problem.value.args[0].code() == KafkaError._STATE
+
+
+def test_topics_are_a_list(play: Play) -> None:
+    for wrong in ("topic", [1]):
+        with pytest.raises(TypeError, match="list of strings"):
+            play.consumer.subscribe(wrong)  # type: ignore[arg-type]
+    play.consumer.subscribe([])
+    assert play.told[1:] == [("revoke", {0, 1})]
+    assert play.member.log[-1] == "left"

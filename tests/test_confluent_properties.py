@@ -1,0 +1,204 @@
+"""What a consumer on confluent-kafka is told, and how it speaks: properties, subscriptions and errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import kafka.errors
+import pytest
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException
+
+from rackassign.clients.confluent.errors import as_confluent, translated
+from rackassign.clients.confluent.member import pattern_of
+from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.kafka_python import (
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+)
+from rackassign.errors import ConfigError
+
+from .confluent_stage import GROUP
+
+
+def test_each_client_is_told_what_is_its_own() -> None:
+    properties = Properties.of(
+        {
+            **GROUP,
+            "client.rack": "a",
+            "group.instance.id": "me",
+            "session.timeout.ms": "7000",
+            "max.poll.interval.ms": 9000,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "fetch.min.bytes": 5,
+            "socket.nagle.disable": True,
+        }
+    )
+    assert properties.member == {
+        "bootstrap_servers": ["one:9092", "two:9092"],
+        "group_id": "g",
+        "client_rack": "a",
+        "group_instance_id": "me",
+        "session_timeout_ms": 7000,
+        "max_poll_interval_ms": 9000,
+        "metadata_max_age_ms": 1000,
+        # What librdkafka takes for granted.
+        "isolation_level": "read_committed",
+        "allow_auto_create_topics": False,
+        "enable_auto_commit": False,
+    }
+    assert properties.reader == {
+        **GROUP,
+        "topic.metadata.refresh.interval.ms": 1000,
+        "fetch.min.bytes": 5,
+        "socket.nagle.disable": True,
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": False,
+        "auto.offset.reset": "latest",
+        "statistics.interval.ms": 5000,
+        # It must neither commit nor store anything by itself.
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+    }
+    assert (properties.start, properties.auto_commit_s, properties.auto_store) == (OFFSET_END, 5.0, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "member"),
+    [
+        ({"bootstrap.servers": "SASL_SSL://one:1, two:2"}, {"bootstrap_servers": ["one:1", "two:2"]}),
+        ({"metadata.broker.list": "one:1"}, {"bootstrap_servers": ["one:1"]}),
+        (
+            {
+                "security.protocol": "sasl_ssl",
+                "sasl.mechanisms": "PLAIN",
+                "sasl.username": "u",
+                "sasl.password": "p",
+                "ssl.ca.location": "ca.pem",
+                "ssl.endpoint.identification.algorithm": "none",
+            },
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": "u",
+                "sasl_plain_password": "p",
+                "ssl_cafile": "ca.pem",
+                "ssl_check_hostname": False,
+            },
+        ),
+        ({"partition.assignment.strategy": "range"}, {"partition_assignment_strategy": [RackAwareRangeAssignor]}),
+        (
+            {"partition.assignment.strategy": "cooperative-sticky, sticky"},
+            {"partition_assignment_strategy": [RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor]},
+        ),
+        ({"group.protocol": "classic"}, {}),
+        ({"default.topic.config": {"auto.offset.reset": "earliest"}}, {}),
+    ],
+)
+def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict[str, Any]) -> None:
+    told = Properties.of({**GROUP, **given}).member
+    assert {name: told[name] for name in member} == member
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"group.id": ""}, "group.id is missing"),
+        ({"group.protocol": "consumer"}, "group.protocol: expected one of classic"),
+        ({"group.remote.assignor": "uniform"}, "group.remote.assignor: kafka-python"),
+        ({"partition.assignment.strategy": "roundrobin"}, "expected one of cooperative-sticky, range, sticky"),
+        ({"auto.offset.reset": "middle"}, "auto.offset.reset: expected one of"),
+        ({"session.timeout.ms": "soon"}, 'session.timeout.ms: expected a number, got "soon"'),
+        ({"session.timeout.ms": True}, "session.timeout.ms: expected a number"),
+        ({"enable.auto.commit": "perhaps"}, "enable.auto.commit: expected one of true, false"),
+        ({"client.rack": 1}, "client.rack: expected a string, got 1"),
+        ({"security.protocol": "SASL_SSL"}, "SASL_SSL needs sasl.mechanism"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs sasl.username and sasl.password"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism: expected one of"),
+        ({"sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config: kafka-python"),
+        ({"ssl.key.pem": "secret"}, "ssl.key.pem: kafka-python"),
+        ({"enable.ssl.certificate.verification": False}, "enable.ssl.certificate.verification: kafka-python"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Properties.of({**GROUP, **given})
+    assert problem in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_assignors_are_given_once() -> None:
+    assignor = RackAwareRangeAssignor("a")
+    assert Properties.of(GROUP, [assignor]).member["partition_assignment_strategy"] == [assignor]
+    with pytest.raises(ConfigError, match="assignors are given as well"):
+        Properties.of({**GROUP, "partition.assignment.strategy": "range"}, [assignor])
+    with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
+        Properties.of([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 5.0),
+        ({"enable.auto.commit": "false"}, None),
+        ({"auto.commit.interval.ms": 250}, 0.25),
+        ({"auto.commit.interval.ms": 0}, None),
+    ],
+)
+def test_commits_by_itself_as_librdkafka_would(given: dict[str, Any], seconds: float | None) -> None:
+    assert Properties.of({**GROUP, **given}).auto_commit_s == seconds
+
+
+def test_callbacks_and_statistics_are_kept() -> None:
+    properties = Properties.of(
+        {**GROUP, "stats_cb": print, "on_commit": max, "error_cb": repr, "statistics.interval.ms": 0}
+    )
+    assert properties.stats_cb is print
+    assert properties.on_commit is max
+    assert properties.reader["error_cb"] is repr
+    assert properties.reader["statistics.interval.ms"] == 0
+    assert not {"stats_cb", "on_commit"} & set(properties.reader)
+
+
+@pytest.mark.parametrize(
+    ("topics", "matched", "others"),
+    [
+        (["^a.*z$"], ["az", "abz"], ["azb", "baz"]),
+        (["^a", "b.c"], ["ab", "b.c"], ["bxc", "b.cd", "cb.c"]),
+    ],
+)
+def test_regular_expressions_and_names_make_one_pattern(
+    topics: list[str], matched: list[str], others: list[str]
+) -> None:
+    # As the host matches.
+    pattern = re.compile(pattern_of(topics) or "")
+    assert all(pattern.match(name) for name in matched)
+    assert not any(pattern.match(name) for name in others)
+
+
+def test_names_are_no_pattern() -> None:
+    assert pattern_of(["a.b", "c"]) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (kafka.errors.CommitFailedError(kafka.errors.IllegalGenerationError()), KafkaError.ILLEGAL_GENERATION),
+        (kafka.errors.CommitFailedError(kafka.errors.UnknownMemberIdError()), KafkaError.UNKNOWN_MEMBER_ID),
+        (kafka.errors.CommitFailedError(kafka.errors.RebalanceInProgressError()), KafkaError.REBALANCE_IN_PROGRESS),
+        (kafka.errors.CommitFailedError("not part of an active group"), KafkaError.UNKNOWN_MEMBER_ID),
+        (kafka.errors.CommitFailedError(), KafkaError.UNKNOWN_MEMBER_ID),
+        (kafka.errors.RebalanceInProgressError("x"), KafkaError.REBALANCE_IN_PROGRESS),
+        (kafka.errors.FencedInstanceIdError(), KafkaError.FENCED_INSTANCE_ID),
+        (kafka.errors.KafkaTimeoutError(), KafkaError._TIMED_OUT),
+        (kafka.errors.KafkaConnectionError(), KafkaError._TRANSPORT),
+        (kafka.errors.IllegalStateError("x"), KafkaError._FAIL),
+    ],
+)
+def test_errors_have_the_codes_of_confluent_kafka(error: kafka.errors.KafkaError, code: int) -> None:
+    assert translated(error).code() == code
+    with pytest.raises(KafkaException) as raised, as_confluent():
+        raise error
+    assert raised.value.args[0].code() == code
+    assert raised.value.__cause__ is error
