@@ -28,6 +28,11 @@ def cut(text: str) -> str:
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]}...{text[-half:]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return a text with nothing in it that would steer a terminal: what others chose is shown, not obeyed."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, safe
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -112,18 +111,18 @@ class _Examined:
     def show(self, console: Console) -> None:
         """Print it for people."""
         for line in _of_the_fix(self.freed):
-            console.print(escape(line))
+            console.print(safe(line))
         if self.findings:
             table = Table()
             for column in ("what", "who", "what to do"):
                 table.add_column(column, overflow="fold")
             for finding in self.findings:
                 who = [f"broker {number}" for number in finding.brokers] + [_shown(m) for m in finding.members]
-                table.add_row(escape(finding.problem), escape("\n".join(who)), escape(finding.advice), end_section=True)
+                table.add_row(safe(finding.problem), safe("\n".join(who)), safe(finding.advice), end_section=True)
             console.print(table, soft_wrap=False)
-        console.print(escape(self._summary()))
+        console.print(safe(self._summary()))
         if self.findings and self.step.next:
-            console.print(escape(f"next: {self.step.next}"))
+            console.print(safe(f"next: {self.step.next}"))
 
     def _summary(self) -> str:
         members = self.group.members

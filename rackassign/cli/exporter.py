@@ -13,6 +13,7 @@ import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.groups import All, Groups, Interval, PriceOption, RackMapFile, read_rack_map, surveys, wanted_groups
+from rackassign.cli.output import complain
 from rackassign.errors import ConfigError, shown
 
 STOPPED = 0
@@ -54,7 +55,7 @@ def exporter(
             for survey in surveys(admin, names, racks, interval_s=interval, looks=0):
                 if isinstance(survey, str):
                     metrics.fail()
-                    sys.stderr.write(f"rackassign: {survey}\n")
+                    complain(survey)
                 else:
                     metrics.take(survey)
     except KeyboardInterrupt:

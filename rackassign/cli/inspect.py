@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.groups import (
@@ -23,7 +22,7 @@ from rackassign.cli.groups import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, complain, safe
 from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError, NoAnswerError
 
@@ -60,7 +59,7 @@ def inspect(
     with connected(bootstrap, client_config) as admin, steps() as progress:
         survey = Inspector(admin, racks).survey(names, interval_s=interval, told=progress.count)
     for line in warnings(survey, racks):
-        sys.stderr.write(f"rackassign: {line}\n")
+        complain(line)
     if html:
         from rackassign.observe.report import page  # noqa: PLC0415 - imports a template engine
 
@@ -84,7 +83,7 @@ def _show(survey: Survey, price: Price, console: Console) -> None:
     to_do = actions(survey, price)
     if to_do is not None:
         console.print(to_do)
-    console.print(escape(totals(survey, price)), soft_wrap=True)
+    console.print(safe(totals(survey, price)), soft_wrap=True)
 
 
 def _below(inspected: Inspection, least: float | None) -> bool:

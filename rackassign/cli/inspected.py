@@ -5,10 +5,11 @@ from __future__ import annotations
 from rich.box import SIMPLE_HEAD
 from rich.console import Group as Stack
 from rich.console import RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rackassign.cli.output import safe
+from rackassign.errors import printable
 from rackassign.locality import Locality
 from rackassign.observe import Inspection, Price, Survey, said
 from rackassign.observe.figures import money, percent, size
@@ -48,7 +49,7 @@ def overview(survey: Survey, price: Price) -> Table:
         row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
         if measured:
             row += [size(inspected.flows.cross), money(price.monthly(inspected.flows.cross))]
-        table.add_row(*map(escape, (*row, *_could(inspected))))
+        table.add_row(*map(safe, (*row, *_could(inspected))))
     return table
 
 
@@ -73,7 +74,7 @@ def detail(inspected: Inspection, survey: Survey, price: Price) -> RenderableTyp
         parts.append(Text(f"{inspected.unread} partitions of subscribed topics have no reader"))
     if inspected.snapshot.unknown:
         who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
-        parts.append(Text(f"rack not known of {who}"))
+        parts.append(Text(printable(f"rack not known of {who}")))
     return Stack(*parts)
 
 
@@ -84,7 +85,7 @@ def _modes(inspected: Inspection) -> Text:
     )
     live = inspected.snapshot.live
     who = "the broker's assignor" if live.kind == "consumer" else "strategy"
-    return Text(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}")
+    return Text(printable(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}"))
 
 
 def _rack_pairs(inspected: Inspection) -> Table:
@@ -93,10 +94,10 @@ def _rack_pairs(inspected: Inspection) -> Table:
     table = _table(title="read a second, from (row) and to (column) each rack")
     table.add_column("")
     for rack in racks:
-        table.add_column(escape(_rack(rack)), justify="right")
+        table.add_column(safe(_rack(rack)), justify="right")
     for source in racks:
         cells = [size(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
-        table.add_row(escape(_rack(source)), *cells)
+        table.add_row(safe(_rack(source)), *cells)
     return table
 
 
@@ -134,7 +135,7 @@ def actions(survey: Survey, price: Price) -> Table | None:
     for action, inspected in rows[:_MOST_ACTIONS]:
         traffic = (size(action.gain_bytes_s), money(price.monthly(action.gain_bytes_s))) if measured else ()
         what = said(action, inspected)
-        table.add_row(escape(inspected.snapshot.live.name), escape(what), str(action.gain), *traffic)
+        table.add_row(safe(inspected.snapshot.live.name), safe(what), str(action.gain), *traffic)
     return table
 
 

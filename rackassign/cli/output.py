@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from rackassign.errors import ConfigError
+import sys
+
+from rich.markup import escape
+
+from rackassign.errors import ConfigError, printable
 
 
 def check_output(output: str, *known: str) -> None:
     """Refuse a form of output that the command does not have; `ConfigError` names those it has."""
     if output not in known:
         raise ConfigError(f"output must be one of {', '.join(known)}, got {output!r}")
+
+
+def safe(text: str) -> str:
+    """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
+    return escape("\n".join(map(printable, text.split("\n"))))
+
+
+def complain(problem: str) -> None:
+    """Write one line to stderr."""
+    sys.stderr.write(f"rackassign: {printable(problem)}\n")

@@ -13,11 +13,10 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rackassign import scenario
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, safe
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, check_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Advice, Explanation, Group, Plan
@@ -162,14 +161,14 @@ def _write_line(value: dict[str, Any]) -> None:
 
 
 def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
-    table = Table(title=None if group.name is None else escape(group.name))
+    table = Table(title=None if group.name is None else safe(group.name))
     for column in ("member", "rack", "partitions", "which"):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
     racks = {member.id: member.rack for member in group.members}
     for member, owned in made.target.items():
         which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
         count = str(sum(map(len, owned.values())))
-        table.add_row(escape(member), escape(racks[member] or "-"), count, escape(which))
+        table.add_row(safe(member), safe(racks[member] or "-"), count, safe(which))
     counts = Locality.of(group, made)
     console = Console()
     console.print(table)
@@ -179,7 +178,7 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(escape(_said(advice)), highlight=False)
+        console.print(safe(_said(advice)), highlight=False)
 
 
 def _said(advice: Advice) -> str:

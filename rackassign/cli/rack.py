@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, safe
 from rackassign.racks import ask_all
 
 FOUND, NO_RACK = 0, 1
@@ -36,7 +35,7 @@ def rack(
             table.add_column(column, overflow="fold")
         for finding in findings:
             style = "bold" if finding is chosen else None
-            table.add_row(finding.source, escape(finding.rack or "-"), escape(finding.note), style=style)
+            table.add_row(finding.source, safe(finding.rack or "-"), safe(finding.note), style=style)
         console = Console(highlight=False)
         console.print(table)
         console.print(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found", markup=False)

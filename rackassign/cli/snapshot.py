@@ -10,7 +10,7 @@ import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.groups import All, Groups, RackMapFile, read_rack_map, said_odd, wanted_groups
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, complain
 from rackassign.cli.progress import steps
 from rackassign.errors import NoAnswerError
 from rackassign.scenario import write_group
@@ -37,11 +37,11 @@ def snapshot(
     with connected(bootstrap, client_config) as admin, steps() as progress:
         shots = Inspector(admin, racks).shoot(names, progress.count)
     for odd in shots.odd:
-        sys.stderr.write(f"rackassign: {said_odd(odd)}\n")
+        complain(said_odd(odd))
     for shot in shots.snapshots:
         if shot.unknown:
             who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)
-            sys.stderr.write(f"rackassign: {shot.live.name}: rack not known of {who}\n")
+            complain(f"{shot.live.name}: rack not known of {who}")
         written = write_group(shot.group)
         text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
         sys.stdout.write(f"{text}\n")

@@ -22,6 +22,7 @@ from rackassign.cli.groups import (
     wanted_groups,
     warnings,
 )
+from rackassign.errors import printable
 
 if TYPE_CHECKING:
     from rackassign.observe import Price, RackMap, Survey
@@ -72,12 +73,12 @@ def _picture(survey: Survey | str, racks: RackMap, price: Price) -> RenderableTy
     from rackassign.cli.inspected import actions, overview, totals  # noqa: PLC0415 - imports a client
 
     if isinstance(survey, str):
-        return Text(survey)
+        return Text(printable(survey))
     parts: list[RenderableType] = [Text(totals(survey, price))]
     if survey.inspections:
         parts.append(overview(survey, price))
     to_do = actions(survey, price)
     if to_do is not None:
         parts.append(to_do)
-    parts += [Text(line) for line in warnings(survey, racks)]
+    parts += [Text(printable(line)) for line in warnings(survey, racks)]
     return Stack(*parts)

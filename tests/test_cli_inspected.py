@@ -1,0 +1,78 @@
+"""What people are shown of live groups; names in it are chosen by others, and shown as they are."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rackassign.cli.groups import warnings
+from rackassign.cli.inspected import actions, detail, overview, totals
+from rackassign.cli.output import complain, safe
+from rackassign.observe import Odd, Price, RackMap, Rates, Survey
+
+from .live import brokers, cluster, group, inspected, member, rates
+
+STEERING = "\x1b[31mred\x1b]0;owned\x07[bold]\r\n"
+
+
+def survey(name: str, *, measured: bool = True) -> Survey:
+    there = cluster({name: [[1], [2], [3]]}, brokers(f"{rack}{name}" for rack in "abc"))  # type: ignore[arg-type]
+    known = rates({(name, p): 1000.0 for p in range(3)}) if measured else Rates()
+    live = group(
+        member("m1", f"a{name}", {name: [1, 2]}, client_id=name),
+        member("m2", None, {name: [0]}, client_id=f"{name}2", host=name),
+        name=name,
+        strategy=name,
+    )
+    return Survey(there, (inspected(live, there, known),), (Odd(name, name),), known)
+
+
+def shown(seen: Survey) -> str:
+    console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
+    console.print(overview(seen, Price()))
+    console.print(detail(seen.inspections[0], seen, Price()))
+    console.print(actions(seen, Price()))
+    console.print(safe(totals(seen, Price())))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_all_that_was_found_is_shown() -> None:
+    text = shown(survey("t"))
+    for part in (
+        "0.0 %",
+        "66.7 %",
+        "33.3 %",
+        "2 kB",
+        "if any replica serves",
+        "rack not known of t2 on t",
+        "what would gain most",
+    ):
+        assert part in text
+    unmeasured = shown(survey("t", measured=False))
+    assert "USD" not in unmeasured
+    assert "nothing was measured" in unmeasured
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_nothing_steers_the_terminal(capsys: pytest.CaptureFixture[str], *, measured: bool) -> None:
+    seen = survey(STEERING, measured=measured)
+    text = shown(seen)
+    for line in warnings(seen, RackMap({"x": STEERING})):
+        complain(line)
+    text += capsys.readouterr().err
+    assert not set(text) & {"\x1b", "\x07", "\r"}
+    assert "[bold]" in text
+
+
+def test_overview_fits_into_eighty_columns() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(overview(survey("orders"), Price()))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    assert "members" in file.getvalue()
+    assert "unknown" in file.getvalue()
+    assert "…" not in file.getvalue()
