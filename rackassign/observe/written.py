@@ -36,9 +36,11 @@ def _further(action: Action, inspected: Inspection) -> str:
         return "let members differ by two partitions: max_skew=1"
     names = {member.id: member.client_id for member in inspected.snapshot.live.members}
     who = _listed([names[member] for member in action.members])
+    one = len({names[member] for member in action.members}) == 1
     if action.uncertain:
-        return f"find out where {who} are and give them their rack (client.rack): if that is {action.rack}"
-    return f"give {who} their rack (client.rack), which is only in the rack map"
+        found = f"find out where {who} {'is' if one else 'are'} and give {'it its' if one else 'them their'} rack"
+        return f"{found} (client.rack): if that is {action.rack}"
+    return f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
 
 
 def _strategy(inspected: Inspection) -> str:
