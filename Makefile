@@ -68,8 +68,9 @@ defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without an
 
 .PHONY: chaos
 SEEDS ?= 5
-chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20
-	$(BIN)/python -m integration.chaos --seeds $(SEEDS)
+CLIENT ?= kafka-python
+chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20 CLIENT=confluent
+	$(BIN)/python -m integration.chaos --seeds $(SEEDS) --client $(CLIENT)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
