@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rackassign.cli.app import run
+from rackassign.cli.groups import surveys
+from rackassign.observe import Odd, RackMap, Rates, Survey
+
+from .live import cluster, group, inspected, member
 
 NOWHERE = ["--bootstrap", "127.0.0.1:1"]
 """Nobody answers there, and nobody is asked: exit 3 would say so."""
@@ -50,8 +55,12 @@ def test_what_all_refuse(
         (["inspect", "--all", "--price", "-1"], "price must be 0 or more, in USD/GB, got -1.0"),
         (
             ["inspect", "--all", "--html", "/nowhere/x.html"],
-            "html: cannot write /nowhere/x.html: No such file or directory",
+            "html: cannot write /nowhere/x.html",
         ),
+        (["inspect", "--all", "--html", "/"], "html: cannot write /"),
+        (["inspect", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["top", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["exporter", "--interval", "inf"], "interval: expected seconds, got inf"),
         (["inspect", "--all", "--output", "xml"], "output must be one of table, json, got 'xml'"),
         (["top", "--all", "--price", "nan"], "price must be 0 or more, in USD/GB, got nan"),
         (["snapshot", "--all", "--output", "table"], "output must be one of json, jsonl, got 'table'"),
@@ -66,3 +75,47 @@ def test_what_all_refuse(
 def test_what_each_refuses(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words, *NOWHERE]) == 2
     assert capsys.readouterr().err == f"rackassign: {problem}\n"
+
+
+class Seen:
+    """Stands for an inspector that sees the same again and again, at once."""
+
+    def __init__(self, survey: Survey) -> None:
+        self._survey = survey
+
+    def survey(self, *_: object, **__: object) -> Survey:
+        return self._survey
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, survey: Survey) -> None:
+    monkeypatch.setattr("rackassign.observe.Inspector", lambda *_: Seen(survey))
+    monkeypatch.setattr("rackassign.cli.inspect.connected", lambda *_: nullcontext())
+
+
+@pytest.mark.parametrize(
+    ("odd", "least", "code"),
+    [
+        ((), "50", 0),
+        ((), "51", 1),
+        ((Odd("", "broker 3 does not list its groups"),), "50", 3),
+        ((Odd("", "broker 3 does not list its groups"),), "51", 1),
+        ((Odd("", "broker 3 does not list its groups"),), "", 0),
+        ((Odd("c", "of Connect", unseen=False),), "50", 0),
+    ],
+)
+def test_groups_that_were_not_seen_may_not_be_local_enough(
+    odd: tuple[Odd, ...], least: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster({"t": [[1], [2]]})
+    seen = inspected(group(member("m", "a", {"t": [0, 1]})), there)
+    answer(monkeypatch, Survey(there, (seen,), odd, Rates()))
+    assert run(["inspect", "--all", *NOWHERE, "--min-local", least]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("rackassign.cli.groups.time.sleep", slept.append)
+    answer(monkeypatch, Survey(cluster({}), (), (), Rates()))
+    assert len(list(surveys(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
+    assert [round(seconds) for seconds in slept] == [7, 7]

@@ -54,7 +54,7 @@ def test_all_that_was_found_is_shown() -> None:
         assert part in text
     unmeasured = shown(survey("t", measured=False))
     assert "USD" not in unmeasured
-    assert "nothing was measured" in unmeasured
+    assert "bytes were not measured" in unmeasured
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -66,6 +66,11 @@ def test_nothing_steers_the_terminal(capsys: pytest.CaptureFixture[str], *, meas
     text += capsys.readouterr().err
     assert not set(text) & {"\x1b", "\x07", "\r"}
     assert "[bold]" in text
+
+
+@pytest.mark.parametrize("name", ["g:key:[red]x", "a\\", "[link=x]y[/link]"])
+def test_names_are_shown_as_they_are(name: str) -> None:
+    assert name in shown(survey(name))
 
 
 def test_overview_fits_into_eighty_columns() -> None:

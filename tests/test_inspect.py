@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.errors import UnknownTopicOrPartitionError
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.observe import Action, Flows, Inspection, Price, RackMap, Rates, Survey, as_json, said
+from rackassign.observe import Action, Flows, Inspection, Price, RackMap, Rates, Survey, as_json, said, troubles
 from rackassign.observe.figures import money, percent, size
-from rackassign.observe.rates import Log, Logs
+from rackassign.observe.rates import Log, Logs, look_at_logs
 from rackassign.observe.rates import rates as compared
 from rackassign.observe.snapshot import snapshot, topics_of
 from rackassign.scenario import read_group, write_group
+from rackassign.wire import Subscription
 
 from .live import brokers, cluster, group, inspected, member, rates
 
@@ -188,7 +191,41 @@ def test_what_a_leader_sent_need_not_make_sense() -> None:
     )
     shot = snapshot(odd, cluster(ONE_EACH).topology, RackMap())
     assert shot.group.members[0].owned == {"gone": (3,), "t": (0, 99)}
-    assert inspected(odd, cluster(ONE_EACH)).partitions == Locality(1, 0, 2)
+    # A topic that nobody can describe is counted nowhere, and named where it is known why.
+    assert inspected(odd, cluster(ONE_EACH)).partitions == Locality(1, 0, 1)
+
+
+def test_topics_that_are_not_described_are_named_and_distort_nothing() -> None:
+    there = replace(cluster(ONE_EACH), missing={"u": "TopicAuthorizationFailedError", "of others": "x"})
+    live = group(*(replace(m, assigned={**m.assigned, "u": (i,)}) for i, m in enumerate(HOME.members)))
+    seen = inspected(live, there, EVEN)
+    assert (seen.partitions, seen.actions) == (Locality(3, 0, 0), ())
+    assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 0)] * 3
+    assert seen.missing == {"u": "TopicAuthorizationFailedError"}
+    assert troubles(Survey(there, (seen,), (), EVEN)) == ["g: topic u is not described: TopicAuthorizationFailedError"]
+
+
+def test_an_uneven_group_that_is_local_is_told_nothing() -> None:
+    uneven = group(member("m1", "a", {"t": [0, 1, 2]}), member("m2", "b", {"t": [3]}))
+    assert inspected(uneven, cluster({"t": [[1], [1], [1], [2]]})).actions == ()
+
+
+def test_where_leaders_serve_a_replica_must_lead() -> None:
+    there = cluster({"t": [[1, 2], [1, 2]]}, brokers(selector=None, problem="not allowed"))
+    seen = inspected(group(member("m", "b", {"t": [0, 1]})), there)
+    assert seen.holds == "unknown"
+    (action,) = (action for action in seen.actions if action.kind == "replicas")
+    assert said(action, seen) == "let a replica in rack b lead 2 partitions of t, and add one where there is none"
+
+
+def test_members_with_one_pattern_subscribe_to_all_that_any_of_them_has() -> None:
+    by_pattern: dict[str, Any] = {"pattern": "^t.*", "subscription": Subscription((), rack="a")}
+    live = group(
+        member("m1", "a", {"t": [0]}, **by_pattern), member("m2", "a", {"u": [0]}, **by_pattern), kind="consumer"
+    )
+    shot = snapshot(live, cluster({**ONE_EACH, "u": [[1]]}).topology, RackMap())
+    assert [m.topics for m in shot.group.members] == [{"t", "u"}] * 2
+    assert inspected(live, cluster({**ONE_EACH, "u": [[1]]})).unread == 2
 
 
 def test_a_snapshot_is_a_scenario_with_its_own_topics_only() -> None:
@@ -234,7 +271,7 @@ def log(size_: int, first: int, end: int, at_s: float = 0.0) -> Log:
         (log(1000, 0, 10), log(1500, 15, 30, 2.0), 1000.0),
         # It was compacted.
         (log(5000, 0, 10), log(1000, 0, 20, 1.0), 500.0),
-        # All of it was deleted.
+        # All of it was deleted, and nothing came.
         (log(5000, 0, 10), log(0, 10, 10, 1.0), 0.0),
         # The topic was made anew.
         (log(5000, 0, 500), log(100, 0, 1, 1.0), 0.0),
@@ -245,12 +282,36 @@ def test_what_is_written_shows_in_what_a_log_grows_by(then: Log, now: Log, bytes
     assert compared(Logs({place: then}), Logs({place: now})).bytes_s == {place: bytes_s}
 
 
+def test_what_came_and_is_gone_already_is_not_measured() -> None:
+    place = TopicPartition("t", 0)
+    measured = compared(Logs({place: log(5000, 0, 10)}), Logs({place: log(0, 500, 500, 1.0)}))
+    assert (measured.bytes_s, measured.records_s) == ({}, {place: 490.0})
+
+
+def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offsets(_: object, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        if any(place.topic == "gone" for place in places):
+            raise UnknownTopicOrPartitionError
+        return dict.fromkeys(places, (0, 7))
+
+    def sizes(_: object, _broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
+        return {TopicPartition(topic, p): 5 for topic, count in wanted.items() for p in range(count)}
+
+    monkeypatch.setattr("rackassign.observe.rates.offsets", offsets)
+    monkeypatch.setattr("rackassign.observe.rates.log_sizes", sizes)
+    there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
+    seen = look_at_logs(object(), there, clock=lambda: 1.0)
+    assert seen == Logs({TopicPartition(topic, 0): Log(1.0, 5, 0, 7) for topic in ("t", "u")})
+
+
 def test_partitions_seen_once_are_not_measured() -> None:
     place, other = TopicPartition("t", 0), TopicPartition("t", 1)
     measured = compared(Logs({place: log(1, 0, 1)}, ("p",)), Logs({other: log(1, 0, 1, 1.0)}, ("p", "q")))
     assert (measured.bytes_s, measured.seconds, measured.problems) == ({}, 0.0, ("p", "q"))
     seen = inspected(HOME, cluster(ONE_EACH), rates({("t", 0): 5.0}))
     assert (seen.flows.total, seen.flows.unmeasured) == (5.0, 2)
+    (trouble,) = troubles(Survey(cluster(ONE_EACH), (seen,), (), rates({("t", 0): 5.0})))
+    assert trouble == "g: 2 partitions were not measured, so there is more"
 
 
 # --- the rack map

@@ -17,16 +17,20 @@ from rackassign.errors import ConfigError
 from rackassign.observe import Odd, Price, Survey
 from rackassign.observe.prometheus import ConsumerMetrics, SurveyMetrics
 
-from .live import cluster, group, inspected, member, rates
+from .live import brokers, cluster, group, inspected, member, rates
 
 ODD_NAME = 'a "quoted"\\ name\nof two lines'
 
 
 def scraped(collector: Collector) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Return what a scrape gives, by name and labels."""
+    return parsed(generate_latest(registered(collector)).decode())
+
+
+def registered(collector: Collector) -> CollectorRegistry:
     registry = CollectorRegistry()
     registry.register(collector)
-    return parsed(generate_latest(registry).decode())
+    return registry
 
 
 def parsed(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -65,6 +69,24 @@ def test_a_survey_is_scraped() -> None:
         assert of(found, "rackassign_reachable_partitions", **reached, locality="local") == 1
         assert of(found, "rackassign_reachable_moves", **reached) == 2
     assert of(found, "rackassign_survey_problems") == 1
+
+
+def test_a_rack_may_be_called_unknown() -> None:
+    there = cluster({"t": [[1], [2]]}, brokers(["unknown", "b"]))
+    known = rates({("t", 0): 100.0, ("t", 1): 50.0})
+    live = group(member("m1", "unknown", {"t": [0]}), member("m2", None, {"t": [1]}))
+    metrics = SurveyMetrics(Price())
+    metrics.take(Survey(there, (inspected(live, there, known),), (), known))
+    text = generate_latest(registered(metrics)).decode()
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def test_money_is_left_out_where_not_all_was_measured() -> None:
+    there, known = cluster({"t": [[1], [2]]}), rates({("t", 0): 100.0})
+    metrics = SurveyMetrics(Price())
+    metrics.take(Survey(there, (inspected(group(member("m1", "b", {"t": [0, 1]})), there, known),), (), known))
+    assert not [key for key in scraped(metrics) if key[0] == "rackassign_cross_usd_per_month"]
 
 
 def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:

@@ -216,6 +216,18 @@ def test_the_picture_stays_on_its_canvas(pairs: dict[Any, float]) -> None:
         assert sum(box.amount for box in side) == pytest.approx(sum(flowing.values()))
 
 
+def test_no_share_is_more_than_all_and_what_was_not_measured_is_marked() -> None:
+    there = cluster({"t": [[1], [1], [1]]})
+    known = rates({("t", 0): 1000.0})
+    seen = Survey(
+        there, (inspected(group(member("m", "b", {"t": [0]}), member("n", "a", {}, "t")), there, known),), (), known
+    )
+    shares = [float(text.removesuffix(" %")) for text in Document(page(seen, Price(), AT)).texts if text.endswith(" %")]
+    assert max(shares) <= 100
+    part = Survey(there, (inspected(group(member("m", "b", {"t": [0, 1]})), there, known),), (), known)
+    assert "≥1 kB/s" in Document(page(part, Price(), AT)).texts
+
+
 def test_a_survey_that_saw_nothing_is_a_page_too() -> None:
     nothing = replace(survey(), inspections=(), odd=())
     assert "0" in Document(page(nothing, Price(), AT)).texts

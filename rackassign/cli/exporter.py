@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.groups import All, Groups, Interval, PriceOption, RackMapFile, read_rack_map, surveys, wanted_groups
+from rackassign.cli.groups import (
+    All,
+    Groups,
+    Interval,
+    PriceOption,
+    RackMapFile,
+    check_interval,
+    read_rack_map,
+    stopped_by_signals,
+    surveys,
+    wanted_groups,
+)
 from rackassign.cli.output import complain
 from rackassign.errors import ConfigError, shown
 
@@ -35,6 +42,7 @@ def exporter(
 ) -> int:
     """Serve what groups read across racks as metrics, until stopped; all groups unless some are named."""
     address, port = _address(listen)
+    check_interval(interval)
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - comes with an extra
@@ -50,7 +58,7 @@ def exporter(
     except OSError as error:
         raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
     try:
-        with _stopped_by_signals(), connected(bootstrap, client_config) as admin:
+        with stopped_by_signals(), connected(bootstrap, client_config) as admin:
             sys.stderr.write(f"Serving http://{address}:{server.server_port}/metrics\n")
             for survey in surveys(admin, names, racks, interval_s=interval, looks=0):
                 if isinstance(survey, str):
@@ -73,17 +81,3 @@ def _address(listen: str) -> tuple[str, int]:
     if not address or not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
         raise ConfigError(f"listen: expected ADDRESS:PORT, got {shown(listen)}")
     return address.removeprefix("[").removesuffix("]"), int(port)
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM, by which services are stopped, end it as Ctrl-C does."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

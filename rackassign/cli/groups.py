@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,7 +20,7 @@ from rackassign.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.observe import Odd, RackMap, Survey
+    from rackassign.observe import RackMap, Survey
 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
 All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
@@ -45,6 +49,12 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
     if groups and not all(groups):
         raise ConfigError("group: expected the name of a group")
     return None if all_ else sorted(set(groups or ()))
+
+
+def check_interval(seconds: float) -> None:
+    """Refuse an interval that never ends; `ConfigError` says so."""
+    if not math.isfinite(seconds):
+        raise ConfigError(f"interval: expected seconds, got {seconds}")
 
 
 def read_rack_map(file: str) -> RackMap:
@@ -90,36 +100,44 @@ def surveys(
     from rackassign.observe import Inspector  # noqa: PLC0415
 
     inspector = Inspector(admin, racks)
+    interval_s = max(interval_s, _SHORTEST_S)
     for look in count(1):
+        begin = time.monotonic()
         try:
-            yield inspector.survey(names, interval_s=max(interval_s, _SHORTEST_S))
+            yield inspector.survey(names, interval_s=interval_s)
         except (ConfigError, KafkaError) as error:
             if look == 1:
                 raise
             yield f"not seen now: {type(error).__name__}: {error}"
-            time.sleep(max(interval_s, _SHORTEST_S))
         if look == looks:
             return
+        # A survey that has nothing to measure is over at once.
+        time.sleep(max(0.0, begin + interval_s - time.monotonic()))
 
 
 def warnings(survey: Survey, racks: RackMap) -> list[str]:
     """Return what a user should know of what was not seen."""
+    # Imports a client, which other commands do without.
+    from rackassign.observe import troubles  # noqa: PLC0415
+
     known = sorted(set(survey.cluster.topology.racks_of_brokers().values()))
     foreign = sorted(racks.racks() - set(known)) if known else []
     lines = [
         f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign
     ]
-    lines += [said_odd(odd) for odd in survey.odd]
-    lines += survey.measured.problems
-    unasked = [broker for broker in survey.cluster.brokers if broker.problem]
-    if unasked:
-        lines.append(
-            f"{len(unasked)} of {len(survey.cluster.brokers)} brokers do not tell their replica.selector.class"
-            f" ({unasked[0].problem}): they are taken to be like the others, or to have none"
-        )
-    return lines
+    return lines + troubles(survey)
 
 
-def said_odd(odd: Odd) -> str:
-    """Say what could not be looked at."""
-    return f"{odd.name}: {odd.problem}" if odd.name else odd.problem
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Let what services and closed terminals are stopped by end the block as Ctrl-C does."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from rackassign.cli.groups import (
     Interval,
     PriceOption,
     RackMapFile,
+    check_interval,
     read_rack_map,
     wanted_groups,
     warnings,
@@ -50,6 +52,7 @@ def inspect(
     """Say how much groups of any client read across racks, what it costs, and what would gain most."""
     check_output(output, "table", "json")
     least = _share(min_local)
+    check_interval(interval)
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     _check_file(html)
@@ -63,14 +66,18 @@ def inspect(
     if html:
         from rackassign.observe.report import page  # noqa: PLC0415 - imports a template engine
 
-        Path(html).write_text(page(survey, cost), "utf-8")
+        _write(Path(html), page(survey, cost))
     if output == "json":
         sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
     else:
         _show(survey, cost, Console(highlight=False))
     if names is not None and len(survey.inspections) < len(names):
         raise NoAnswerError(f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now")
-    return BELOW if any(_below(inspected, least) for inspected in survey.inspections) else ENOUGH
+    if any(_below(inspected, least) for inspected in survey.inspections):
+        return BELOW
+    if least is not None and any(odd.unseen for odd in survey.odd):
+        raise NoAnswerError("not all groups were seen, so it cannot be said that all are local enough")
+    return ENOUGH
 
 
 def _show(survey: Survey, price: Price, console: Console) -> None:
@@ -105,8 +112,13 @@ def _share(text: str) -> float | None:
 
 def _check_file(html: str) -> None:
     """Refuse a file that cannot be written, before all the work is done."""
-    if html:
-        try:
-            Path(html).touch()
-        except OSError as error:
-            raise ConfigError(f"html: cannot write {html}: {error.strerror}") from None
+    file = Path(html)
+    if html and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
+        raise ConfigError(f"html: cannot write {html}")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"html: cannot write {file}: {error.strerror}") from None

@@ -11,8 +11,8 @@ from rich.text import Text
 from rackassign.cli.output import safe
 from rackassign.errors import printable
 from rackassign.locality import Locality
-from rackassign.observe import Inspection, Price, Survey, said
-from rackassign.observe.figures import money, percent, size
+from rackassign.observe import Flows, Inspection, Price, Survey, said
+from rackassign.observe.figures import at_least, money, percent, size
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""
@@ -22,6 +22,7 @@ _TRAFFIC = ("cross/s", "USD a month")
 _HOLDS = {
     "any-replica": "readers are sent to near replicas (all brokers have a replica selector)",
     "leader": "readers are sent to leaders (no broker has a replica selector)",
+    "unknown": "no broker tells whether it has a replica selector, so leaders are taken to serve",
     "mixed": "some brokers send readers to near replicas, others keep them (not all have a replica selector)",
 }
 
@@ -48,9 +49,14 @@ def overview(survey: Survey, price: Price) -> Table:
         live = inspected.snapshot.live
         row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
         if measured:
-            row += [size(inspected.flows.cross), money(price.monthly(inspected.flows.cross))]
+            row += _traffic(inspected.flows, price)
         table.add_row(*map(safe, (*row, *_could(inspected))))
     return table
+
+
+def _traffic(flows: Flows, price: Price) -> tuple[str, str]:
+    figures = size(flows.cross), money(price.monthly(flows.cross))
+    return at_least(figures[0], flows.unmeasured), at_least(figures[1], flows.unmeasured)
 
 
 def _could(inspected: Inspection) -> tuple[str, str]:
@@ -113,7 +119,7 @@ def _strategies(inspected: Inspection, survey: Survey, price: Price) -> Table:
     rows = [("now", inspected.partitions, "", inspected.flows)]
     rows += [(r.strategy, r.partitions, str(r.moved), r.flows) for r in inspected.reaches]
     for name, counts, moved, flows in rows:
-        traffic = (size(flows.cross), money(price.monthly(flows.cross))) if measured else ()
+        traffic = _traffic(flows, price) if measured else ()
         table.add_row(name, *_shares(counts), moved, *traffic)
     return table
 
@@ -143,10 +149,11 @@ def totals(survey: Survey, price: Price) -> str:
     """Say what all groups together read across racks."""
     groups = f"{len(survey.inspections)} group{'' if len(survey.inspections) == 1 else 's'}"
     if not survey.measured.seconds:
-        return f"{groups}; nothing was measured (--interval 0)"
+        return f"{groups}; bytes were not measured"
     cross = sum(inspected.flows.cross for inspected in survey.inspections)
     unknown = sum(inspected.flows.unknown for inspected in survey.inspections)
-    line = f"{groups}: {size(cross)}/s across racks, {money(price.monthly(cross))} USD a month"
+    more = "at least " if any(inspected.flows.unmeasured for inspected in survey.inspections) else ""
+    line = f"{groups}: {more}{size(cross)}/s across racks, {money(price.monthly(cross))} USD a month"
     if unknown:
         line += f", and {size(unknown)}/s of which it is not known ({money(price.monthly(unknown))} USD at most)"
     seconds = survey.measured.seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rich.markup import escape
+from rich.text import Text
 
 from rackassign.errors import ConfigError, printable
 
@@ -15,9 +15,9 @@ def check_output(output: str, *known: str) -> None:
         raise ConfigError(f"output must be one of {', '.join(known)}, got {output!r}")
 
 
-def safe(text: str) -> str:
+def safe(text: str) -> Text:
     """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
-    return escape("\n".join(map(printable, text.split("\n"))))
+    return Text("\n".join(map(printable, text.split("\n"))))
 
 
 def complain(problem: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.groups import All, Groups, RackMapFile, read_rack_map, said_odd, wanted_groups
+from rackassign.cli.groups import All, Groups, RackMapFile, read_rack_map, wanted_groups
 from rackassign.cli.output import check_output, complain
 from rackassign.cli.progress import steps
 from rackassign.errors import NoAnswerError
@@ -37,7 +37,9 @@ def snapshot(
     with connected(bootstrap, client_config) as admin, steps() as progress:
         shots = Inspector(admin, racks).shoot(names, progress.count)
     for odd in shots.odd:
-        complain(said_odd(odd))
+        complain(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
+    for topic, why in shots.cluster.missing.items():
+        complain(f"topic {topic} is not described: {why}")
     for shot in shots.snapshots:
         if shot.unknown:
             who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)

@@ -17,7 +17,9 @@ from rackassign.cli.groups import (
     Interval,
     PriceOption,
     RackMapFile,
+    check_interval,
     read_rack_map,
+    stopped_by_signals,
     surveys,
     wanted_groups,
     warnings,
@@ -44,6 +46,7 @@ def top(
 ) -> int:
     """Show what groups read across racks, again and again until stopped."""
     names = wanted_groups(group, all_=all_)
+    check_interval(interval)
     racks = read_rack_map(rack_map)
     from rackassign.observe import Price  # noqa: PLC0415 - imports a client
 
@@ -52,6 +55,7 @@ def top(
     screen = console.is_terminal
     try:
         with (
+            stopped_by_signals(),
             connected(bootstrap, client_config) as admin,
             Live(
                 Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True

@@ -29,7 +29,7 @@ from rackassign.observe.reading import Flows, Read
 from rackassign.observe.rolling import Step, step
 from rackassign.observe.snapshot import Snapshot
 from rackassign.observe.wedge import Freed, free, is_wedged
-from rackassign.observe.written import as_json, said
+from rackassign.observe.written import as_json, said, troubles
 
 __all__ = [
     "Action",
@@ -62,5 +62,6 @@ __all__ = [
     "may_not_settle",
     "said",
     "step",
+    "troubles",
     "watch",
 ]

@@ -17,8 +17,9 @@ from rackassign.model import Broker, LocalityMode, Partition, Topology
 from rackassign.observe.groups import LiveBroker, describe_brokers
 from rackassign.racks import RackMemory
 
-Holds = Literal["any-replica", "leader", "mixed"]
-"""Which replicas readers are sent to: any that is near, the leader, or the one or the other by the leader's broker."""
+Holds = Literal["any-replica", "leader", "mixed", "unknown"]
+"""Which replicas readers are sent to: any that is near, the leader, or the one or the other by the leader's broker. If
+no broker says, leaders are taken to serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class LiveCluster:
 
     @property
     def holds(self) -> Holds:
-        """Tell which replicas readers are sent to, by the brokers that say so; if none does, leaders alone."""
+        """Tell which replicas readers are sent to, by the brokers that say so."""
         has = {bool(broker.selector) for broker in self.brokers if not broker.fenced and not broker.problem}
-        if len(has) > 1:
-            return "mixed"
+        if len(has) != 1:
+            return "mixed" if has else "unknown"
         return "any-replica" if True in has else "leader"
 
     def without_selector(self) -> tuple[int, ...]:
@@ -52,7 +53,7 @@ class LiveCluster:
     @property
     def mode(self) -> LocalityMode:
         """Return the locality that assignors of this cluster's consumers should have."""
-        return "leader" if self.holds == "leader" else "any-replica"
+        return "leader" if self.holds in {"leader", "unknown"} else "any-replica"
 
     def counting(self, topology: Topology) -> Topology:
         """Return a topology with those replicas of each partition that the leader's broker sends readers to."""

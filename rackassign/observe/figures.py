@@ -26,6 +26,11 @@ def size(bytes_: float) -> str:
     return f"{'-' if bytes_ < 0 else ''}{value:.3g} {_UNITS[unit]}"
 
 
+def at_least(figure: str, unmeasured: int) -> str:
+    """Mark a figure that some partitions are missing from."""
+    return f"≥{figure}" if unmeasured else figure
+
+
 def money(usd: float) -> str:
     """Show an amount of money, in cents while it is small."""
     return f"{usd:,.0f}" if abs(usd) >= _WHOLE_FROM_USD else f"{usd:.2f}"

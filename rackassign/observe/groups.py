@@ -40,6 +40,7 @@ class LiveMember:
         subscription: What it told the group; None if that is not shown now, or cannot be read.
         problem: Why it cannot be read; empty if it can.
         assigned: What it was given last.
+        pattern: The regular expression it subscribes by, where the broker reads that; empty for none.
     """
 
     id: str
@@ -50,6 +51,7 @@ class LiveMember:
     subscription: Subscription | None = None
     problem: str = ""
     assigned: Partitions = field(default_factory=dict)
+    pattern: str = ""
 
     @property
     def rack(self) -> str | None:
@@ -259,4 +261,5 @@ def _served(member: DescribedMember) -> LiveMember:
         member.classic,
         Subscription(member.topics, rack=member.rack),
         assigned=member.assigned,
+        pattern=member.pattern,
     )

@@ -18,7 +18,7 @@ from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Pl
 from rackassign.observe.cluster import Holds, LiveCluster
 from rackassign.observe.rates import Rates
 from rackassign.observe.reading import Flows, Read, counted, flows, reads
-from rackassign.observe.snapshot import Snapshot
+from rackassign.observe.snapshot import Snapshot, topics_of
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import not_local, tries
 
@@ -54,10 +54,11 @@ class Action:
     """One change, and what it would gain, worked out by solving the group with it.
 
     Args:
-        kind: `strategy`: let members with the cooperative strategy lead. All others are counted from there on:
+        kind: `strategy`: let members with the cooperative strategy lead. All others are counted from there on, if
+            that gains anything, and with that strategy in any case:
             `selector`: a rack-aware replica selector on the brokers. `rack`: `members` send their rack.
             `member`: one more of them in `rack`, subscribed to `topics`. `replicas`: a copy of each of `partitions`
-            in `rack`. `max-skew`: the option of that name, set to 1.
+            in `rack`; where only leaders serve, one that leads. `max-skew`: the option of that name, set to 1.
         gain: Partitions more that are surely read at home.
         gain_bytes_s: Bytes a second fewer that surely or maybe cross racks.
         uncertain: Whether nobody knows where the members are; the gain is what it would be in `rack` then.
@@ -92,6 +93,7 @@ class Inspection:
         actions: Those that would gain most: the strategy if that gains anything, then the best first.
         out_of_sync: Partitions that would be local if their near copy were in sync.
         unread: Partitions of subscribed topics that nobody has.
+        missing: Topics that cannot be described, each with the reason; nothing of them is counted anywhere.
     """
 
     snapshot: Snapshot
@@ -104,6 +106,7 @@ class Inspection:
     actions: tuple[Action, ...]
     out_of_sync: int
     unread: int
+    missing: Mapping[str, str]
 
     @property
     def local_share(self) -> float | None:
@@ -125,9 +128,10 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
         measured: What is written to them; empty if that was not measured.
     """
     group = shot.group
-    owned = {member.id: member.owned for member in group.members}
+    known = group.topology.topics.keys()
+    owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
     now = reads(group, owned, cluster.serving(group.topology), shot.leaders_only)
-    judge = _Judge(shot, cluster, measured)
+    judge = _Judge(shot, cluster, measured, owned)
     by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
     reaches = tuple(judge.reach(name) for name in STRATEGIES) if group.members else ()
     return Inspection(
@@ -141,6 +145,7 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
         tuple(judge.actions()) if group.members else (),
         judge.seen(group, owned).partitions.local - counted(now).local,
         _unread(group),
+        {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
     )
 
 
@@ -181,6 +186,7 @@ class _Judge:
     shot: Snapshot
     cluster: LiveCluster
     measured: Rates
+    owned: Mapping[str, Partitions]
 
     def reach(self, name: StrategyName) -> Reach:
         told = self.shot.as_told()
@@ -190,7 +196,7 @@ class _Judge:
             name,
             seen.partitions,
             seen.flows,
-            _moved(self.shot.group, plan.target),
+            _moved(self.shot.group, self.owned, plan.target),
             seen.reads,
             Counter(entry.reason for entry in not_local(told, plan)),
         )
@@ -221,15 +227,16 @@ class _Judge:
     def actions(self) -> list[Action]:
         """Return the changes that gain most: more bytes at home, more partitions where those are not measured."""
         group = self.shot.group
-        now = self.seen(group, {member.id: member.owned for member in group.members})
+        now = self.seen(group, self.owned)
         told = self.shot.as_told()
         plan = self.plan(told)
         base = self.seen(group, plan.target)
+        useful = partial(_useful, idle=not now.flows.total)
         switch = _gained(Action("strategy", 0, 0.0), now, base)
-        further = filter(_useful, self._further(told, plan, base))
+        # An uneven group may be more local than an even one can be: what gains nothing over that gains nothing.
+        further = filter(useful, self._further(told, plan, base if useful(switch) else now))
         ranked = sorted(further, key=lambda action: (-action.gain_bytes_s, -action.gain))
-        # All others are counted from there on, so it comes first.
-        return [*filter(_useful, (switch,)), *ranked][:ACTIONS]
+        return [*filter(useful, (switch,)), *ranked][:ACTIONS]
 
     def plan(self, group: Group, *, max_skew: int = 0, mode: LocalityMode | None = None) -> Plan:
         return plan_cooperative(group, Options(locality=mode or self.cluster.mode, max_skew=max_skew))
@@ -272,8 +279,9 @@ class _Judge:
             yield best
 
 
-def _useful(action: Action) -> bool:
-    return action.gain_bytes_s > 0 or (not action.gain_bytes_s and action.gain > 0)
+def _useful(action: Action, *, idle: bool) -> bool:
+    """Tell whether it gains bytes; of a group that reads nothing, or was not measured, partitions."""
+    return action.gain > 0 if idle else action.gain >= 0 and action.gain_bytes_s > 0
 
 
 def _gained(action: Action, before: _Seen, after: _Seen) -> Action:
@@ -284,11 +292,11 @@ def _gained(action: Action, before: _Seen, after: _Seen) -> Action:
     )
 
 
-def _moved(group: Group, target: Mapping[str, Partitions]) -> int:
+def _moved(group: Group, owned: Mapping[str, Partitions], target: Mapping[str, Partitions]) -> int:
     """Count the partitions that leave a reader that still subscribes to them."""
     return sum(
         len(set(ids) - set(target[member.id].get(topic, ())))
         for member in group.members
-        for topic, ids in member.owned.items()
+        for topic, ids in owned[member.id].items()
         if topic in member.topics
     )

@@ -36,10 +36,12 @@ class Odd:
     Args:
         name: Of the group; empty if it is about more than one.
         problem: Why.
+        unseen: Whether it might be a group of consumers.
     """
 
     name: str
     problem: str
+    unseen: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,9 @@ class Inspector:
             raise failed[0]
         for name, kind in sorted(kinds.items()):
             if kind not in {"consumer", ""}:
-                odd.append(Odd(name, f"not a group of consumers but of type {kind!r}, which is not supported"))
+                odd.append(
+                    Odd(name, f"not a group of consumers but of type {kind!r}, which is not supported", unseen=False)
+                )
         return sorted(name for name, kind in kinds.items() if kind in {"consumer", ""})
 
     def _described(self, names: list[str], odd: list[Odd], told: Told, *, all_: bool) -> list[LiveGroup]:

@@ -7,7 +7,7 @@ written, so its consumers together count what a survey of it does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
@@ -81,8 +81,7 @@ class ConsumerMetrics(Collector):
         """Yield the metrics as they are now; called from the server's thread."""
         read = self._consumer.locality()
         bytes_ = _read_bytes()
-        for source, amount in read.by_rack().items():
-            bytes_.add_metric((self._group, _label(read.rack), _label(source)), amount.bytes)
+        _add(bytes_, {(self._group, (source, read.rack)): amount.bytes for source, amount in read.by_rack().items()})
         yield bytes_
         owned = assigned_locality(self._consumer)
         if owned is not None:
@@ -90,6 +89,16 @@ class ConsumerMetrics(Collector):
             for locality, count in asdict(owned).items():
                 partitions.add_metric((self._group, locality), count)
             yield partitions
+
+
+def _add(bytes_: CounterMetricFamily, read: Mapping[tuple[str, Pair], float]) -> None:
+    """Add what was read; a rack may be called what stands for those that nobody knows."""
+    sums: dict[tuple[str, str, str], float] = {}
+    for (group, (source, home)), total in read.items():
+        labels = (group, _label(home), _label(source))
+        sums[labels] = sums.get(labels, 0.0) + total
+    for labels, total in sums.items():
+        bytes_.add_metric(labels, total)
 
 
 def _label(rack: str | None) -> str:
@@ -136,11 +145,10 @@ class SurveyMetrics(Collector):
         if last is None:
             return
         bytes_ = _read_bytes()
-        for (group, (source, home)), total in read.items():
-            bytes_.add_metric((group, _label(home), _label(source)), total)
+        _add(bytes_, read)
         yield bytes_
         yield from _of_groups(last, self._price)
-        problems = len(last.odd) + len(last.measured.problems)
+        problems = sum(odd.unseen for odd in last.odd) + len(last.measured.problems)
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
 
 
@@ -168,7 +176,8 @@ def _of_groups(survey: Survey, price: Price) -> Iterator[Metric]:
         _add_reaches(inspected, reachable, moves)
         members.add_metric((name,), len(inspected.snapshot.live.members))
         nowhere.add_metric((name,), len(inspected.snapshot.unknown))
-        if survey.measured.seconds:
+        # Of what was measured in part alone, money would be too little.
+        if survey.measured.seconds and not inspected.flows.unmeasured:
             cost.add_metric((name,), price.monthly(inspected.flows.cross))
     yield from (partitions, reachable, moves, members, nowhere, cost)
 

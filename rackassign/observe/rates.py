@@ -9,7 +9,7 @@ the records there are have on average.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,17 +84,31 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
     logs: dict[TopicPartition, Log] = {}
     problems: list[str] = []
     for broker, places in sorted(led.items()):
+        wanted = {topic: len(topics[topic]) for topic in {place.topic for place in places}}
         try:
-            sizes = log_sizes(admin, broker, {topic: len(topics[topic]) for topic in {place.topic for place in places}})
-            at_s = clock()
-            ends = offsets(admin, places)
+            sizes = log_sizes(admin, broker, wanted)
         except KafkaError as error:
             problems.append(f"broker {broker} does not tell the sizes of its logs: {type(error).__name__}")
             continue
-        logs |= {place: Log(at_s, sizes[place], *ends[place]) for place in places if place in sizes}
+        at_s = clock()
+        ends = _offsets(admin, [place for place in places if place in sizes])
+        logs |= {place: Log(at_s, sizes[place], *end) for place, end in ends.items()}
         if not sizes.keys() >= set(places):
             problems.append(f"broker {broker} does not tell the sizes of its logs, perhaps for want of Describe on it")
     return Logs(logs, tuple(problems))
+
+
+def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the offsets of those that tell: a topic that is gone by now must not cost the others theirs."""
+    try:
+        return offsets(admin, places)
+    except KafkaError:
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for place in places:
+            by_topic.setdefault(place.topic, []).append(place)
+        if len(by_topic) <= 1:
+            return {}
+        return {place: end for alike in by_topic.values() for place, end in _offsets(admin, alike).items()}
 
 
 def rates(before: Logs, after: Logs) -> Rates:
@@ -110,14 +124,19 @@ def rates(before: Logs, after: Logs) -> Rates:
         longest = max(longest, seconds)
         came = max(0, now.end - then.end)
         records_s[place] = came / seconds
-        bytes_s[place] = _grown(then, now, came) / seconds
+        grown = _grown(then, now, came)
+        if grown is not None:
+            bytes_s[place] = grown / seconds
     return Rates(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
 
 
-def _grown(then: Log, now: Log, came: int) -> float:
+def _grown(then: Log, now: Log, came: int) -> float | None:
+    """Return the bytes that came; None if nothing is left of them to tell by."""
     grown = now.size - then.size
     # It may shrink for other reasons: it was compacted, or is led by a broker that has compacted more of it.
     if now.first == then.first and grown >= 0:
         return grown
     held = now.end - now.first
-    return came * now.size / held if held else 0.0
+    if not held:
+        return None if came else 0.0
+    return came * now.size / held

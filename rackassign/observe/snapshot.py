@@ -36,7 +36,7 @@ class Snapshot:
 
 def topics_of(live: LiveGroup) -> frozenset[str]:
     """Return all topics that members subscribe to or have something of."""
-    return frozenset().union(*(_topics(member) for member in live.members))
+    return frozenset().union(*(_topics(member, live) for member in live.members))
 
 
 def snapshot(live: LiveGroup, topology: Topology, racks: RackMap) -> Snapshot:
@@ -57,7 +57,7 @@ def snapshot(live: LiveGroup, topology: Topology, racks: RackMap) -> Snapshot:
         members.append(
             Member(
                 member.id,
-                _topics(member),
+                _topics(member, live),
                 rack=rack,
                 instance_id=member.instance_id,
                 owned=_clean(member.assigned),
@@ -72,10 +72,11 @@ def snapshot(live: LiveGroup, topology: Topology, racks: RackMap) -> Snapshot:
     return Snapshot(live, group, frozenset(mapped), unknown, leaders_only)
 
 
-def _topics(member: LiveMember) -> frozenset[str]:
-    subscribed = () if member.subscription is None else member.subscription.topics
-    # The broker's own assignor may read patterns, which are not told.
-    return frozenset(subscribed) | frozenset(member.assigned)
+def _topics(member: LiveMember, live: LiveGroup) -> frozenset[str]:
+    subscribed = frozenset(() if member.subscription is None else member.subscription.topics)
+    # What a pattern matches only the broker knows: at least all that members with the same one have.
+    alike = (m for m in live.members if m is member or (member.pattern and m.pattern == member.pattern))
+    return subscribed.union(*(m.assigned for m in alike))
 
 
 def _clean(assigned: Mapping[str, tuple[int, ...]]) -> Partitions:

@@ -30,6 +30,9 @@ def _further(action: Action, inspected: Inspection) -> str:
         return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
     if action.kind == "member":
         return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
+    if action.kind == "replicas" and inspected.holds in {"leader", "unknown"}:
+        what = _partitions(action.partitions)
+        return f"let a replica in rack {action.rack} lead {what}, and add one where there is none"
     if action.kind == "replicas":
         return f"add a replica of {_partitions(action.partitions)} in rack {action.rack}"
     if action.kind == "max-skew":
@@ -40,7 +43,27 @@ def _further(action: Action, inspected: Inspection) -> str:
     if action.uncertain:
         found = f"find out where {who} {'is' if one else 'are'} and give {'it its' if one else 'them their'} rack"
         return f"{found} (client.rack): if that is {action.rack}"
-    return f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
+    given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
+    # Java's and librdkafka's assignors send it; those of the Python clients never do.
+    return f"{given}, and an assignor that sends it"
+
+
+def troubles(survey: Survey) -> list[str]:
+    """Say what was not seen, or not in full."""
+    lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.odd]
+    lines += survey.measured.problems
+    unasked = [broker for broker in survey.cluster.brokers if broker.problem]
+    if unasked:
+        lines.append(
+            f"{len(unasked)} of {len(survey.cluster.brokers)} brokers do not tell their replica.selector.class"
+            f" ({unasked[0].problem}): they are taken to be like the others, or to have none"
+        )
+    for inspected in survey.inspections:
+        name = inspected.snapshot.live.name
+        lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
+        if survey.measured.seconds and inspected.flows.unmeasured:
+            lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so there is more")
+    return lines
 
 
 def _strategy(inspected: Inspection) -> str:
@@ -89,8 +112,6 @@ def _odd(odd: Odd) -> dict[str, Any]:
 def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any]:
     live = inspected.snapshot.live
     measured = bool(survey.measured.seconds)
-    missing = survey.cluster.missing
-    topics = sorted({topic for member in inspected.snapshot.group.members for topic in member.topics})
     return {
         "group": live.name,
         "type": live.kind,
@@ -113,7 +134,7 @@ def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any
             for reach in inspected.reaches
         ],
         "actions": [_action(action, inspected, price, measured=measured) for action in inspected.actions],
-        "missing_topics": {topic: missing[topic] for topic in topics if topic in missing},
+        "missing_topics": dict(inspected.missing),
     }
 
 

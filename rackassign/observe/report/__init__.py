@@ -13,13 +13,13 @@ from datetime import datetime, timezone
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rackassign.model import Reason
-from rackassign.observe.figures import money, percent, size
+from rackassign.observe.figures import at_least, money, percent, size
 from rackassign.observe.inspection import Inspection
 from rackassign.observe.inspector import Survey
 from rackassign.observe.money import Price
 from rackassign.observe.reading import Flows, Read
 from rackassign.observe.report.flow import HEIGHT, WIDTH, Picture, picture
-from rackassign.observe.written import said
+from rackassign.observe.written import said, troubles
 
 _MOST_CELLS = 2000
 """Partitions that are drawn of one group."""
@@ -77,13 +77,13 @@ def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
         measured=measured,
         amount=(lambda n: f"{size(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
         percent=percent,
+        at_least=at_least,
         said=said,
         sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
         reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
         width=WIDTH,
         height=HEIGHT,
-        problems=[f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.odd]
-        + list(survey.measured.problems),
+        problems=troubles(survey),
     )
 
 

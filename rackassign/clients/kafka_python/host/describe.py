@@ -59,6 +59,7 @@ class DescribedMember:
         rack: Of a member of a served group.
         topics: Those that a member of a served group subscribes to.
         assigned: What a member of a served group has.
+        pattern: Of a member of a served group, which subscribes by it.
     """
 
     id: str
@@ -71,6 +72,7 @@ class DescribedMember:
     rack: str | None = None
     topics: tuple[str, ...] = ()
     assigned: Partitions = field(default_factory=dict)
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,7 @@ def _served_member(member: Any) -> DescribedMember:
         rack=member.rack_id or None,
         topics=tuple(member.subscribed_topic_names or ()),
         assigned={row.topic_name: tuple(row.partitions) for row in member.assignment.topic_partitions},
+        pattern=member.subscribed_topic_regex or "",
     )
 
 
