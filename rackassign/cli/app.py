@@ -10,10 +10,13 @@ import typer
 
 from rackassign import __version__
 from rackassign.cli import cluster
+from rackassign.cli.audit import audit
+from rackassign.cli.create import create
 from rackassign.cli.demo import demo
 from rackassign.cli.doctor import doctor
 from rackassign.cli.exporter import exporter
 from rackassign.cli.inspect import inspect
+from rackassign.cli.place import place
 from rackassign.cli.plan import plan
 from rackassign.cli.rack import rack
 from rackassign.cli.snapshot import snapshot
@@ -30,10 +33,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(audit)
+app.command()(create)
 app.command()(demo)
 app.command()(doctor)
 app.command()(exporter)
 app.command()(inspect)
+app.command()(place)
 app.command()(plan)
 app.command()(rack)
 app.command()(snapshot)

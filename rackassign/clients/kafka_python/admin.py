@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as HostPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, for_code
 from kafka.protocol.consumer import OffsetSpec
 
@@ -59,11 +61,15 @@ class DescribedTopic:
     Args:
         partitions: In order of their ids.
         in_sync: The in-sync replicas of each.
+        offline: Replicas of each whose broker or disk is down.
+        internal: Whether it is one of Kafka's own.
         problem: Why it is not described; empty if it is.
     """
 
     partitions: tuple[Partition, ...] = ()
     in_sync: tuple[tuple[int, ...], ...] = ()
+    offline: tuple[tuple[int, ...], ...] = ()
+    internal: bool = False
     problem: str = ""
 
 
@@ -92,7 +98,43 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
         if key not in made:
             made[key] = Partition(key[1:], key[0] if key[0] >= 0 else None)
         partitions.append(made[key])
-    return DescribedTopic(tuple(partitions), tuple(tuple(rows[i]["isr_nodes"]) for i in range(len(rows))))
+    in_sync, offline = (
+        tuple(tuple(rows[i][key]) for i in range(len(rows))) for key in ("isr_nodes", "offline_replicas")
+    )
+    return DescribedTopic(tuple(partitions), in_sync, offline, internal=found["is_internal"])
+
+
+def topics_of(admin: KafkaAdminClient, broker: int) -> dict[str, DescribedTopic]:
+    """Describe all topics as one broker knows them.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    return {topic["name"]: _topic(topic) for topic in listing.metadata_of(admin, broker)}
+
+
+_AT_ONCE = 500
+"""Topics whose configuration is asked for in one request."""
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def min_isr(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+    """Return `min.insync.replicas` of topics, as it is in force; those that may not be asked are left out.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    wanted = sorted(names)
+    found: dict[str, int] = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        # Keys by name: all of them take three times as long. And by default the host hides what is default.
+        asked = [
+            ConfigResource(ConfigResourceType.TOPIC, name, [_MIN_ISR]) for name in wanted[start : start + _AT_ONCE]
+        ]
+        said = persist(partial(admin.describe_configs, asked, config_filter="all")).get("topic", {})
+        found |= {name: int(keys[_MIN_ISR]["value"]) for name, keys in said.items() if _MIN_ISR in keys}
+    return found
 
 
 def groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:

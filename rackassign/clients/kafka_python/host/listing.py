@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kafka.protocol.metadata import MetadataRequest
+
 from rackassign.model import Broker
 
 
@@ -22,6 +24,24 @@ def listed_brokers(admin: Any) -> tuple[Broker, ...]:
     except KeyError:
         found = admin._manager.run(admin._get_cluster_metadata, [])["brokers"]
     return tuple(sorted(map(_broker, found), key=lambda broker: broker.id))
+
+
+def metadata_of(admin: Any, broker: int) -> list[dict[str, Any]]:
+    """Return all topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
+
+    The admin client asks whichever broker it likes; `_manager.run` and `_manager.send` of 3.0.12 take a node.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+
+    async def ask() -> list[dict[str, Any]]:
+        response = await admin._manager.send(MetadataRequest(topics=None), node_id=broker)
+        topics: list[dict[str, Any]] = response.to_dict()["topics"]
+        return topics
+
+    found: list[dict[str, Any]] = admin._manager.run(ask)
+    return found
 
 
 def _broker(found: Mapping[str, Any]) -> Broker:

@@ -1,0 +1,140 @@
+"""Topics are made while a rack is away, and what an audit finds is what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from rackassign.clients.kafka_python.admin import listed_brokers, topics
+from rackassign.clients.kafka_python.controller import Controller, RefusedError
+from rackassign.placement.registry import read
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+
+from .support import wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RACKASSIGN = [sys.executable, "-m", "rackassign"]
+
+
+@pytest.fixture
+def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as made:
+        yield made
+
+
+def command(cluster: Cluster, *words: str, code: int = 0) -> Any:
+    """Run a command and return what it prints as JSON; its last line of problems if it says no."""
+    done = subprocess.run(
+        [*RACKASSIGN, *words, "--bootstrap", cluster.bootstrap, "--output", "json"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout) if done.stdout else done.stderr.splitlines()[-1]
+
+
+def fenced(admin: KafkaAdminClient) -> list[int]:
+    return [broker.id for broker in listed_brokers(admin) if broker.fenced]
+
+
+def in_sync(admin: KafkaAdminClient, topic: str) -> list[int]:
+    return [len(row) for row in topics(admin, [topic])[topic].in_sync]
+
+
+def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
+    rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    name, state = unique_name(), tmp_path / "state.json"
+    words = (
+        "create",
+        name,
+        "--rf",
+        "3",
+        "--partitions",
+        "4",
+        "--state",
+        str(state),
+        "--config",
+        "min.insync.replicas=2",
+    )
+    rack_cluster.kill_rack("c")
+    wait_until(lambda: fenced(admin) == [3], "the broker is given up")
+    assert "3 replicas need as many brokers, and 2 are up" in command(
+        rack_cluster, *words, "--policy", "disabled", code=1
+    )
+    planned = command(rack_cluster, *words, "--dry-run")
+    assert not planned["created"]
+    assert topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
+    made = command(rack_cluster, *words)
+    assert made == {**planned, "created": True}
+    assert (made["min_isr"], made["under_replicated"], made["offline_replicas"], made["placeholders"]) == (2, 4, [3], 0)
+    assert read(state).brokers == {1: "a", 2: "b", 3: "c"}
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all")) as producer:
+        for future in [producer.send(name, b"x", partition=p) for p in range(4)]:
+            future.get(timeout=60)
+    found = {
+        each["kind"]: each["partitions"] for each in command(rack_cluster, "audit", "--topic", name, code=1)["findings"]
+    }
+    assert found["at-min-isr"] == found["offline-replica"] == {name: [0, 1, 2, 3]}
+    more = command(rack_cluster, *words, "--add-to", "2")
+    assert list(more["partitions"]) == ["4", "5"]
+    rack_cluster.start_rack("c")
+    wait_until(lambda: in_sync(admin, name) == [3] * 6, "all replicas in sync, and nobody has done anything")
+
+
+def test_what_cannot_be_written_to_is_not_made(
+    rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    name, state = unique_name(), tmp_path / "state.json"
+    words = ("create", name, "--rf", "3", "--state", str(state), "--config", "min.insync.replicas=3")
+    rack_cluster.kill_rack("a")
+    wait_until(lambda: fenced(admin) == [1], "the broker is given up")
+    said = command(rack_cluster, *words, code=1)
+    assert "min.insync.replicas=3 needs 3 brokers that are up, and there are 2" in said
+    assert topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
+    # A client that knew the dead broker as the controller finds another.
+    controller = Controller(admin)
+    controller.create(name, {}, [[2, 3]])
+    with pytest.raises(RefusedError, match="TopicAlreadyExistsError"):
+        controller.create(name, {}, [[2, 3]])
+    with pytest.raises(RefusedError, match="no such broker is registered"):
+        controller.add(name, 2, [[2, 99]])
+
+
+def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic) -> None:
+    thin, strict = make_topic(replicas=[[1], [2], [3]]), make_topic(replicas=[[1, 2], [2, 3]])
+    resource = ConfigResource(ConfigResourceType.TOPIC, strict, {"min.insync.replicas": "2"})
+    admin.alter_configs([resource])
+    admin.alter_partition_reassignments({HostPartition(strict, 0): [2, 1]})
+    wait_until(lambda: topics(admin, [strict])[strict].partitions[0].replicas == (2, 1), "another preferred leader")
+
+    def findings() -> dict[str, Any]:
+        told = command(rack_cluster, "audit", "--topic", thin, "--topic", strict, "--want-rf", "2", code=1)
+        return {each["kind"]: each["partitions"] for each in told["findings"]}
+
+    wait_until(lambda: "min-isr-is-rf" in findings(), "brokers that know the new configuration")
+    assert findings() == {
+        "min-isr-is-rf": {strict: [0, 1]},
+        "rf-below": {thin: [0, 1, 2]},
+        "leader-not-preferred": {strict: [0]},
+    }
+    sound = command(rack_cluster, "audit", "--topic", thin)
+    assert [(row["id"], row["leaders"]) for row in sound["brokers"]] == [(1, 1), (2, 1), (3, 1)]
+    assert [row["rack"] for row in sound["racks"]] == ["a", "b", "c"]

@@ -1,0 +1,184 @@
+"""Spread: where the copies of things go, over nodes in racks, within limits and evenly.
+
+The one constraint model of whoever places copies. It knows no Kafka: items want copies, nodes stand in racks (or
+carry any other tag), limits say how many of an item's copies a rack may have, and goals say what is best.
+
+Rules, beyond those of the room:
+
+* No two copies of an item are on one node, and limits are kept to. Copies for which that leaves no node are told:
+  as an error, as an entry below 0, or, where limits may give way, as a doubt (`bounds`).
+* What is called proven is: each objective is best given those before it, checked in integers (`linear`).
+* Items and nodes are numbers; whoever asks sees to it that their order does not depend on chance.
+
+Theory of operation
+-------------------
+1. *Bounds* (`bounds`, `classes`): what limits mean for an item is worked out by counting, once for all that are
+   alike.
+2. *Sets* (`sets`, `levels`): how many copies of a class are at which node: a flow. Even loads are a convex cost;
+   what an item holds already is an arc of its own, so that moves can be counted. The order of objectives is
+   balance, moves, groups, unless asked otherwise. Flows are dealt to items (`deal`) so that pairs of nodes mix.
+3. *Order* (`order`): leaders out of each set, then who is next, as flows again.
+
+Each step is best given the one before. For even sets that loses nothing: if every node has its fair share of
+copies, a fair share of leaders is there too, since taking 1/n of each of an item's n copies is a fair, if
+fractional, choice, and flows are whole. Where sets cannot be even, another choice of equally good sets might lead
+more evenly.
+
+Groups multiply the network of sets. Past a size they are left to the dealing, which evens the copies that are new
+one at a time, and the result says so; leaders are even by group all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rackassign.optimum.linear import SolverError, Work
+from rackassign.optimum.spread.classes import Chosen, Classes, choose
+from rackassign.optimum.spread.deal import deal
+from rackassign.optimum.spread.fallback import greedy, greedy_order
+from rackassign.optimum.spread.order import MOST_MIXED, Order, ordered
+from rackassign.optimum.spread.problem import (
+    EVEN,
+    FIRSTS,
+    LEADER_GOALS,
+    SHORTAGES,
+    First,
+    Goals,
+    Items,
+    LeaderGoal,
+    Limits,
+    Nodes,
+    Problem,
+    Shortage,
+    ShortageError,
+    Spreading,
+)
+from rackassign.optimum.spread.sets import fair, flows
+
+__all__ = [
+    "DEFAULT_WORK",
+    "EVEN",
+    "FIRSTS",
+    "LEADER_GOALS",
+    "SHORTAGES",
+    "First",
+    "Goals",
+    "Items",
+    "LeaderGoal",
+    "Limits",
+    "Nodes",
+    "Shortage",
+    "ShortageError",
+    "Spreading",
+    "spread",
+]
+
+DEFAULT_WORK = 3_000_000
+"""Iterations of the solver: minutes at worst."""
+
+_MOST_CELLS = 6_000
+"""Classes x racks and groups x nodes, beyond which groups are left to the dealing."""
+
+_NOBODY = -1
+
+
+def spread(
+    items: Items,
+    nodes: Nodes,
+    limits: Limits | None = None,
+    goals: Goals | None = None,
+    *,
+    work: int = DEFAULT_WORK,
+) -> Spreading:
+    """Give every item its nodes.
+
+    Args:
+        items: What has copies.
+        nodes: Where they can be.
+        limits: What every item keeps to.
+        goals: What is best.
+        work: Budget, in iterations of the solver.
+
+    Raises:
+        ShortageError: Not all copies can be placed, and that is to be an error.
+    """
+    limits = limits or Limits()
+    problem = Problem(items, nodes, limits, goals or Goals())
+    chosen = choose(problem)
+    doubts = [bounds.doubt for bounds in chosen.bounds if bounds.doubt]
+    if limits.max_racks is not None and limits.max_racks < len(set(nodes.rack[nodes.open].tolist())):
+        doubts.append("racks were chosen one item after the other")
+    budget = Work(work)
+    dealt = _sets(problem, chosen, budget, doubts)
+    by_group = problem.goals.first == "group" or bool((items.group > 0).any())
+    best = min(
+        (_led(problem, sets, budget, grouped=by_group) for sets in dealt), key=lambda led: (bool(led.doubt), led.burden)
+    )
+    lists = tuple(
+        _in_order(own, leader, next_, held, bounds.missing)
+        for own, leader, next_, held, bounds in zip(
+            best.sets, best.first, best.second, items.held, chosen.bounds, strict=True
+        )
+    )
+    moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.held, strict=True))
+    told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt) if doubt))
+    return Spreading(lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, doubts=told)
+
+
+def _led(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) -> Order:
+    """Return sets with leaders, whatever becomes of the solver."""
+    try:
+        return ordered(problem, sets, work, grouped=grouped)
+    except SolverError as error:
+        first, second = greedy_order(sets, problem.nodes, problem.limits.leader_racks)
+        return Order(sets, first, second, (0.0, 0), f"leaders: {error}")
+
+
+def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> list[list[list[int]]]:
+    """Return the nodes of each item, dealt in one way or in two."""
+    items, nodes, goals = problem.items, problem.nodes, problem.goals
+    classes = Classes.made(items, nodes, chosen)
+    groups = int(items.group.max(initial=0)) + 1
+    cells = len(classes.size) * classes.racks + groups * len(nodes.rack)
+    # With one group there is nothing to even beyond what nodes are, unless it comes first.
+    grouped = (groups > 1 or goals.first == "group") and cells <= _MOST_CELLS
+    if groups > 1 and not grouped:
+        doubts.append("there are too many groups to prove the replicas of each even")
+        classes = Classes.made(Items(items.copies, 0 * items.group, items.held), nodes, chosen)
+    try:
+        centre = fair(sum(bounds.copies for bounds in chosen.bounds), nodes)
+        if goals.first == "balance":
+            bare = Classes.made(items, nodes, chosen, bare=True)
+            centre = flows(bare, nodes, goals, work, centre=centre, grouped=False).load
+        found = flows(classes, nodes, goals, work, centre=centre, grouped=grouped)
+    except SolverError as error:
+        doubts.append(str(error))
+        return [greedy(nodes, chosen)]
+    doubts.append(found.doubt)
+    # Groups that were no part of the flow must come first; otherwise both ways are tried where that is quick.
+    alone = groups > 1 and not grouped
+    ways = [True] if alone else [True, False] if len(items.held) <= MOST_MIXED else [False]
+    return [deal(items, classes, nodes, found, groups_first=way) for way in ways]
+
+
+def _least(items: Items, sets: list[list[int]], nodes: Nodes, chosen: Chosen) -> int:
+    """Return how many copies must come new: by limits, item by item, and by loads, node by node."""
+    rack, by_limits = nodes.rack.tolist(), 0
+    more = [0] * len(rack)
+    for own, held, bounds in zip(sets, items.held, chosen.bounds, strict=True):
+        in_rack = Counter(rack[node] for node in held)
+        kept = sum(min(count, bounds.high[number]) for number, count in in_rack.items())
+        by_limits += max(0, bounds.copies - kept)
+        for node in own:
+            more[node] += 1
+        for node in held:
+            more[node] -= 1
+    return max(by_limits, sum(count for count in more if count > 0))
+
+
+def _in_order(own: list[int], leader: int, second: int, held: tuple[int, ...], missing: int) -> tuple[int, ...]:
+    """Return the leader, who is next, the others as they were held and then by number, and what is missing."""
+    front = [node for node in (leader, second) if node != _NOBODY]
+    kept = [node for node in held if node in own and node not in front]
+    rest = sorted(node for node in own if node not in front and node not in kept)
+    return (*front, *kept, *rest, *range(-1, -missing - 1, -1))

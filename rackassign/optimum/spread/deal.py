@@ -1,0 +1,165 @@
+"""Flows of classes as nodes of items again.
+
+Within a class copies are dealt round: rack after rack, each item in turn. So an item gets, of each rack, its mean
+rounded down or up, which keeps to every limit that the mean keeps to; racks with less than a copy an item come
+first, those where leaders must be foremost, so that no item misses what all of them have on average.
+
+Which item gets which node is free where a rack has one copy of each. There an item takes the node that its group
+has least of and that shares fewest items with the nodes it has, one before the other: groups are to be even, and what
+a node loses is to be taken over by many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.spread.classes import Classes
+from rackassign.optimum.spread.problem import Items, Nodes
+from rackassign.optimum.spread.sets import Flows
+
+_HUB = -1
+"""Stands for a copy that comes through a hub, until its node is known."""
+
+
+def deal(items: Items, classes: Classes, nodes: Nodes, flows: Flows, *, groups_first: bool) -> list[list[int]]:
+    """Return the nodes of each item, in no particular order.
+
+    Args:
+        items: What has copies.
+        classes: Items by class.
+        nodes: Where copies are.
+        flows: How many copies of each class go where.
+        groups_first: Whether an item takes what its group has least of, or what shares least with its other nodes.
+    """
+    table = _Table(items, nodes)
+    members: list[list[int]] = [[] for _ in classes.size]
+    for item, class_ in enumerate(classes.of.tolist()):
+        members[class_].append(item)
+    quotas = _Quotas.of(classes, nodes, flows)
+    wanted: list[tuple[int, int, int]] = []
+    for class_, inside in enumerate(members):
+        counts = _counts(len(inside), flows.in_rack[class_], classes.bounds[class_].leaders)
+        for rack, of_items in counts:
+            wanted += ((class_, rack, number) for number in of_items)
+    # Stays first, so that what is free can be chosen with all of them in view.
+    free: list[tuple[int, int, dict[int, int]]] = []
+    by_cell: dict[tuple[int, int], list[int]] = {}
+    for class_, rack, number in wanted:
+        by_cell.setdefault((class_, rack), []).append(members[class_][number])
+    for (class_, rack), copies in by_cell.items():
+        quota = quotas.direct.get((class_, rack), {})
+        through = int(quotas.hubs[class_, rack])
+        if len(set(copies)) < len(copies):
+            table.give_apart(copies, quota)
+            continue
+        pool = quotas.pool.get((int(classes.group[class_]) if quotas.grouped else 0, rack), {})
+        rest = _give_stays(table, copies, quota, set(classes.held[class_]), through)
+        free += ((item, rack, pool if hub else quota) for item, hub in rest)
+    for item, _, quota in free:
+        table.choose(item, quota, groups_first=groups_first)
+    return table.nodes_of
+
+
+def _give_stays(
+    table: _Table, copies: list[int], quota: dict[int, int], held: set[int], through: int
+) -> list[tuple[int, bool]]:
+    """Give the first items what stays; return the others, and whether their copy comes through a hub."""
+    at = 0
+    for node in sorted(held.intersection(quota)):
+        for item in copies[at : at + quota[node]]:
+            table.give(item, node)
+        at += quota.pop(node)
+    rest = copies[at:]
+    return [(item, number < through) for number, item in enumerate(rest)]
+
+
+def _counts(size: int, in_rack: Ints, leaders: frozenset[int]) -> list[tuple[int, list[int]]]:
+    """Return for each rack the items that get a copy there, by their place in the class."""
+    shares = in_rack.tolist()
+    order = sorted(range(len(shares)), key=lambda rack: (shares[rack] >= size, rack not in leaders, rack))
+    dealt, at = [], 0
+    for rack in order:
+        dealt.append((rack, [(at + step) % size for step in range(shares[rack])]))
+        at += shares[rack]
+    return dealt
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotas:
+    """Copies that are to come to nodes: of a class and rack directly, of a group and rack through hubs."""
+
+    direct: dict[tuple[int, int], dict[int, int]]
+    hubs: Ints
+    pool: dict[tuple[int, int], dict[int, int]]
+    grouped: bool
+
+    @classmethod
+    def of(cls, classes: Classes, nodes: Nodes, flows: Flows) -> _Quotas:
+        rack = nodes.rack.tolist()
+        direct: dict[tuple[int, int], dict[int, int]] = {}
+        for class_, node, count in flows.direct.tolist():
+            if count:
+                direct.setdefault((class_, rack[node]), {})[node] = count
+        hubs = np.zeros((len(classes.size), classes.racks), np.int64)
+        hubs[flows.hubs[:, 0], flows.hubs[:, 1]] = flows.hubs[:, 2]
+        pool: dict[tuple[int, int], dict[int, int]] = {}
+        for group, node, count in flows.pool.tolist():
+            if count:
+                pool.setdefault((group, rack[node]), {})[node] = count
+        return cls(direct, hubs, pool, flows.grouped)
+
+
+class _Table:
+    """What has been dealt."""
+
+    def __init__(self, items: Items, nodes: Nodes) -> None:
+        count = len(nodes.rack)
+        self.nodes_of: list[list[int]] = [[] for _ in items.copies]
+        self._group = items.group.tolist()
+        self._of_group = [[0] * count for _ in range(max(self._group, default=-1) + 1)]
+        self._together = [[0] * count for _ in range(count)]
+
+    def give(self, item: int, node: int) -> None:
+        """Give an item a node."""
+        own = self.nodes_of[item]
+        for other in own:
+            self._together[node][other] += 1
+            self._together[other][node] += 1
+        own.append(node)
+        self._of_group[self._group[item]][node] += 1
+
+    def choose(self, item: int, quota: dict[int, int], *, groups_first: bool) -> None:
+        """Give an item the best node there is some left of."""
+        own, of_group = self.nodes_of[item], self._of_group[self._group[item]]
+        node = min(
+            quota,
+            key=lambda node: (
+                node in own,
+                of_group[node] if groups_first else 0,
+                sum(self._together[node][other] for other in own),
+                -quota[node],
+                node,
+            ),
+        )
+        self.give(item, node)
+        quota[node] -= 1
+        if not quota[node]:
+            del quota[node]
+
+    def give_apart(self, copies: list[int], quota: dict[int, int]) -> None:
+        """Give items several nodes each, no node twice: always those there is most left of (Gale and Ryser)."""
+        wants: dict[int, int] = {}
+        for item in copies:
+            wants[item] = wants.get(item, 0) + 1
+        for item in sorted(wants, key=lambda item: (-wants[item], item)):
+            own = self.nodes_of[item]
+            order = sorted(
+                (node for node in quota if quota[node]),
+                key=lambda node: (-quota[node], sum(self._together[node][other] for other in own), node),
+            )
+            for node in order[: wants[item]]:
+                self.give(item, node)
+                quota[node] -= 1

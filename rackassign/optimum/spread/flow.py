@@ -1,0 +1,107 @@
+"""A network that is put together block by block, and solved for one objective after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.linear import Network, OutOfWorkError, Work, minimise
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Arcs of one sort.
+
+    Args:
+        tail: Row each leaves.
+        head: Row each enters.
+        lower: The least each carries.
+        upper: The most each carries.
+    """
+
+    tail: Ints
+    head: Ints
+    lower: Ints
+    upper: Ints
+
+
+@dataclass(slots=True)
+class Builder:
+    """Rows and blocks of arcs.
+
+    Args:
+        blocks: By name, in the order they came.
+        rows: How many rows there are.
+        sources: First row, and net flows out, of rows that are not passed through.
+    """
+
+    blocks: dict[str, Block] = field(default_factory=dict)
+    rows: int = 0
+    sources: list[tuple[int, Ints]] = field(default_factory=list)
+
+    def add_rows(self, count: int, net: Ints | None = None) -> int:
+        """Add rows; what enters them leaves them, unless a net flow out is given. Return the first."""
+        first = self.rows
+        self.rows += count
+        if net is not None:
+            self.sources.append((first, net))
+        return first
+
+    def add(self, name: str, tail: Ints, head: Ints, upper: Ints, lower: Ints | None = None) -> None:
+        """Add a block of arcs."""
+        self.blocks[name] = Block(tail, head, np.zeros(len(tail), np.int64) if lower is None else lower, upper)
+
+    def network(self) -> Network:
+        """Return all of it."""
+        net = np.zeros(self.rows, np.int64)
+        for first, values in self.sources:
+            net[first : first + len(values)] = values
+        blocks = self.blocks.values()
+        return Network(
+            tail=np.concatenate([block.tail for block in blocks]),
+            head=np.concatenate([block.head for block in blocks]),
+            lower=np.concatenate([block.lower for block in blocks]),
+            upper=np.concatenate([block.upper for block in blocks]),
+            low=net,
+            high=net,
+        )
+
+    def objective(self, **costs: Ints) -> Ints:
+        """Return the cost of each arc: of named blocks as given, of the others none."""
+        return np.concatenate(
+            [costs.get(name, np.zeros(len(block.tail), np.int64)) for name, block in self.blocks.items()]
+        )
+
+    def split(self, flow: Ints) -> dict[str, Ints]:
+        """Return the flow by block."""
+        ends = np.cumsum([len(block.tail) for block in self.blocks.values()])[:-1]
+        return dict(zip(self.blocks, np.split(flow, ends), strict=True))
+
+
+def solve(builder: Builder, objectives: Sequence[Ints], work: Work) -> tuple[dict[str, Ints], str]:
+    """Return flows that are best in each objective given those before it, and what is not proven.
+
+    Raises:
+        SolverError: There is no solution.
+    """
+    network = builder.network()
+    flow: Ints | None = None
+    for objective in objectives:
+        try:
+            best = minimise(network, objective, work, presolve=False)
+        except OutOfWorkError as error:
+            if flow is None:
+                raise
+            return builder.split(flow), str(error)
+        network, flow = network.narrowed(objective, best.price), best.flow
+    if flow is None:
+        flow = minimise(network, np.zeros(len(network.tail), np.int64), work, presolve=False).flow
+    return builder.split(flow), ""
+
+
+def centred(costs: Ints) -> Ints:
+    """Return costs less their middle one, where every unit takes exactly one arc of the block: the same optimum."""
+    return costs - np.sort(costs)[len(costs) // 2] if len(costs) else costs

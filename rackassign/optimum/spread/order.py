@@ -1,0 +1,290 @@
+"""Who leads, and who is next to lead: choices within the nodes an item has, as flows.
+
+A leader is chosen for each item so that nodes, racks and each group's nodes lead evenly, in the order asked for, and
+as many leaders as possible stay. Then a second, so that what leads at a node goes to as many others as can be, evenly
+with what they lead themselves, should it be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.linear import SolverError, Work
+from rackassign.optimum.spread.flow import Builder, centred, solve
+from rackassign.optimum.spread.levels import Steps, among_single, scales, steps
+from rackassign.optimum.spread.problem import Goals, Nodes, Problem
+
+_SINGLE = 2
+_ROUNDS = 24
+_NOBODY = -1
+MIXES = 4
+MOST_MIXED = 2_000
+"""Items; with more of them leaders mix by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """Classes of items that choose among the same nodes.
+
+    Args:
+        of: Class of each item; -1 for one that has no choice.
+        size: Items of each class.
+        key: What the steps of groups or pairs are counted by, of each class.
+        arcs: Class, node, and 1 where it is what the items have now.
+    """
+
+    of: list[int]
+    size: Ints
+    key: Ints
+    arcs: Ints
+
+
+def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
+    """Find classes; an item offers its key, its nodes in order, and the node it has now."""
+    found: dict[tuple[int, tuple[int, ...], int], int] = {}
+    of = [found.setdefault(offer, len(found)) if offer[1] else _NOBODY for offer in offers]
+    arcs = [(class_, node, int(node == now)) for (_, nodes, now), class_ in found.items() for node in nodes]
+    return _Choices(
+        of,
+        np.bincount([class_ for class_ in of if class_ != _NOBODY], minlength=len(found)).astype(np.int64),
+        np.asarray([key for key, _, _ in found], np.int64),
+        np.asarray(arcs, np.int64).reshape(-1, 3),
+    )
+
+
+def _dealt(choices: _Choices, flow: Ints) -> list[int]:
+    """Return the node of each item; -1 for one that has no choice."""
+    left: dict[int, list[int]] = {}
+    for (class_, node, _), count in zip(choices.arcs.tolist(), flow.tolist(), strict=True):
+        left.setdefault(class_, []).extend([node] * count)
+    for nodes in left.values():
+        nodes.reverse()
+    return [left[class_].pop() if class_ != _NOBODY else _NOBODY for class_ in choices.of]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who leads, and who is next.
+
+    Args:
+        sets: The nodes of each item.
+        first: Who leads each; -1 for nobody.
+        second: Who is next; -1 for nobody.
+        burden: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
+        doubt: What is not proven.
+    """
+
+    sets: list[list[int]]
+    first: list[int]
+    second: list[int]
+    burden: tuple[float, int]
+    doubt: str = ""
+
+
+def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) -> Order:
+    """Return who leads each item and who is next.
+
+    Among leaders that are as good, some leave better choices of who is next. No flow sees both, so a few are tried.
+
+    Raises:
+        SolverError: There is no solution.
+    """
+    best: Order | None = None
+    for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
+        first, doubt = leaders(problem, sets, work, grouped=grouped, mix=mix)
+        second, other = seconds(problem, sets, first, work)
+        found = Order(sets, first, second, _burden(first, second, problem.nodes), doubt or other)
+        if best is None or (not found.doubt and found.burden < best.burden):
+            best = found
+        if found.doubt:
+            break
+    assert best is not None  # noqa: S101 - there is at least one round
+    return best
+
+
+def _burden(first: list[int], second: list[int], nodes: Nodes) -> tuple[float, int]:
+    count = len(nodes.rack)
+    led = nodes.leads + np.bincount([node for node in first if node != _NOBODY], minlength=count)
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != _NOBODY]
+    taken = np.zeros((count, count), np.int64)
+    np.add.at(taken, tuple(np.asarray(pairs, np.int64).reshape(-1, 2).T), 1)
+    after = np.where(taken > 0, led[None, :] + taken, 0)
+    return float((after / nodes.weight).max(initial=0)), int((after**2).sum())
+
+
+def leaders(
+    problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool, mix: int = 0
+) -> tuple[list[int], str]:
+    """Return the leader of each item, -1 if none of its nodes may lead, and what is not proven.
+
+    Args:
+        problem: What is asked.
+        sets: The nodes of each item.
+        work: Is drawn on.
+        grouped: Whether groups are to lead evenly by themselves.
+        mix: Which of the choices that are as good is taken.
+
+    Raises:
+        SolverError: There is no solution.
+    """
+    items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
+    may = nodes.eligible.tolist()
+    rack = nodes.rack.tolist()
+    if leader_racks is not None:
+        may = [may[node] and rack[node] in leader_racks for node in range(len(may))]
+    offers = []
+    for group, own, held in zip(items.group.tolist(), sets, items.held, strict=True):
+        nodes_of = tuple(sorted(node for node in own if may[node]))
+        now = held[0] if held and held[0] in nodes_of else _NOBODY
+        offers.append((group if grouped else 0, nodes_of, now))
+    choices = _choices(offers)
+    if not len(choices.size):
+        return [_NOBODY] * len(sets), ""
+    flow, doubt = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
+    return _dealt(choices, flow), doubt
+
+
+class _Leading:
+    def __init__(self, choices: _Choices, nodes: Nodes, goals: Goals, *, grouped: bool) -> None:
+        self._choices, self._nodes, self._goals, self._grouped = choices, nodes, goals, grouped
+        count = len(nodes.rack)
+        self._racks = int(nodes.rack.max(initial=-1)) + 1
+        class_, node, _ = choices.arcs.T
+        size = choices.size[class_]
+        self._most = np.bincount(node, size, count).astype(np.int64)
+        self._rack_most = np.bincount(nodes.rack, self._most, self._racks).astype(np.int64)
+        self._groups = int(choices.key.max(initial=0)) + 1 if grouped else 0
+        self._group_at = choices.key[class_] * count + node if grouped else node
+        per_group = np.bincount(self._group_at, size, self._groups * count).astype(np.int64)
+        self._group_most = per_group if grouped else per_group[:0]
+
+    def solved(self, work: Work, mix: int) -> tuple[Ints, str]:
+        """Place steps until they are the right ones."""
+        nodes, count, total = self._nodes, len(self._nodes.rack), int(self._choices.size.sum())
+        share = (total + nodes.leads.sum()) / max(1, int(nodes.weight[self._most > 0].sum()))
+        centre = np.clip(np.rint(share * nodes.weight - nodes.leads), 0, self._most).astype(np.int64)
+        of_group = np.rint(np.repeat(np.bincount(self._choices.key, self._choices.size, max(1, self._groups)), count))
+        of_group = np.clip(of_group // max(1, int((self._most > 0).sum())), 0, None).astype(np.int64)
+        of_group = of_group[: self._groups * count]
+        per_rack = np.bincount(nodes.rack, share * nodes.weight - nodes.leads, self._racks)
+        of_rack = np.clip(np.rint(per_rack), 0, self._rack_most).astype(np.int64)
+        for _ in range(_ROUNDS):
+            flow, doubt, loads = self._round((centre, of_rack, of_group), work, mix)
+            right = (
+                among_single(loads[0], self._most, centre, _SINGLE).all()
+                and among_single(loads[1], self._rack_most, of_rack, _SINGLE).all()
+                and among_single(loads[2], self._group_most, of_group, _SINGLE).all()
+            )
+            if right:
+                return flow, doubt
+            centre, of_rack, of_group = loads
+        raise SolverError("no steps of leads are the right ones")
+
+    def _round(
+        self, centres: tuple[Ints, Ints, Ints], work: Work, mix: int
+    ) -> tuple[Ints, str, tuple[Ints, Ints, Ints]]:
+        centre, of_rack, of_group = centres
+        nodes, choices, count = self._nodes, self._choices, len(self._nodes.rack)
+        base = np.bincount(nodes.rack, nodes.leads, self._racks).astype(np.int64)
+        node_steps = steps(self._most, centre, nodes.leads, scales(nodes.weight), _SINGLE)
+        rack_steps = steps(self._rack_most, of_rack, base, np.ones(self._racks, np.int64), _SINGLE)
+        group_steps = steps(self._group_most, of_group, 0 * self._group_most, 0 * self._group_most + 1, _SINGLE)
+        builder = Builder()
+        class_row = builder.add_rows(len(choices.size), choices.size)
+        group_row = builder.add_rows(self._groups * count)
+        node_row, rack_row = builder.add_rows(count), builder.add_rows(self._racks)
+        sink = builder.add_rows(1, np.asarray([-int(choices.size.sum())]))
+        class_, _, now = choices.arcs.T
+        arrive = group_row if self._grouped else node_row
+        builder.add("choice", class_row + class_, arrive + self._group_at, choices.size[class_])
+        builder.add("group", group_row + group_steps.owner, node_row + group_steps.owner % count, group_steps.width)
+        builder.add("node", node_row + node_steps.owner, rack_row + nodes.rack[node_steps.owner], node_steps.width)
+        builder.add("rack", rack_row + rack_steps.owner, np.full(len(rack_steps.owner), sink), rack_steps.width)
+        objectives = [
+            *self._evenness(builder, node_steps, rack_steps),
+            *([builder.objective(group=group_steps.cost)] if self._grouped else []),
+            *([builder.objective(choice=-now)] if now.any() else []),
+            *([builder.objective(choice=_mixing(choices.arcs, mix))] if mix else []),
+        ]
+        parts, doubt = solve(builder, objectives, work)
+        loads = (
+            np.bincount(node_steps.owner, parts["node"], count).astype(np.int64),
+            np.bincount(rack_steps.owner, parts["rack"], self._racks).astype(np.int64),
+            np.bincount(group_steps.owner, parts["group"], self._groups * count).astype(np.int64),
+        )
+        return parts["choice"], doubt, loads
+
+    def _evenness(self, builder: Builder, node: Steps, rack: Steps) -> list[Ints]:
+        of_nodes, of_racks = centred(node.cost), centred(rack.cost)
+        if self._goals.leaders == "mixed":
+            # Squares relative to the mean of nodes and to that of racks: as many times larger as there are more.
+            nodes, racks = int((self._most > 0).sum()), int((self._rack_most > 0).sum())
+            return [builder.objective(node=of_nodes * nodes**2, rack=of_racks * racks**2)]
+        both = [builder.objective(node=of_nodes), builder.objective(rack=of_racks)]
+        return both if self._goals.leaders == "broker" else both[::-1]
+
+
+def _mixing(arcs: Ints, mix: int) -> Ints:
+    """Return costs without a pattern: among choices that are as good, classes alike do not all take the same."""
+    return (arcs[:, 0] * 7919 + arcs[:, 1] * 104_729 + mix) * (40_503 + 2 * mix) // 1024 % 16
+
+
+def seconds(problem: Problem, sets: list[list[int]], leading: list[int], work: Work) -> tuple[list[int], str]:
+    """Return who is to lead each item next, -1 if it has no other node, and what is not proven.
+
+    Raises:
+        SolverError: There is no solution.
+    """
+    nodes = problem.nodes
+    count = len(nodes.rack)
+    offers = []
+    for own, first, held in zip(sets, leading, problem.items.held, strict=True):
+        others = tuple(sorted(node for node in own if node != first)) if first != _NOBODY else ()
+        now = next((node for node in held if node in others), _NOBODY)
+        offers.append((first, others, now))
+    choices = _choices(offers)
+    if not len(choices.size):
+        return [_NOBODY] * len(sets), ""
+    leads = nodes.leads + np.bincount([first for first in leading if first != _NOBODY], minlength=count)
+    class_, node, now_ = choices.arcs.T
+    pair, at = np.unique(choices.key[class_] * count + node, return_inverse=True)
+    most = np.bincount(at.ravel(), choices.size[class_]).astype(np.int64)
+    taking = pair % count
+    scale = scales(nodes.weight)[taking]
+    centre = np.clip(leads[pair // count] // max(1, count - 1), 0, most)
+
+    def model(centre: Ints) -> tuple[Builder, list[Ints], Steps]:
+        levels = steps(most, centre, leads[taking], scale, _SINGLE)
+        builder = Builder()
+        class_row = builder.add_rows(len(choices.size), choices.size)
+        pair_row = builder.add_rows(len(pair))
+        sink = builder.add_rows(1, np.asarray([-int(choices.size.sum())]))
+        builder.add("choice", class_row + class_, pair_row + at.ravel(), choices.size[class_])
+        builder.add("pair", pair_row + levels.owner, np.full(len(levels.owner), sink), levels.width)
+        idle = (~nodes.eligible[node]).astype(np.int64)
+        objectives = [builder.objective(pair=centred(levels.cost))]
+        if idle.any():
+            objectives.insert(0, builder.objective(choice=idle))
+        if now_.any():
+            objectives.append(builder.objective(choice=-now_))
+        return builder, objectives, levels
+
+    flow, doubt = _settled(model, most, centre, work)
+    return _dealt(choices, flow), doubt
+
+
+def _settled(
+    model: Callable[[Ints], tuple[Builder, list[Ints], Steps]], most: Ints, centre: Ints, work: Work
+) -> tuple[Ints, str]:
+    for _ in range(_ROUNDS):
+        builder, objectives, levels = model(centre)
+        parts, doubt = solve(builder, objectives, work)
+        load = np.bincount(levels.owner, parts["pair"], len(most)).astype(np.int64)
+        if among_single(load, most, centre, _SINGLE).all():
+            return parts["choice"], doubt
+        centre = load
+    raise SolverError("no steps of pairs are the right ones")

@@ -1,0 +1,155 @@
+"""Copies that want nodes, what limits them, and what the answer is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+
+from rackassign.optimum.arrays import Bools, Ints
+
+EVEN: Literal["even"] = "even"
+
+Shortage = Literal["error", "placeholder", "relax"]
+"""What becomes of a copy for which the limits leave no node: an error, an entry below 0, or limits give way."""
+
+SHORTAGES: tuple[Shortage, ...] = get_args(Shortage)
+
+LeaderGoal = Literal["broker", "rack", "mixed"]
+"""Whose leads are evened: nodes' first, racks' first, or both at once."""
+
+LEADER_GOALS: tuple[LeaderGoal, ...] = get_args(LeaderGoal)
+
+First = Literal["balance", "moves", "group"]
+"""What comes first: even nodes, few moves, or each group even over nodes."""
+
+FIRSTS: tuple[First, ...] = get_args(First)
+
+
+class ShortageError(Exception):
+    """Limits leave no node for some copies, and that was to be an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Where copies can be.
+
+    Args:
+        rack: Rack of each node, 0 or more.
+        weight: How much each is to carry relative to the others, 1 or more.
+        load: Copies each carries that are not to be placed.
+        leads: How many of those lead.
+        open: Whether it may be given copies; one that may not keeps what it holds.
+        eligible: Whether it may lead.
+        reluctant: Whether it is to be used only where nothing else will do.
+    """
+
+    rack: Ints
+    weight: Ints
+    load: Ints
+    leads: Ints
+    open: Bools
+    eligible: Bools
+    reluctant: Bools
+
+    @classmethod
+    def plain(cls, rack: Ints) -> Nodes:
+        """Return equal nodes that carry nothing."""
+        count = len(rack)
+        yes, none = np.ones(count, bool), np.zeros(count, np.int64)
+        return cls(rack, none + 1, none, none, yes, yes, ~yes)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What has copies.
+
+    Args:
+        copies: How many each wants, 1 or more.
+        group: Group of each, from 0; a group is to be even over nodes by itself.
+        held: Nodes that hold each, the one that leads first; no node twice.
+    """
+
+    copies: Ints
+    group: Ints
+    held: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def fresh(cls, copies: Ints, group: Ints) -> Items:
+        """Return items that nobody holds yet."""
+        return cls(copies, group, ((),) * len(copies))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What every item keeps to.
+
+    Args:
+        max_per_rack: Copies of an item in one rack; `even`: no more than it takes to spread them evenly.
+        min_racks: Racks an item must be in; None: as many as can be.
+        max_racks: Racks it may be in at most.
+        counted_racks: Over how many racks `even` is reckoned, with those that have no node now; None: over those
+            there are, and a rack too small for its part gives it to the others.
+        leader_racks: Racks in which leaders must be; None: any.
+        on_shortage: What becomes of copies that cannot be placed so.
+    """
+
+    max_per_rack: int | Literal["even"] = EVEN
+    min_racks: int | None = None
+    max_racks: int | None = None
+    counted_racks: int | None = None
+    leader_racks: frozenset[int] | None = None
+    on_shortage: Shortage = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What is best among all that limits allow.
+
+    Args:
+        first: Which objective comes first; the others follow in the order balance, moves, group.
+        leaders: Whose leads are evened.
+        coverage: How many copies racks are to have, relative to each other, before nodes are evened; None: as comes
+            of even nodes.
+    """
+
+    first: First = "balance"
+    leaders: LeaderGoal = "broker"
+    coverage: Ints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All that is asked.
+
+    Args:
+        items: What has copies.
+        nodes: Where they can be.
+        limits: What every item keeps to.
+        goals: What is best.
+    """
+
+    items: Items
+    nodes: Nodes
+    limits: Limits
+    goals: Goals
+
+
+@dataclass(frozen=True, slots=True)
+class Spreading:
+    """Where copies go.
+
+    Args:
+        nodes: Of each item its nodes, the one that leads first; then -1, -2, .. for copies that have none.
+        moved: Copies at nodes that did not hold the item.
+        least: A number of moves that nothing with these limits and these loads can be below.
+        proven: Whether each objective is proven best given those before it.
+        doubts: What is not proven or could not be kept to, for people.
+    """
+
+    nodes: tuple[tuple[int, ...], ...]
+    moved: int
+    least: int
+    proven: bool
+    doubts: tuple[str, ...] = field(default=())

@@ -1,0 +1,303 @@
+r"""Which nodes have copies of a class, as a network.
+
+The arcs, left to right::
+
+    class --------------------------> (class, rack) -- stay, direct --> (group, node) -> steps -> node -> steps
+      \--> firsts --> leader firsts ->/            \--> hub (group, rack) -->/                      -> rack -> sink
+
+*Firsts* are there where an item must be in so many racks, or in one of those where leaders must be: they give each
+rack an item's first copy, and the rest come on top.
+
+Where a rack has at most one copy of an item, copies that come new to it need not remember whose they are: they meet
+in a hub, so that arcs grow with classes and with nodes, not with their product. (A copy that came through a hub to
+the node it was at before would have been a cheaper stay, so an optimum has none.) Where a rack may have several
+copies of an item, each class has its own arc to each node, which keeps two of them apart.
+
+The steps of nodes are placed round what the nodes are expected to carry; if a load turns out to lie elsewhere, they
+are placed anew. A first round, with groups and holders left out, is small and finds where they belong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rackassign.optimum.arrays import Ints
+from rackassign.optimum.linear import SolverError, Work
+from rackassign.optimum.spread.classes import Classes
+from rackassign.optimum.spread.flow import Builder, centred, solve
+from rackassign.optimum.spread.levels import Steps, among_single, scales, steps
+from rackassign.optimum.spread.problem import Goals, Nodes
+
+_SINGLE = 2
+"""How far from the expected load steps of a node are single copies."""
+
+_ROUNDS = 24
+"""How often steps are placed anew; each round halves what they are off by, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """How many copies of each class go where.
+
+    Args:
+        in_rack: Copies by class and rack.
+        direct: Class, node and number of copies that go or stay there.
+        hubs: Group, rack and number of copies that come through each hub, by class: class, rack, number.
+        pool: Group, node and number of copies that come out of hubs.
+        load: Copies at each node.
+        grouped: Whether groups are told apart in the pool.
+        doubt: What is not proven.
+    """
+
+    in_rack: Ints
+    direct: Ints
+    hubs: Ints
+    pool: Ints
+    load: Ints
+    grouped: bool
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Arcs between classes and nodes, before they are numbered as rows.
+
+    Args:
+        direct: Class, node, the most it carries, and 1 where it is a stay.
+        hubs: Class and rack, and the most it carries.
+    """
+
+    direct: Ints
+    hubs: Ints
+
+
+def flows(classes: Classes, nodes: Nodes, goals: Goals, work: Work, *, centre: Ints, grouped: bool) -> Flows:
+    """Find the best flows.
+
+    Args:
+        classes: Items by class.
+        nodes: Where copies can be.
+        goals: What is best.
+        work: Is drawn on.
+        centre: About what each node will carry.
+        grouped: Whether groups are to be even by themselves.
+
+    Raises:
+        SolverError: There is no solution.
+    """
+    model = _Model(classes, nodes, goals, grouped=grouped)
+    for _ in range(_ROUNDS):
+        found, settled = model.solved(centre, work)
+        if found.doubt or (settled and among_single(found.load, model.most, centre, _SINGLE).all()):
+            return found
+        centre = found.load
+    raise SolverError("no steps of loads are the right ones")
+
+
+def fair(total: int, nodes: Nodes) -> Ints:
+    """Return what each node would carry of so many copies if nothing stood in the way."""
+    share = (total + nodes.load.sum()) * nodes.weight / max(1, nodes.weight.sum())
+    found: Ints = np.maximum(0, np.rint(share - nodes.load)).astype(np.int64)
+    return found
+
+
+class _Model:
+    """What stays the same when steps are placed anew."""
+
+    def __init__(self, classes: Classes, nodes: Nodes, goals: Goals, *, grouped: bool) -> None:
+        self._classes, self._nodes, self._goals, self._grouped = classes, nodes, goals, grouped
+        self._places = _places(classes, nodes)
+        self._groups = int(classes.group.max(initial=0)) + 1
+        self._total = int(classes.size @ np.asarray([bounds.copies for bounds in classes.bounds], np.int64))
+        self._in_group = np.bincount(
+            classes.group, classes.size * [bounds.copies for bounds in classes.bounds], self._groups
+        ).astype(np.int64)
+        _, node, most, _ = self._places.direct.T
+        count = len(nodes.rack)
+        reach = np.bincount(node, most, count).astype(np.int64)
+        if len(self._places.hubs):
+            through = np.bincount(self._places.hubs[:, 1], self._places.hubs[:, 2], classes.racks).astype(np.int64)
+            reach += np.where(nodes.open, through[nodes.rack], 0)
+        self.most: Ints = np.minimum(reach, classes.size.sum())
+        self._rack_most = np.bincount(nodes.rack, self.most, classes.racks).astype(np.int64)
+        self._rack_centre: Ints = 0 * self._rack_most
+        self._group_centre: Ints | None = None
+
+    def solved(self, centre: Ints, work: Work) -> tuple[Flows, bool]:
+        """Solve with steps round these loads; tell whether those of racks and groups were the right ones."""
+        nodes, count = self._nodes, len(self._nodes.rack)
+        if not self._rack_centre.any():
+            self._rack_centre = np.bincount(nodes.rack, centre, self._classes.racks).astype(np.int64)
+        builder = Builder()
+        scale = scales(nodes.weight)
+        levels = steps(self.most, centre, nodes.load, scale, _SINGLE)
+        by_group = self._group_steps(centre, scale) if self._grouped else None
+        self._classes_to_cracks(builder)
+        self._to_nodes(builder, levels, by_group)
+        parts, doubt = solve(builder, self._objectives(builder, levels, by_group), work)
+        load = np.bincount(levels.owner, parts["node"], count).astype(np.int64)
+        settled = True
+        if self._goals.coverage is not None:
+            of_rack = np.bincount(nodes.rack, load, self._classes.racks).astype(np.int64)
+            settled = bool(among_single(of_rack, self._rack_most, self._rack_centre, _SINGLE).all())
+            self._rack_centre = of_rack
+        if by_group is not None:
+            of_group = np.bincount(by_group.owner, parts["group"], self._groups * count).astype(np.int64)
+            before = self._group_centre
+            assert before is not None  # noqa: S101 - set by the steps above
+            settled = settled and bool(among_single(of_group, self._group_most(), before, _SINGLE).all())
+            self._group_centre = of_group
+        return self._flows(parts, load, doubt), settled
+
+    def _group_most(self) -> Ints:
+        sizes = np.bincount(self._classes.group, self._classes.size, self._groups).astype(np.int64)
+        each: Ints = np.repeat(sizes, len(self._nodes.rack))
+        return each
+
+    def _group_steps(self, centre: Ints, scale: Ints) -> Steps:
+        count = len(self._nodes.rack)
+        if self._group_centre is None:
+            share = self._in_group[:, None] * centre[None, :] / max(1, centre.sum())
+            self._group_centre = np.rint(share).astype(np.int64).ravel()
+        base = np.zeros(self._groups * count, np.int64)
+        return steps(self._group_most(), self._group_centre, base, np.tile(scale, self._groups), _SINGLE)
+
+    def _classes_to_cracks(self, builder: Builder) -> None:
+        """Add classes, firsts, and what they give to each rack; (class, rack) rows come first."""
+        classes, racks = self._classes, self._classes.racks
+        builder.add_rows(len(classes.size) * racks)
+        supply = classes.size * np.asarray([bounds.copies for bounds in classes.bounds], np.int64)
+        start = builder.add_rows(len(classes.size), supply)
+        arcs: list[tuple[int, int, int, int]] = []
+        for number, (size, bounds) in enumerate(zip(classes.size.tolist(), classes.bounds, strict=True)):
+            row, cracks = start + number, range(number * racks, (number + 1) * racks)
+            if bounds.plain:
+                arcs += (
+                    (row, crack, size * least, size * most)
+                    for crack, least, most in zip(cracks, bounds.low, bounds.high, strict=True)
+                    if most
+                )
+                continue
+            firsts, led = builder.add_rows(1), builder.add_rows(1)
+            arcs.append((row, firsts, size * bounds.racks, size * bounds.copies))
+            if bounds.leaders:
+                arcs.append((firsts, led, size, size * bounds.copies))
+            for rack, crack in enumerate(cracks):
+                least, most = bounds.low[rack], bounds.high[rack]
+                if most:
+                    arcs.append((led if rack in bounds.leaders else firsts, crack, size * min(least, 1), size))
+                if most > 1:
+                    arcs.append((row, crack, size * max(0, least - 1), size * (most - 1)))
+        tail, head, lower, upper = np.asarray(arcs, np.int64).reshape(-1, 4).T
+        builder.add("cracks", tail, head, upper, lower)
+
+    def _to_nodes(self, builder: Builder, levels: Steps, by_group: Steps | None) -> None:
+        classes, nodes, racks = self._classes, self._nodes, self._classes.racks
+        count = len(nodes.rack)
+        node_row = builder.add_rows(count)
+        rack_row = builder.add_rows(racks)
+        sink = builder.add_rows(1, np.asarray([-self._total]))
+        arrive = node_row
+        if by_group is not None:
+            arrive = builder.add_rows(self._groups * count)
+            builder.add("group", arrive + by_group.owner, node_row + by_group.owner % count, by_group.width)
+        group = classes.group if by_group is not None else 0 * classes.group
+        class_, node, most, _ = self._places.direct.T
+        builder.add("direct", class_ * racks + nodes.rack[node], arrive + group[class_] * count + node, most)
+        hub_of = self._hubs(group)
+        hub, inverse = np.unique(hub_of, return_inverse=True)
+        hub_row = builder.add_rows(len(hub))
+        class_, rack, most = self._places.hubs.T
+        builder.add("in", class_ * racks + rack, hub_row + inverse.ravel(), most)
+        pairs = self._hub_nodes(hub)
+        builder.add(
+            "out",
+            hub_row + pairs[:, 0],
+            arrive + hub[pairs[:, 0]] // racks * count + pairs[:, 1],
+            np.full(len(pairs), self._total),
+        )
+        builder.add("node", node_row + levels.owner, rack_row + nodes.rack[levels.owner], levels.width)
+        self._to_sink(builder, rack_row, sink)
+
+    def _to_sink(self, builder: Builder, rack_row: int, sink: int) -> None:
+        racks = self._classes.racks
+        if self._goals.coverage is None:
+            rack, width = np.arange(racks), np.full(racks, self._total)
+            self._rack_cost = 0 * rack
+        else:
+            base = np.zeros(racks, np.int64)
+            wanted = self._goals.coverage > 0
+            scale = np.ones(racks, np.int64)
+            scale[wanted] = scales(self._goals.coverage[wanted])
+            levels = steps(self._rack_most, self._rack_centre, base, scale, _SINGLE)
+            rack, width, cost = levels.owner, levels.width, levels.cost
+            # Where nobody reads, any copy costs more than the last one where somebody does.
+            self._rack_cost = np.where(wanted[rack], cost, cost[wanted[rack]].max(initial=0) + 1)
+        builder.add("rack", rack_row + rack, np.full(len(rack), sink), width)
+
+    def _hubs(self, group: Ints) -> Ints:
+        class_, rack, _ = self._places.hubs.T
+        hub: Ints = group[class_] * self._classes.racks + rack
+        return hub
+
+    def _hub_nodes(self, hub: Ints) -> Ints:
+        """Return pairs of a hub and an open node of its rack."""
+        nodes, racks = self._nodes, self._classes.racks
+        inside = [np.flatnonzero(nodes.open & (nodes.rack == rack)) for rack in range(racks)]
+        pairs = [
+            np.stack([np.full(len(inside[of % racks]), number), inside[of % racks]], axis=1)
+            for number, of in enumerate(hub.tolist())
+        ]
+        return np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
+
+    def _objectives(self, builder: Builder, levels: Steps, by_group: Steps | None) -> list[Ints]:
+        stay = self._places.direct[:, 3]
+        balance = [builder.objective(node=centred(levels.cost))]
+        if self._goals.coverage is not None:
+            balance.insert(0, builder.objective(rack=centred(self._rack_cost)))
+        moves = [builder.objective(direct=-stay)] if stay.any() else []
+        group = [] if by_group is None else [builder.objective(group=by_group.cost)]
+        ordered = {
+            "balance": [*balance, *moves, *group],
+            "moves": [*moves, *balance, *group],
+            "group": [*group, *balance, *moves],
+        }[self._goals.first]
+        reluctant = self._nodes.reluctant
+        if reluctant.any():
+            ordered.insert(0, builder.objective(node=reluctant[levels.owner].astype(np.int64)))
+        return ordered
+
+    def _flows(self, parts: dict[str, Ints], load: Ints, doubt: str) -> Flows:
+        classes, racks = self._classes, self._classes.racks
+        direct = np.column_stack([self._places.direct[:, :2], parts["direct"]])
+        hubs = np.column_stack([self._places.hubs[:, :2], parts["in"]])
+        group = classes.group if self._grouped else 0 * classes.group
+        hub = np.unique(self._hubs(group))
+        pairs = self._hub_nodes(hub)
+        pool = np.column_stack([hub[pairs[:, 0]] // racks, pairs[:, 1], parts["out"]])
+        in_rack = np.bincount(
+            direct[:, 0] * racks + self._nodes.rack[direct[:, 1]], direct[:, 2], len(classes.size) * racks
+        ) + np.bincount(hubs[:, 0] * racks + hubs[:, 1], hubs[:, 2], len(classes.size) * racks)
+        return Flows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, doubt)
+
+
+def _places(classes: Classes, nodes: Nodes) -> Places:
+    open_ = nodes.open.tolist()
+    inside = [
+        [node for node in np.flatnonzero(nodes.rack == number).tolist() if open_[node]]
+        for number in range(classes.racks)
+    ]
+    direct: list[tuple[int, int, int, int]] = []
+    hubs: list[tuple[int, int, int]] = []
+    for number, (size, held, bounds) in enumerate(
+        zip(classes.size.tolist(), classes.held, classes.bounds, strict=True)
+    ):
+        direct += ((number, node, size, 1) for node in held)
+        for at, most in enumerate(bounds.high):
+            if most == 1 and held:
+                hubs.append((number, at, size))
+            elif most:
+                direct += ((number, node, size, 0) for node in inside[at] if node not in held)
+    return Places(np.asarray(direct, np.int64).reshape(-1, 4), np.asarray(hubs, np.int64).reshape(-1, 3))

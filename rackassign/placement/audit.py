@@ -1,0 +1,296 @@
+"""What is wrong with how replicas lie, judged from one look at a cluster; nothing here asks anybody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+from rackassign.model import Partition, TopicPartition
+from rackassign.placement.state import ClusterState
+
+Kind = Literal[
+    "no-leader",
+    "under-min-isr",
+    "at-min-isr",
+    "min-isr-above-rf",
+    "min-isr-is-rf",
+    "offline-replica",
+    "under-replicated",
+    "rf-below",
+    "shared-rack",
+    "leader-not-preferred",
+    "broker-without-rack",
+    "broker-fenced",
+    "broker-unknown",
+    "in-flight",
+    "views-differ",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Args:
+        kind: By which programs know it.
+        problem: What is wrong, in plain words.
+        advice: What to do.
+        partitions: Which it is about.
+        brokers: Ids of those it is about.
+        topics: Names of those it is about, where it is about no single partition.
+    """
+
+    kind: Kind
+    problem: str
+    advice: str
+    partitions: tuple[TopicPartition, ...] = ()
+    brokers: tuple[int, ...] = ()
+    topics: tuple[str, ...] = ()
+
+
+class Load(NamedTuple):
+    """What a broker, or a rack, carries.
+
+    Args:
+        leaders: Partitions it leads.
+        replicas: Copies it holds.
+        leader_share: Of all leaders, 0 to 1: what an outage would move.
+        replica_share: Of all copies, 0 to 1.
+    """
+
+    leaders: int
+    replicas: int
+    leader_share: float
+    replica_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All that was found.
+
+    Args:
+        findings: What is worst comes first.
+        by_broker: What each broker carries, those without anything included.
+        by_rack: The same of each rack; None stands for brokers without one, or whose rack nobody knows.
+        partitions: How many there are.
+    """
+
+    findings: tuple[Finding, ...]
+    by_broker: dict[int, Load]
+    by_rack: dict[str | None, Load]
+    partitions: int
+
+    @property
+    def reliable(self) -> bool:
+        """Whether brokers agree on what there is."""
+        return all(finding.kind != "views-differ" for finding in self.findings)
+
+
+class _Place(NamedTuple):
+    """One partition with all that is known of it."""
+
+    at: TopicPartition
+    partition: Partition
+    in_sync: tuple[int, ...]
+    offline: tuple[int, ...]
+    least: int | None
+
+    @property
+    def rf(self) -> int:
+        return len(set(self.partition.replicas))
+
+
+def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
+    """Judge a cluster.
+
+    Args:
+        state: As it was seen. What is in flight is exempt from all that a reassignment changes.
+        want_rf: Copies that each partition should have; None for any number.
+    """
+    places = list(_places(state))
+    still = [place for place in places if place.at not in state.in_flight]
+    racks = state.racks()
+    findings = (
+        *_of_the_views(state),
+        *_of_in_sync(places),
+        *_of_min_isr(still),
+        *_of_layout(still, racks, want_rf),
+        *_of_brokers(state, places),
+    )
+    by_broker = _loads(places, lambda broker: broker, (b.id for b in state.brokers))
+    by_rack: dict[str | None, Load] = _loads(places, racks.get, sorted(set(racks.values())))
+    return Audit(findings, by_broker, by_rack, len(places))
+
+
+def _places(state: ClusterState) -> Iterator[_Place]:
+    for name, topic in state.topics.items():
+        rows = zip(topic.partitions, topic.in_sync, topic.offline, strict=True)
+        for i, (partition, in_sync, offline) in enumerate(rows):
+            yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name))
+
+
+def _of_the_views(state: ClusterState) -> Iterator[Finding]:
+    if state.differing:
+        yield Finding(
+            "views-differ",
+            f"two brokers go on saying different things of {len(state.differing)} topics: one of them is behind",
+            "wait until the brokers have caught up, and look again",
+            topics=state.differing,
+        )
+
+
+def _found(
+    kind: Kind, places: list[_Place], tell: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+) -> Iterator[Finding]:
+    """Yield a finding if something is wrong with any."""
+    bad = tuple(place.at for place in places if wrong(place))
+    if bad:
+        count = f"{len(bad)} partition{'' if len(bad) == 1 else 's'}"
+        yield Finding(kind, tell(count), advice, bad)
+
+
+def _of_in_sync(places: list[_Place]) -> Iterator[Finding]:
+    yield from _found(
+        "no-leader",
+        places,
+        lambda n: f"{n} without a leader: nobody can read or write there",
+        "bring the brokers back that hold them",
+        lambda p: p.partition.leader is None,
+    )
+    yield from _found(
+        "under-min-isr",
+        places,
+        lambda n: f"{n} with fewer replicas in sync than min.insync.replicas: acks=all fails",
+        "bring the missing brokers back, or `repair`",
+        lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
+    )
+    yield from _found(
+        "at-min-isr",
+        places,
+        lambda n: f"{n} with replicas missing, and just min.insync.replicas in sync: one more and acks=all fails",
+        "bring the missing brokers back, or `repair`",
+        lambda p: p.least is not None and len(p.in_sync) == p.least < p.rf,
+    )
+    yield from _found(
+        "offline-replica",
+        places,
+        lambda n: f"{n} with a replica on a broker or disk that is down",
+        "bring it back, or replace it: `repair`",
+        lambda p: bool(p.offline),
+    )
+    yield from _found(
+        "under-replicated",
+        places,
+        lambda n: f"{n} with a replica that is up and not in sync",
+        "if that lasts, look at the broker that lags",
+        lambda p: bool(set(p.partition.replicas) - set(p.in_sync) - set(p.offline)),
+    )
+
+
+def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
+    yield from _found(
+        "min-isr-above-rf",
+        places,
+        lambda n: f"{n} with min.insync.replicas above the number of replicas: acks=all can never succeed",
+        "lower min.insync.replicas, or add replicas: `repair`",
+        lambda p: p.least is not None and p.least > p.rf,
+    )
+    yield from _found(
+        "min-isr-is-rf",
+        places,
+        lambda n: f"{n} with min.insync.replicas equal to the number of replicas: one broker down stops writing",
+        "lower min.insync.replicas, or add a replica: `repair`",
+        lambda p: p.least is not None and p.least == p.rf > 1,
+    )
+
+
+def _of_layout(places: list[_Place], racks: dict[int, str], want_rf: int | None) -> Iterator[Finding]:
+    if want_rf is not None:
+        yield from _found(
+            "rf-below",
+            places,
+            lambda n: f"{n} with fewer than {want_rf} replicas",
+            f"`repair` with --want-rf {want_rf}",
+            lambda p: p.rf < want_rf,
+        )
+    total = len(set(racks.values()))
+    yield from _found(
+        "shared-rack",
+        places,
+        lambda n: f"{n} with replicas that share a rack while there are more racks: an outage takes several",
+        "`repair` moves as few as it takes",
+        lambda p: _shares_a_rack(p, racks, total),
+    )
+    yield from _found(
+        "leader-not-preferred",
+        places,
+        lambda n: f"{n} led by another replica than the preferred one",
+        "`leaders` elects the preferred ones",
+        lambda p: p.partition.leader is not None and p.partition.leader != p.partition.replicas[0],
+    )
+
+
+def _shares_a_rack(place: _Place, racks: dict[int, str], total: int) -> bool:
+    known = [racks[broker] for broker in set(place.partition.replicas) if broker in racks]
+    return len(set(known)) < min(len(known), total)
+
+
+def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
+    without = tuple(broker.id for broker in state.brokers if broker.rack is None)
+    if without and len(without) < len(state.brokers):
+        yield Finding(
+            "broker-without-rack",
+            f"brokers without broker.rack: {_listed(without)}; the controller takes them for one rack more, which"
+            " attracts replicas",
+            "set broker.rack and restart",
+            brokers=without,
+        )
+    elif without:
+        yield Finding(
+            "broker-without-rack", "no broker has a rack", "set broker.rack and restart them", brokers=without
+        )
+    fenced = tuple(broker.id for broker in state.brokers if broker.fenced)
+    if fenced:
+        yield Finding(
+            "broker-fenced",
+            f"brokers that are down, or kept from serving: {_listed(fenced)}",
+            "bring them back; what will not come back `repair` replaces",
+            brokers=fenced,
+        )
+    known = {broker.id for broker in state.brokers}
+    unknown = tuple(sorted({replica for place in places for replica in place.partition.replicas} - known))
+    if unknown:
+        yield Finding(
+            "broker-unknown",
+            f"replicas on brokers that the cluster does not know (any more): {_listed(unknown)}",
+            "`repair` replaces them",
+            brokers=unknown,
+        )
+    if state.in_flight:
+        yield Finding(
+            "in-flight",
+            f"{len(state.in_flight)} partitions are being reassigned",
+            "wait for the end of it; until then they are not judged",
+            tuple(sorted(state.in_flight)),
+        )
+
+
+def _listed(ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ids))
+
+
+K = TypeVar("K")
+
+
+def _loads(places: list[_Place], key: Callable[[int], K], known: Iterable[K]) -> dict[K, Load]:
+    leaders: Counter[K] = Counter()
+    replicas: Counter[K] = Counter()
+    for place in places:
+        if place.partition.leader is not None:
+            leaders[key(place.partition.leader)] += 1
+        replicas.update(key(broker) for broker in set(place.partition.replicas))
+    led, held = sum(leaders.values()) or 1, sum(replicas.values()) or 1
+    names = dict.fromkeys((*known, *replicas))
+    return {name: Load(leaders[name], replicas[name], leaders[name] / led, replicas[name] / held) for name in names}

@@ -1,0 +1,178 @@
+"""Making topics, and adding partitions to them, while brokers may be away (KIP-409)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+
+from rackassign.clients.kafka_python.admin import listed_brokers, min_isr, topics_of
+from rackassign.clients.kafka_python.admin import topics as described
+from rackassign.clients.kafka_python.controller import Controller
+from rackassign.errors import ConfigError, shown
+from rackassign.model import Broker, TopicPartition, Topology
+from rackassign.placement.layout import Layout
+from rackassign.placement.optimal import OptimalPlacer
+from rackassign.placement.placer import ReplicaPlacer
+from rackassign.placement.policy import Observed, Placed, Policy, Spread, place_new
+from rackassign.placement.registry import Registry
+from rackassign.placement.state import observe
+
+Keep = Callable[[Registry], None]
+"""Writes a registry down; raises if it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """New partitions.
+
+    Args:
+        name: Of the topic.
+        partitions: How many are new.
+        replicas: Of each.
+        policy: Whether brokers that are away may be named.
+        configs: Of a new topic.
+    """
+
+    name: str
+    partitions: int
+    replicas: int
+    policy: Policy = "enabled"
+    configs: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("partitions", "replicas"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """New partitions and where they are.
+
+    Args:
+        name: Of the topic.
+        start: Id of the first that is new.
+        placed: Where their replicas are, or are to be.
+        min_isr: `min.insync.replicas` of the topic.
+    """
+
+    name: str
+    start: int
+    placed: Placed
+    min_isr: int
+
+    def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """Return the plan of each partition."""
+        return {TopicPartition(self.name, self.start + i): row for i, row in enumerate(self.placed.plan)}
+
+
+def create(
+    admin: KafkaAdminClient, wanted: Wanted, placer: ReplicaPlacer, registry: Registry, keep: Keep, *, dry: bool = False
+) -> New:
+    """Make a topic; what is missing of it is in the result, and success all the same.
+
+    Args:
+        admin: To look and to make with.
+        wanted: The topic.
+        placer: Decides which brokers.
+        registry: Brokers that were seen before.
+        keep: Writes down what was seen, and placeholders, before anything is made.
+        dry: Have it checked, and make nothing.
+
+    Raises:
+        NotEnoughBrokersError: The policy cannot have its way.
+        RefusedError: The cluster refuses.
+        ReplicaPlacementError: The placer cannot place.
+        KafkaError: As the admin client does.
+    """
+    controller = Controller(admin)
+    configs = dict(wanted.configs or {})
+    # What is in force when the topic does not say: the cluster tells that of a topic it is only asked about.
+    least = controller.validate(wanted.name, configs).min_isr or 1
+    brokers = listed_brokers(admin)
+    _count_in(admin, placer, brokers)
+    placed = place_new(
+        wanted.policy,
+        _spread(placer, 0, wanted.partitions),
+        _observed(brokers, registry),
+        replicas=wanted.replicas,
+        min_isr=least,
+    )
+    new = New(wanted.name, 0, placed, least)
+    controller.validate(wanted.name, configs, placed.wire())
+    if not dry:
+        keep(registry.see(brokers).plan(new.plans()))
+        controller.create(wanted.name, configs, placed.wire())
+    return new
+
+
+def add(
+    admin: KafkaAdminClient, wanted: Wanted, placer: ReplicaPlacer, registry: Registry, keep: Keep, *, dry: bool = False
+) -> New:
+    """Add partitions to a topic; the arguments and errors are those of `create`.
+
+    Raises:
+        ConfigError: There is no such topic, it is being reassigned, or has another number of replicas.
+    """
+    controller = Controller(admin)
+    known = described(admin, [wanted.name])[wanted.name]
+    if known.problem:
+        raise ConfigError(f"topic {shown(wanted.name)}: {known.problem}")
+    state = observe(admin, [wanted.name])
+    if any(place.topic == wanted.name for place in state.in_flight):
+        raise ConfigError(f"topic {shown(wanted.name)} is being reassigned: wait for the end of that")
+    start = len(known.partitions)
+    have = len(set(known.partitions[0].replicas))
+    if have != wanted.replicas:
+        # The cluster takes no others.
+        raise ConfigError(f"topic {shown(wanted.name)} has {have} replicas, so new partitions have as many")
+    least = min_isr(admin, [wanted.name]).get(wanted.name, 1)
+    _count_in(admin, placer, state.brokers)
+    placed = place_new(
+        wanted.policy,
+        _spread(placer, start, wanted.partitions),
+        _observed(state.brokers, registry),
+        replicas=wanted.replicas,
+        min_isr=least,
+    )
+    if placed.placeholders():
+        raise ConfigError(
+            f"topic {shown(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
+        )
+    new = New(wanted.name, start, placed, least)
+    controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
+    if not dry:
+        keep(registry.see(state.brokers))
+        controller.add(wanted.name, start + wanted.partitions, placed.wire())
+    return new
+
+
+def _count_in(admin: KafkaAdminClient, placer: ReplicaPlacer, brokers: Sequence[Broker]) -> None:
+    """Tell a placer that can count it in what brokers carry already; a new topic is spread over them first."""
+    live = [broker.id for broker in brokers if not broker.fenced]
+    if isinstance(placer, OptimalPlacer) and live:
+        known = {name: topic.partitions for name, topic in topics_of(admin, live[0]).items() if not topic.problem}
+        placer.configure({"layout": Layout.of(Topology(tuple(brokers), known)), "first": "topic"})
+
+
+def _observed(brokers: Sequence[Broker], registry: Registry) -> list[Observed]:
+    """Return the brokers there are, and those that were."""
+    listed = [Observed(broker.id, broker.rack, online=not broker.fenced) for broker in brokers]
+    known = {broker.id for broker in brokers}
+    gone = [
+        Observed(broker, rack, online=False, registered=False)
+        for broker, rack in sorted(registry.brokers.items())
+        if broker not in known
+    ]
+    return [*listed, *gone]
+
+
+def _spread(placer: ReplicaPlacer, start: int, partitions: int) -> Spread:
+    def spread(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
+        # The policy has chosen them, so to the placer all are fit for use.
+        usable = [Broker(broker.id, broker.rack) for broker in brokers]
+        return placer.place(start, partitions, replicas, usable)
+
+    return spread

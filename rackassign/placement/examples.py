@@ -1,0 +1,84 @@
+"""Two small placers that show why one would write one: each knows something of the cluster that Kafka does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rackassign.errors import ConfigError, shown
+from rackassign.placement.optimal import OptimalPlacer
+from rackassign.placement.placer import UsableBroker
+
+
+class NewBrokersFirstPlacer:
+    """Fills brokers that are new. Setting: `known`, ids of those that are not; the others are those of `optimal`.
+
+    Where the new ones alone could not keep replicas in as many racks, all brokers are used.
+    """
+
+    def __init__(self) -> None:
+        self._known: frozenset[int] = frozenset()
+        self._placer = OptimalPlacer()
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        """Take settings.
+
+        Raises:
+            ConfigError: `known` is no list of ids, or another setting cannot work.
+        """
+        known = configs.pop("known", [])
+        if not isinstance(known, (list, tuple, set, frozenset)) or any(type(broker) is not int for broker in known):
+            raise ConfigError(f"known: expected a list of broker ids, got {shown(known)}")
+        self._known = frozenset(known)
+        self._placer.configure(configs)
+
+    def place(
+        self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
+    ) -> list[list[int]]:
+        """Place on new brokers, if they will do."""
+        everybody = list(brokers)
+        new = [broker for broker in everybody if broker.id not in self._known and not broker.fenced]
+        reach = min(num_replicas, _racks(everybody))
+        will_do = len(new) >= num_replicas and _racks(new) >= reach
+        return self._placer.place(start_partition, num_partitions, num_replicas, new if will_do else everybody)
+
+    def close(self) -> None:
+        """Close the placer it asks."""
+        self._placer.close()
+
+
+class FreeSpacePlacer:
+    """Places by the room on disks. Setting: `free`, bytes by broker; `least` (0), below which a broker gets nothing."""
+
+    def __init__(self) -> None:
+        self._placer = OptimalPlacer()
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        """Take settings; what brokers say of their log directories (KIP-827) will do for `free`.
+
+        Raises:
+            ConfigError: `free` is not bytes by broker, `least` no number, or another setting cannot work.
+        """
+        free, least = configs.pop("free", {}), configs.pop("least", 0)
+        if not isinstance(free, Mapping) or not all(type(broker) is int for broker in free):
+            raise ConfigError(f"free: expected bytes by broker id, got {shown(free)}")
+        for name, value in [("least", least), *((f"free.{broker}", room) for broker, room in free.items())]:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise ConfigError(f"{name}: expected bytes, 0 or more, got {shown(value)}")
+        full = [broker for broker, room in free.items() if room < least or not room]
+        weights = {broker: room for broker, room in free.items() if broker not in full}
+        self._placer.configure({**configs, "weights": weights, "exclude": [*configs.get("exclude", []), *full]})
+
+    def place(
+        self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
+    ) -> list[list[int]]:
+        """Place with room as weight."""
+        return self._placer.place(start_partition, num_partitions, num_replicas, brokers)
+
+    def close(self) -> None:
+        """Close the placer it asks."""
+        self._placer.close()
+
+
+def _racks(brokers: Iterable[UsableBroker]) -> int:
+    return len({broker.rack for broker in brokers})

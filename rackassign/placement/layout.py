@@ -1,0 +1,113 @@
+"""A cluster as placement sees it: brokers, and where the replicas of topics are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rackassign import scenario
+from rackassign.errors import InputError, shown
+from rackassign.model import Broker, Topology
+
+Lists = Mapping[str, tuple[tuple[int, ...], ...]]
+"""For each topic, broker ids by partition, preferred leader first. An id below 0 stands for a replica not placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Brokers, and the replica lists of topics.
+
+    Args:
+        brokers: All that are registered, ids all different.
+        topics: Replica lists; an id that no broker has is a replica that is lost.
+        weights: For some brokers how much they are to carry relative to the others, above 0; 1 for the rest.
+    """
+
+    brokers: tuple[Broker, ...]
+    topics: Lists = field(default_factory=dict)
+    weights: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Topology(self.brokers, {})
+        known = {broker.id for broker in self.brokers}
+        for broker, weight in self.weights.items():
+            check_weight(f"weights.{broker}", weight)
+            if broker not in known:
+                raise InputError(f"weights.{broker}", "there is no such broker")
+        for topic, lists in self.topics.items():
+            for partition, replicas in enumerate(lists):
+                for i, replica in enumerate(replicas):
+                    if type(replica) is not int:
+                        path = f"topics.{topic}[{partition}][{i}]"
+                        raise InputError(path, f"expected an integer, got {shown(replica)}")
+
+    @classmethod
+    def of(cls, topology: Topology, weights: Mapping[int, float] | None = None) -> Layout:
+        """Return the layout of a topology; a replica that is listed twice counts once."""
+        topics = {
+            topic: tuple(tuple(dict.fromkeys(partition.replicas)) for partition in partitions)
+            for topic, partitions in topology.topics.items()
+        }
+        return cls(topology.brokers, topics, weights or {})
+
+    @classmethod
+    def read(cls, value: Any) -> Layout:  # noqa: ANN401 - parsed JSON; what it is gets checked
+        """Make a layout of parsed JSON: `brokers` and `topics` as in a `rackassign/1` scenario.
+
+        A broker may have a `weight`. A whole scenario is taken as well; its group is left aside.
+
+        Raises:
+            InputError: Anything in it is not as the format says; names the field.
+        """
+        if not isinstance(value, dict):
+            raise InputError("", f"expected an object, got {shown(value)}")
+        weights: dict[int, float] = {}
+        found = {"format": scenario.SCENARIO_FORMAT, "members": []} | value
+        if isinstance(found.get("brokers"), list):
+            found["brokers"] = [_without_weight(i, entry, weights) for i, entry in enumerate(found["brokers"])]
+        return cls.of(scenario.read_group(found).topology, weights)
+
+    def written(self) -> dict[str, Any]:
+        """Return what reads as this layout."""
+        brokers = [
+            {"id": broker.id, "rack": broker.rack}
+            | ({"fenced": True} if broker.fenced else {})
+            | ({"weight": self.weights[broker.id]} if broker.id in self.weights else {})
+            for broker in self.brokers
+        ]
+        topics = {topic: [list(replicas) for replicas in lists] for topic, lists in self.topics.items()}
+        return {"format": scenario.SCENARIO_FORMAT, "brokers": brokers, "topics": topics}
+
+    def with_topics(self, topics: Mapping[str, Iterable[Sequence[int]]]) -> Layout:
+        """Return the same brokers with other replica lists; topics that are not named keep theirs."""
+        lists = {topic: tuple(tuple(replicas) for replicas in partitions) for topic, partitions in topics.items()}
+        return replace(self, topics={**self.topics, **lists})
+
+    def racks(self) -> dict[int, str | None]:
+        """Return the rack of every broker, by id."""
+        return {broker.id: broker.rack for broker in self.brokers}
+
+
+def check_weight(path: str, weight: object) -> None:
+    """Refuse what is not a number above 0.
+
+    Raises:
+        InputError: It is none.
+    """
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        raise InputError(path, f"expected a number, got {shown(weight)}")
+    if not (math.isfinite(weight) and weight > 0):
+        raise InputError(path, f"expected a finite number above 0, got {shown(weight)}")
+
+
+def _without_weight(place: int, entry: Any, weights: dict[int, float]) -> Any:  # noqa: ANN401 - parsed JSON
+    """Take the weight off a broker of a scenario; what else is wrong with it is for the scenario to say."""
+    if not isinstance(entry, dict) or "weight" not in entry:
+        return entry
+    rest = {key: found for key, found in entry.items() if key != "weight"}
+    check_weight(f"brokers[{place}].weight", entry["weight"])
+    if type(rest.get("id")) is int:
+        weights[rest["id"]] = entry["weight"]
+    return rest

@@ -1,0 +1,267 @@
+"""The exact placer: replicas, leaders and who is next, as even as they can be, with what is there counted in.
+
+`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rackassign.errors import ConfigError, shown
+from rackassign.model import Broker
+from rackassign.optimum.arrays import Bools, Ints
+from rackassign.optimum.spread import Goals, Items, Limits, Nodes, ShortageError, Spreading, spread
+from rackassign.placement.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    ReplicaPlacementError,
+)
+from rackassign.placement.layout import Layout, Lists
+from rackassign.placement.placer import UsableBroker
+from rackassign.placement.rules import Rules
+
+_FINEST = 4096
+"""Weights become whole numbers up to this."""
+
+_NO_RACK = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where replicas go.
+
+    Args:
+        topics: Replica lists of the topics that were placed; -1, -2, .. stand for replicas that have no broker.
+        moved: Replicas on brokers that did not have them.
+        least: A number of moves that nothing with these rules and loads can be below; where it equals `moved`,
+            that is least beyond doubt.
+        proven: Whether it is proven best: brokers even, then moves few, then topics even, then leaders.
+        doubts: What is not proven, or was not kept to; for people.
+    """
+
+    topics: Lists
+    moved: int
+    least: int
+    proven: bool
+    doubts: tuple[str, ...] = ()
+
+
+class OptimalPlacer:
+    """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `Layout` that counts in.
+
+    Fenced brokers are used only where there are too few others.
+    """
+
+    def __init__(self) -> None:
+        self._rules = Rules()
+        self._layout: Layout | None = None
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        """Take settings.
+
+        Raises:
+            ConfigError: One is unknown or cannot work.
+        """
+        rest = {name: value for name, value in configs.items() if name not in {"layout", "seed"}}
+        layout = configs.get("layout")
+        if layout is not None and not isinstance(layout, Layout):
+            raise ConfigError(f"layout: expected a Layout, got {shown(layout)}")
+        self._rules, self._layout = Rules.of(rest), layout
+
+    def rules_for(self, num_replicas: int) -> Rules:  # noqa: ARG002 - a preset's rules depend on it
+        """Return the rules for so many replicas."""
+        return self._rules
+
+    def place(
+        self,
+        start_partition: int,  # noqa: ARG002 - what is there already is in the layout
+        num_partitions: int,
+        num_replicas: int,
+        brokers: Iterable[UsableBroker],
+    ) -> list[list[int]]:
+        """Place new partitions of a topic.
+
+        Raises:
+            InvalidPartitionsError: There is nothing to place.
+            InvalidReplicationFactorError: There are not as many brokers as replicas.
+            ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
+        """
+        if num_partitions <= 0:
+            raise InvalidPartitionsError(f"Number of partitions must be larger than 0, got {num_partitions}.")
+        rules = self.rules_for(num_replicas)
+        known = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers if broker.id not in rules.exclude]
+        _check_replicas(num_replicas, known, rules)
+        awake = [broker for broker in known if not broker.fenced]
+        if len(awake) >= num_replicas:
+            known = awake
+        door = _Door.of(known, rules, self._layout, keep_fenced=False)
+        base = {} if self._layout is None else self._layout.topics
+        copies = np.full(num_partitions, num_replicas, np.int64)
+        found = door.spread(Items.fresh(copies, np.zeros(num_partitions, np.int64)), base)
+        return [list(door.named(nodes)) for nodes in found.nodes]
+
+    def close(self) -> None:
+        """Let go of the layout."""
+        self._layout = None
+
+
+def rebalance(
+    layout: Layout,
+    rules: Rules | None = None,
+    *,
+    topics: Collection[str] | None = None,
+    replication_factor: int | Mapping[str, int] | None = None,
+) -> Placement:
+    """Place what exists anew, with the fewest replicas moved.
+
+    Brokers that are excluded, or that the layout does not know, lose what they have. Fenced ones keep it, get
+    nothing, and do not lead where another can.
+
+    Args:
+        layout: What there is.
+        rules: How to place; `first="moves"` moves only what the rules ask for, `first="balance"` evens brokers.
+        topics: Which topics; all, unless said. What others have counts as load.
+        replication_factor: Replicas of each partition, for all topics or some; as many as it has, unless said.
+
+    Raises:
+        ConfigError: A topic is named that there is not.
+        InvalidReplicationFactorError: There are not as many brokers as replicas.
+        ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
+    """
+    rules = rules or Rules()
+    chosen = sorted(layout.topics if topics is None else topics)
+    for topic in chosen:
+        if topic not in layout.topics:
+            raise ConfigError(f"there is no topic {shown(topic)}")
+    known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
+    door = _Door.of(known, rules, layout, keep_fenced=True)
+    rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
+    factors = [_factor(replication_factor, chosen[group], replicas) for group, replicas in rows]
+    for factor in sorted(set(factors)):
+        _check_replicas(factor, known, rules)
+    items = Items(
+        np.asarray(factors, np.int64),
+        np.asarray([group for group, _ in rows], np.int64),
+        tuple(door.numbered(replicas) for _, replicas in rows),
+    )
+    others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
+    found = door.spread(items, others)
+    lists: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in chosen}
+    for (group, _), nodes in zip(rows, found.nodes, strict=True):
+        lists[chosen[group]].append(door.named(nodes))
+    placed = {topic: tuple(replicas) for topic, replicas in lists.items()}
+    return Placement(placed, found.moved, found.least, found.proven, found.doubts)
+
+
+def _factor(wanted: int | Mapping[str, int] | None, topic: str, replicas: tuple[int, ...]) -> int:
+    if wanted is None:
+        return len(replicas)
+    return wanted if isinstance(wanted, int) else wanted.get(topic, len(replicas))
+
+
+def _check_replicas(count: int, brokers: list[Broker], rules: Rules) -> None:
+    if count <= 0:
+        raise InvalidReplicationFactorError(f"Replication factor must be larger than 0, got {count}.")
+    if not brokers or all(broker.fenced for broker in brokers):
+        raise InvalidReplicationFactorError("All brokers are currently fenced." if brokers else "There are no brokers.")
+    if count > len(brokers) and rules.on_shortage == "error":
+        raise InvalidReplicationFactorError(
+            f"Replication factor: {count} larger than the {len(brokers)} brokers that can be used."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where brokers and racks become numbers and back; nodes by broker id, racks by name."""
+
+    ids: tuple[int, ...]
+    racks: tuple[str, ...]
+    nodes: Nodes
+    limits: Limits
+    rules: Rules
+
+    @classmethod
+    def of(cls, brokers: list[Broker], rules: Rules, layout: Layout | None, *, keep_fenced: bool) -> _Door:
+        known = sorted(brokers, key=lambda broker: broker.id)
+        named = _rack_names(known, rules)
+        racks = tuple(sorted(set(named)))
+        weights = dict(layout.weights if layout is not None else {}) | dict(rules.weights)
+        fenced: Bools = np.asarray([broker.fenced for broker in known], bool)
+        zeros = np.zeros(len(known), np.int64)
+        nodes = Nodes(
+            rack=np.asarray([racks.index(rack) for rack in named], np.int64),
+            weight=_whole([float(weights.get(broker.id, 1)) for broker in known]),
+            load=zeros,
+            leads=zeros,
+            open=~fenced if keep_fenced else np.ones(len(known), bool),
+            eligible=~fenced,
+            reluctant=fenced & (not keep_fenced),
+        )
+        return cls(tuple(broker.id for broker in known), racks, nodes, _limits(rules, racks), rules)
+
+    def spread(self, items: Items, others: Lists) -> Spreading:
+        """Solve, with what other topics have as load."""
+        load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
+        for lists in others.values():
+            for replicas in lists:
+                own = self.numbered(replicas)
+                load[list(own)] += 1
+                leads[list(own[:1])] += 1
+        n = self.nodes
+        nodes = Nodes(n.rack, n.weight, load, leads, n.open, n.eligible, n.reluctant)
+        goals = Goals(
+            "group" if self.rules.first == "topic" else self.rules.first, self.rules.leaders, self._coverage()
+        )
+        try:
+            return spread(items, nodes, self.limits, goals, work=self.rules.work)
+        except ShortageError as error:
+            raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
+
+    def _coverage(self) -> Ints | None:
+        coverage = self.rules.coverage
+        if isinstance(coverage, Mapping):
+            weights = [float(coverage.get(rack, 0)) for rack in self.racks]
+            return _whole(weights) * (np.asarray(weights) > 0)
+        return None if coverage == "broker" else np.ones(len(self.racks), np.int64)
+
+    def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
+        """Return the nodes of brokers there are."""
+        places = {broker: node for node, broker in enumerate(self.ids)}
+        return tuple(dict.fromkeys(places[broker] for broker in replicas if broker in places))
+
+    def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """Return the brokers of nodes; placeholders stay what they are."""
+        return tuple(self.ids[node] if node >= 0 else node for node in nodes)
+
+
+def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
+    without = [broker.id for broker in brokers if broker.rack is None]
+    if without and len(without) < len(brokers) and rules.rackless == "refuse":
+        shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
+        raise ReplicaPlacementError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
+    return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
+
+
+def _limits(rules: Rules, racks: tuple[str, ...]) -> Limits:
+    forced = set(rules.forced_racks)
+    return Limits(
+        max_per_rack=rules.max_per_rack,
+        min_racks=rules.min_racks,
+        max_racks=rules.max_racks,
+        counted_racks=len(forced | set(racks)) if forced else None,
+        leader_racks=frozenset(racks.index(rack) for rack in rules.leader_racks if rack in racks)
+        if rules.leader_racks
+        else None,
+        on_shortage=rules.on_shortage,
+    )
+
+
+def _whole(weights: list[float]) -> Ints:
+    most = max(weights, default=1.0)
+    if len(set(weights)) <= 1:
+        return np.ones(len(weights), np.int64)
+    return np.maximum(1, np.rint(np.asarray(weights) / most * _FINEST)).astype(np.int64)

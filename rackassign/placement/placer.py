@@ -1,0 +1,129 @@
+"""The interface of KIP-660: who may decide where new replicas go, and how such a one is found.
+
+A placer of your own is a class with the three methods of `ReplicaPlacer`. It is named by `module:Class` or
+`package.module.Class`, or by a name of its own that its distribution announces in the entry-point group
+`rackassign.placers`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Protocol, cast, runtime_checkable
+
+from rackassign.errors import ConfigError, cut, shown
+
+ENTRY_POINTS = "rackassign.placers"
+
+BUILT_IN: Mapping[str, str] = {
+    "elasticsearch": "rackassign.placement.presets:ElasticsearchPlacer",
+    "free-space": "rackassign.placement.examples:FreeSpacePlacer",
+    "hadoop": "rackassign.placement.presets:HadoopPlacer",
+    "kafka": "rackassign.placement.kafka:KafkaPlacer",
+    "new-brokers-first": "rackassign.placement.examples:NewBrokersFirstPlacer",
+    "optimal": "rackassign.placement.optimal:OptimalPlacer",
+    "redis": "rackassign.placement.presets:RedisPlacer",
+    "striped": "rackassign.placement.striped:StripedPlacer",
+}
+"""The placers that come with rackassign, and where they are."""
+
+_NAME = r"[^\W\d]\w*"
+_METHODS = ("configure", "place", "close")
+
+
+class UsableBroker(Protocol):
+    """A broker that may be given replicas; a `model.Broker` is one."""
+
+    @property
+    def id(self) -> int:
+        """Node id."""
+
+    @property
+    def rack(self) -> str | None:
+        """`broker.rack`; None when it has none."""
+
+    @property
+    def fenced(self) -> bool:
+        """Whether it is registered but not serving."""
+
+
+@runtime_checkable
+class ReplicaPlacer(Protocol):
+    """Decides where replicas go (KIP-660)."""
+
+    def configure(self, configs: dict[str, Any]) -> None:
+        """Take settings, before anything is placed.
+
+        Raises:
+            ConfigError: A setting cannot work.
+        """
+
+    def place(
+        self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
+    ) -> list[list[int]]:
+        """Return a list of broker ids for each new partition, preferred leader first.
+
+        Args:
+            start_partition: Id of the first new partition.
+            num_partitions: How many are new.
+            num_replicas: How many replicas each gets.
+            brokers: Those that may be used.
+
+        Raises:
+            InvalidReplicationFactorError: There cannot be so many replicas.
+            ReplicaPlacementError: They cannot be placed as they should.
+        """
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    name: str
+    module: str
+    attribute: str
+
+
+def placer_names() -> list[str]:
+    """Return the names that `load_placer` knows, without the dotted ones."""
+    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
+
+
+def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaPlacer:
+    """Return a new placer, configured.
+
+    Args:
+        name: A name that is known, `module:Class` or `package.module.Class`. A built-in name always means ours.
+        configs: Its settings.
+
+    Raises:
+        ConfigError: There is no such placer, it is none, or it does not take the settings.
+    """
+    found = _find(name)
+    try:
+        made = getattr(import_module(found.module), found.attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"placer {shown(name)} cannot be loaded: {cut(str(error))}; {_those_there_are()}") from error
+    placer = made() if callable(made) else made
+    missing = [method for method in _METHODS if not callable(getattr(placer, method, None))]
+    if missing:
+        raise ConfigError(f"placer {shown(name)} has no method {missing[0]}()")
+    placer.configure(dict(configs or {}))
+    return cast("ReplicaPlacer", placer)
+
+
+def _find(name: str) -> _Found:
+    announced = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
+    place = {**announced, **BUILT_IN}.get(name, name)
+    dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", place.strip())
+    if dotted is None:
+        raise ConfigError(f"there is no placer {shown(name)}; {_those_there_are()}")
+    return _Found(name, *dotted.groups())
+
+
+def _those_there_are() -> str:
+    return f"there are {', '.join(placer_names())}, and module:Class"

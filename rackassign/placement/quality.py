@@ -1,0 +1,132 @@
+"""How good a layout is, in figures that no placer had a hand in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rackassign.placement.layout import Layout
+
+_Who = TypeVar("_Who", int, str | None)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What a layout is like. Loads are the largest relative to the fair one: 1.0 is even, by weight if there is any.
+
+    Args:
+        partitions: How many there are.
+        replicas: Of them all together, placed on brokers there are.
+        missing: Replicas on brokers there are not, or not placed.
+        replicas_per_broker: The largest load of a broker.
+        leaders_per_broker: The same for preferred leaders.
+        leaders_per_topic: The largest load with leaders of one topic that a broker has, for the topic where it is
+            largest, beyond what a whole number cannot avoid: 1.0 where no topic could be more even.
+        replicas_per_rack: The largest load of a rack, relative to racks that carry as much each.
+        leaders_per_rack: The same for preferred leaders.
+        sharing: Partitions with fewer racks than they could be in.
+        leaders_after_loss: The largest load with leaders once any one broker is lost and who is next has taken over,
+            relative to the fair load of those left.
+        replicas_with_rack: Share of all replicas that is lost with the rack that has most.
+        leaders_with_rack: The same for preferred leaders.
+        gone_with_rack: Partitions all of whose replicas are in one rack.
+        moved: Replicas on brokers that did not have them before; None where nothing was before.
+    """
+
+    partitions: int
+    replicas: int
+    missing: int
+    replicas_per_broker: float
+    leaders_per_broker: float
+    leaders_per_topic: float
+    replicas_per_rack: float
+    leaders_per_rack: float
+    sharing: int
+    leaders_after_loss: float
+    replicas_with_rack: float
+    leaders_with_rack: float
+    gone_with_rack: int
+    moved: int | None = None
+
+    @classmethod
+    def of(cls, layout: Layout, before: Layout | None = None) -> Quality:
+        """Look at a layout, and at the one before if there was one. A broker without a rack is in a rack of none."""
+        racks = layout.racks()
+        lists = [replicas for topic in sorted(layout.topics) for replicas in layout.topics[topic]]
+        placed = [[broker for broker in replicas if broker in racks] for replicas in lists]
+        weights = {broker: float(layout.weights.get(broker, 1)) for broker in racks}
+        per_rack = dict.fromkeys(racks.values(), 1.0)
+        replicas = Counter(broker for own in placed for broker in own)
+        leaders = Counter(own[0] for own in placed if own)
+        rack_replicas, rack_leaders = _by_rack(replicas, racks), _by_rack(leaders, racks)
+        used = [{racks[broker] for broker in own} for own in placed]
+        return cls(
+            partitions=len(lists),
+            replicas=replicas.total(),
+            missing=sum(map(len, lists)) - replicas.total(),
+            replicas_per_broker=_peak(replicas, weights),
+            leaders_per_broker=_peak(leaders, weights),
+            leaders_per_topic=max((_topic_peak(lists, weights) for lists in layout.topics.values()), default=1.0),
+            replicas_per_rack=_peak(rack_replicas, per_rack),
+            leaders_per_rack=_peak(rack_leaders, per_rack),
+            sharing=sum(
+                len(own_racks) < min(len(own), len(per_rack)) for own_racks, own in zip(used, placed, strict=True)
+            ),
+            leaders_after_loss=_after_loss(placed, leaders, weights),
+            replicas_with_rack=_largest_share(rack_replicas),
+            leaders_with_rack=_largest_share(rack_leaders),
+            gone_with_rack=sum(len(own_racks) == 1 for own_racks in used),
+            moved=None if before is None else moved(before, layout),
+        )
+
+
+def moved(before: Layout, after: Layout) -> int:
+    """Count replicas on brokers that did not have them before."""
+    count = 0
+    for topic, lists in after.topics.items():
+        old = before.topics.get(topic, ())
+        for partition, replicas in enumerate(lists):
+            had = old[partition] if partition < len(old) else ()
+            count += sum(broker >= 0 and broker not in had for broker in replicas)
+    return count
+
+
+def _by_rack(counts: Mapping[int, int], racks: Mapping[int, str | None]) -> Counter[str | None]:
+    found: Counter[str | None] = Counter()
+    for broker, count in counts.items():
+        found[racks[broker]] += count
+    return found
+
+
+def _peak(counts: Mapping[_Who, int], weights: Mapping[_Who, float]) -> float:
+    total, capacity = sum(counts.values()), sum(weights.values())
+    return (
+        max((count / weights[who] for who, count in counts.items()), default=0.0) * capacity / total if total else 1.0
+    )
+
+
+def _topic_peak(lists: Iterable[tuple[int, ...]], weights: Mapping[int, float]) -> float:
+    leaders = Counter(replicas[0] for replicas in lists if replicas and replicas[0] in weights)
+    if not leaders:
+        return 1.0
+    share = leaders.total() / sum(weights.values())
+    return max(count / -(-share * weights[broker] // 1) for broker, count in leaders.items())
+
+
+def _largest_share(counts: Mapping[str | None, int]) -> float:
+    return max(counts.values(), default=0) / max(1, sum(counts.values()))
+
+
+def _after_loss(placed: list[list[int]], leaders: Mapping[int, int], weights: Mapping[int, float]) -> float:
+    taken: dict[int, Counter[int]] = {}
+    for own in placed:
+        if len(own) > 1:
+            taken.setdefault(own[0], Counter())[own[1]] += 1
+    worst = 1.0
+    for lost, more in sorted(taken.items()):
+        after = Counter({broker: count for broker, count in leaders.items() if broker != lost})
+        after.update(more)
+        worst = max(worst, _peak(after, {broker: w for broker, w in weights.items() if broker != lost}))
+    return worst

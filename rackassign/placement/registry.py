@@ -1,0 +1,113 @@
+"""Brokers that were seen, and placeholders that wait for one: two small files beside each other on this machine.
+
+A broker that was unregistered takes its rack with it, and a placeholder cannot be told to the cluster at all. So both
+are written down here, by cluster. A file that cannot be read is refused and never overwritten: it may be all there is
+of a plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rackassign.errors import ConfigError
+from rackassign.model import Broker, TopicPartition
+
+FORMAT = "rackassign-registry/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What is known of a cluster beside what it tells.
+
+    Args:
+        brokers: The last known rack of each broker that was ever seen, by id.
+        plans: Where the replicas of a partition are to be, placeholders (negative numbers) among them.
+    """
+
+    brokers: Mapping[int, str | None] = field(default_factory=dict)
+    plans: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+
+    def see(self, brokers: Iterable[Broker]) -> Registry:
+        """Return the registry with these brokers in it, as they are now."""
+        return Registry({**self.brokers, **{broker.id: broker.rack for broker in brokers}}, self.plans)
+
+    def forget(self, broker: int) -> Registry:
+        """Return the registry without a broker that will not come back."""
+        return Registry({known: rack for known, rack in self.brokers.items() if known != broker}, self.plans)
+
+    def plan(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Registry:
+        """Return the registry with these plans; those without a placeholder need not be kept, and are dropped."""
+        merged = {**self.plans, **plans}
+        return Registry(self.brokers, {place: row for place, row in merged.items() if any(b < 0 for b in row)})
+
+
+def read(file: Path) -> Registry:
+    """Read a registry; an empty one if there is no such file.
+
+    Raises:
+        ConfigError: It is there and cannot be read.
+    """
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        return Registry()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
+    try:
+        return _parsed(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} is not a registry of rackassign: {type(error).__name__}: {error}") from None
+
+
+def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
+    if value["format"] != FORMAT:
+        raise ValueError(f"format is {value['format']!r}")
+    return Registry(
+        {int(broker): rack for broker, rack in value["brokers"].items()},
+        {
+            TopicPartition(topic, int(partition)): tuple(map(int, row))
+            for topic, rows in value["plans"].items()
+            for partition, row in rows.items()
+        },
+    )
+
+
+def write(file: Path, registry: Registry) -> None:
+    """Write a registry in place of what is there, all of it or nothing.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    plans: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), row in sorted(registry.plans.items()):
+        plans.setdefault(topic, {})[str(partition)] = list(row)
+    brokers = {str(broker): rack for broker, rack in sorted(registry.brokers.items())}
+    write_whole(file, json.dumps({"format": FORMAT, "brokers": brokers, "plans": plans}, indent=1))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file so that whoever reads it, and after whatever crash, finds the old text or the new one.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as to:
+                to.write(text)
+                to.flush()
+                os.fsync(to.fileno())
+            Path(name).replace(file)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None

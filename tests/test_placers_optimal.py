@@ -1,0 +1,414 @@
+"""The exact placer and `rebalance`: figures, rules, and that no order of the input plays a part."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import Broker
+from rackassign.optimum import linear
+from rackassign.placement import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    Layout,
+    OptimalPlacer,
+    Quality,
+    ReplicaPlacementError,
+    Rules,
+    load_placer,
+    rebalance,
+)
+from rackassign.placement.quality import moved
+
+
+def brokers_in(*sizes: int) -> list[Broker]:
+    """Brokers from 1, so many in each of the racks a, b, .."""
+    racks = [rack for rack, size in zip("abcdef", sizes, strict=False) for _ in range(size)]
+    return [Broker(number, rack) for number, rack in enumerate(racks, 1)]
+
+
+def random_layout(brokers: list[Broker], partitions: int, replicas: int, seed: int, topics: int = 1) -> Layout:
+    """Replicas wherever it happens, racks or not."""
+    rng = random.Random(seed)
+    ids = [broker.id for broker in brokers]
+    lists = [tuple(rng.sample(ids, replicas)) for _ in range(partitions)]
+    size = -(-partitions // topics)
+    return Layout(tuple(brokers), {f"t{n:03d}": tuple(lists[n * size : (n + 1) * size]) for n in range(topics)})
+
+
+def placed(name: str, brokers: list[Broker], partitions: int, replicas: int, **configs: Any) -> Layout:
+    lists = load_placer(name, configs).place(0, partitions, replicas, brokers)
+    return Layout(tuple(brokers)).with_topics({"t": lists})
+
+
+def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, Quality]:
+    found = rebalance(layout, *args, **options)
+    done = layout.with_topics(found.topics)
+    quality = Quality.of(done, layout)
+    assert quality.moved == found.moved == moved(layout, done) >= found.least
+    return found, quality
+
+
+def test_leaders_do_not_resonate_with_racks() -> None:
+    brokers = brokers_in(3, 3, 3)
+    assert Quality.of(placed("striped", brokers, 9, 3)).leaders_per_broker == 3.0
+    quality = Quality.of(placed("optimal", brokers, 9, 3))
+    assert (quality.leaders_per_broker, quality.replicas_per_broker, quality.sharing) == (1.0, 1.0, 0)
+
+
+def test_the_only_broker_of_a_rack_gets_its_share_and_no_more() -> None:
+    brokers = brokers_in(10, 10, 1)
+    assert Quality.of(placed("striped", brokers, 63, 2)).replicas_per_broker == 7.0
+    quality = Quality.of(placed("optimal", brokers, 63, 2))
+    assert (quality.leaders_per_broker, quality.replicas_per_broker, quality.sharing) == (1.0, 1.0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_racks_are_made_distinct_with_the_fewest_moves(seed: int) -> None:
+    found, quality = after(random_layout(brokers_in(3, 3, 3), 600, 3, seed))
+    assert found.proven
+    assert found.moved == found.least
+    assert (quality.sharing, quality.replicas_per_broker) == (0, 1.0)
+
+
+def test_a_new_rack_is_filled_with_the_fewest_moves() -> None:
+    old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 3, 1)).topics
+    found, quality = after(Layout(tuple(brokers_in(3, 3, 3, 3)), old))
+    assert found.proven
+    assert found.moved == found.least == 450
+    assert (quality.sharing, quality.replicas_per_broker) == (0, 1.0)
+
+
+def test_only_what_a_lost_broker_had_moves() -> None:
+    old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 3, 1)).topics
+    found, quality = after(Layout(tuple(brokers_in(3, 3, 2)), old))
+    assert found.proven
+    assert found.moved == found.least == 200
+    # The two of rack c have a copy of everything between them.
+    assert (quality.sharing, round(quality.replicas_per_broker, 2)) == (0, 1.33)
+
+
+def test_more_replicas_move_none_and_keep_leaders() -> None:
+    old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 1, 1), Rules(coverage="even"))
+    layout = Layout(tuple(brokers_in(3, 3, 3)), old.topics)
+    found, quality = after(layout, replication_factor=3)
+    assert found.moved == found.least == 1200
+    assert [replicas[0] for replicas in found.topics["t000"]] == [replicas[0] for replicas in old.topics["t000"]]
+    assert (quality.replicas_per_broker, quality.sharing) == (1.0, 0)
+    fewer, quality = after(layout.with_topics(found.topics), replication_factor={"t000": 2})
+    assert fewer.moved == 0
+    assert (round(quality.replicas_per_broker, 2), quality.replicas) == (1.0, 1200)
+
+
+def test_moves_first_moves_only_what_the_rules_ask_for() -> None:
+    old = rebalance(random_layout(brokers_in(3, 3, 3), 90, 3, 1)).topics
+    few, _ = after(Layout(tuple(brokers_in(3, 3, 3, 3)), old), Rules(first="moves"))
+    assert few.proven
+    assert few.moved == 0
+    shared = random_layout(brokers_in(4, 3, 2), 100, 3, 4)
+    few, quality = after(shared, Rules(first="moves"))
+    assert few.moved == few.least
+    assert quality.sharing == 0
+
+
+def test_brokers_that_are_excluded_lose_what_they_have() -> None:
+    layout = rebalance(random_layout(brokers_in(3, 3, 3), 90, 2, 1)).topics
+    found, _ = after(Layout(tuple(brokers_in(3, 3, 3)), layout), Rules(exclude=frozenset({4})))
+    assert found.moved == 20
+    assert all(4 not in replicas for replicas in found.topics["t000"])
+
+
+def test_fenced_brokers_keep_what_they_have_but_do_not_lead() -> None:
+    layout = rebalance(random_layout(brokers_in(2, 2, 2), 60, 2, 1)).topics
+    brokers = [Broker(b.id, b.rack, fenced=b.id == 3) for b in brokers_in(2, 2, 2)]
+    found, _ = after(Layout(tuple(brokers), layout))
+    assert found.moved == 0
+    assert sum(3 in replicas for replicas in found.topics["t000"]) == 20
+    assert all(replicas[0] != 3 for replicas in found.topics["t000"])
+
+
+def test_only_the_topics_asked_for_move_and_the_others_count() -> None:
+    full = {"old": tuple((broker,) for broker in (1, 2, 3) for _ in range(10)), "new": ((1,), (1,), (1,), (2,))}
+    layout = Layout(tuple(brokers_in(1, 1, 1, 1)), full)
+    found, _ = after(layout, topics=["new"])
+    assert found.topics == {"new": ((4,), (4,), (4,), (4,))}
+    even, _ = after(layout, Rules(first="topic"), topics=["new"])
+    assert sorted(even.topics["new"]) == [(1,), (2,), (3,), (4,)]
+
+
+def test_what_is_there_counts_for_what_is_new() -> None:
+    brokers = brokers_in(2, 2)
+    layout = Layout(tuple(brokers), {"old": ((1, 3), (1, 3), (1, 3))})
+    lists = load_placer("optimal", {"layout": layout}).place(0, 3, 2, brokers)
+    assert sorted(tuple(sorted(replicas)) for replicas in lists) == [(2, 4)] * 3
+
+
+def test_racks_get_copies_where_readers_stand() -> None:
+    brokers = brokers_in(2, 2, 2)
+    lists = load_placer("optimal", {"coverage": {"a": 0.6, "b": 0.3, "c": 0.1}}).place(0, 100, 1, brokers)
+    racks = {broker.id: broker.rack for broker in brokers}
+    assert Counter(racks[replicas[0]] for replicas in lists) == {"a": 60, "b": 30, "c": 10}
+    none_in_c = load_placer("optimal", {"coverage": {"a": 1, "b": 1}}).place(0, 100, 2, brokers)
+    assert {racks[broker] for replicas in none_in_c for broker in replicas} == {"a", "b"}
+    even = load_placer("optimal", {"coverage": "even"}).place(0, 60, 1, brokers_in(4, 1, 1))
+    assert Counter(replicas[0] for replicas in even) == {1: 5, 2: 5, 3: 5, 4: 5, 5: 20, 6: 20}
+
+
+def test_weights_say_how_much_brokers_carry() -> None:
+    layout = placed("optimal", brokers_in(2, 2), 120, 1, weights={"1": 3, 2: 1.0})
+    assert Counter(replicas[0] for replicas in layout.topics["t"]) == {1: 60, 2: 20, 3: 20, 4: 20}
+
+
+@pytest.mark.parametrize(("goal", "broker", "rack"), [("broker", 1.0, 1.5), ("rack", 2.0, 1.0), ("mixed", 1.2, 1.35)])
+def test_leaders_are_even_by_broker_or_by_rack(goal: str, broker: float, rack: float) -> None:
+    quality = Quality.of(placed("optimal", brokers_in(3, 2, 1), 60, 3, leaders=goal))
+    assert (quality.leaders_per_broker, quality.leaders_per_rack) == (broker, rack)
+
+
+def test_leaders_stand_in_the_racks_asked_for() -> None:
+    brokers = brokers_in(2, 2, 2)
+    lists = load_placer("optimal", {"leader_racks": ["b"]}).place(0, 20, 2, brokers)
+    assert Counter(replicas[0] for replicas in lists) == {3: 10, 4: 10}
+    with pytest.raises(ReplicaPlacementError, match="no rack in which leaders must be"):
+        load_placer("optimal", {"leader_racks": ["z"]}).place(0, 20, 2, brokers)
+
+
+def test_fenced_brokers_are_used_only_where_there_are_too_few_others() -> None:
+    brokers = [Broker(1, "a"), Broker(2, "b"), Broker(3, "c", fenced=True)]
+    assert {b for replicas in OptimalPlacer().place(0, 6, 2, brokers) for b in replicas} == {1, 2}
+    for replicas in OptimalPlacer().place(0, 6, 3, brokers):
+        assert sorted(replicas) == [1, 2, 3]
+        assert replicas[0] != 3
+    with pytest.raises(InvalidReplicationFactorError, match="All brokers are currently fenced"):
+        OptimalPlacer().place(0, 6, 1, [Broker(1, "a", fenced=True)])
+
+
+def test_what_cannot_be_placed_is_refused() -> None:
+    with pytest.raises(InvalidReplicationFactorError, match="4 larger than the 3 brokers"):
+        OptimalPlacer().place(0, 1, 4, brokers_in(1, 1, 1))
+    with pytest.raises(InvalidReplicationFactorError, match="larger than 0"):
+        OptimalPlacer().place(0, 1, 0, brokers_in(1, 1, 1))
+    with pytest.raises(InvalidPartitionsError):
+        OptimalPlacer().place(0, 0, 1, brokers_in(1, 1, 1))
+    with pytest.raises(InvalidReplicationFactorError, match="There are no brokers"):
+        OptimalPlacer().place(0, 1, 1, [])
+
+
+def test_brokers_without_a_rack_among_others_are_refused_or_a_rack_of_their_own() -> None:
+    brokers = [*brokers_in(2, 2), Broker(9)]
+    with pytest.raises(ReplicaPlacementError, match="Not all brokers have rack information: brokers 9 have none"):
+        OptimalPlacer().place(0, 4, 2, brokers)
+    lists = load_placer("optimal", {"rackless": "rack"}).place(0, 4, 3, brokers)
+    assert all(9 in replicas for replicas in lists)
+    without = OptimalPlacer().place(0, 6, 2, [Broker(i) for i in range(3)])
+    assert Counter(b for replicas in without for b in replicas) == {0: 4, 1: 4, 2: 4}
+
+
+def test_placeholders_stand_for_what_has_no_broker() -> None:
+    lists = load_placer("optimal", {"on_shortage": "placeholder"}).place(0, 2, 4, brokers_in(1, 1))
+    assert [sorted(replicas) for replicas in lists] == [[-2, -1, 1, 2]] * 2
+    assert all(replicas[2:] == [-1, -2] for replicas in lists)
+    layout = Layout(tuple(brokers_in(1, 1))).with_topics({"t": lists})
+    assert (Quality.of(layout).missing, Quality.of(layout).replicas) == (4, 4)
+    # Once there are brokers they are what is new.
+    found, _ = after(Layout(tuple(brokers_in(1, 1, 1, 1)), layout.topics), Rules(first="moves"))
+    assert found.moved == 4
+
+
+def test_forced_awareness_leaves_room_for_the_rack_that_is_down() -> None:
+    lists = load_placer("elasticsearch", {"forced_racks": ["a", "b"]}).place(0, 8, 4, brokers_in(4))
+    assert all(sum(broker >= 0 for broker in replicas) == 2 for replicas in lists)
+    whole = load_placer("elasticsearch", {"forced_racks": ["a", "b"]}).place(0, 8, 4, brokers_in(4, 2))
+    assert all(sum(broker > 4 for broker in replicas) == 2 for replicas in whole)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5])
+def test_hadoop_has_two_in_a_rack_and_fewer_racks_than_replicas(replicas: int) -> None:
+    brokers = brokers_in(3, 3, 3, 3)
+    racks = {broker.id: broker.rack for broker in brokers}
+    for own in load_placer("hadoop").place(0, 24, replicas, brokers):
+        used = Counter(racks[broker] for broker in own)
+        assert max(used.values()) <= 2
+        assert len(used) <= max(min(2, replicas), replicas - 1)
+        assert len(used) >= min(2, replicas)
+    with pytest.raises(ReplicaPlacementError):
+        load_placer("hadoop").place(0, 1, 5, brokers_in(3, 3))
+
+
+def test_redis_never_has_two_in_a_rack() -> None:
+    assert all(len(own) == 3 for own in load_placer("redis").place(0, 8, 3, brokers_in(2, 2, 2)))
+    with pytest.raises(ReplicaPlacementError, match="at most 1 in a rack, but the 2 racks take only 2"):
+        load_placer("redis").place(0, 8, 3, brokers_in(2, 2))
+
+
+def test_new_brokers_are_filled_first_if_they_will_do() -> None:
+    placer = load_placer("new-brokers-first", {"known": [1, 2, 3, 4]})
+    assert {b for own in placer.place(0, 6, 2, brokers_in(2, 2, 1, 1)) for b in own} == {5, 6}
+    # All new ones are in one rack.
+    assert all(len(set(own) & {5, 6}) <= 1 for own in placer.place(0, 6, 2, brokers_in(2, 2, 2)))
+
+
+def test_room_on_disks_is_what_brokers_get() -> None:
+    placer = load_placer("free-space", {"free": {1: 400, 2: 100, 3: 100, 4: 5}, "least": 10})
+    counts = Counter(b for own in placer.place(0, 60, 1, brokers_in(1, 1, 1, 1)) for b in own)
+    assert counts == {1: 40, 2: 10, 3: 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "configs", "words"),
+    [
+        ("optimal", {"max_per_rack": 0}, "max_per_rack: expected 1 or more"),
+        ("optimal", {"max_per_rack": "odd"}, "max_per_rack: expected an integer"),
+        ("optimal", {"min_racks": 3, "max_racks": 2}, "more than max_racks"),
+        ("optimal", {"min_racks": True}, "min_racks: expected an integer"),
+        ("optimal", {"leaders": "node"}, "leaders: expected broker, rack, mixed"),
+        ("optimal", {"on_shortage": "ignore"}, "on_shortage: expected error, placeholder, relax"),
+        ("optimal", {"first": "luck"}, "first: expected balance, moves, topic"),
+        ("optimal", {"rackless": "guess"}, "rackless: expected refuse, rack"),
+        ("optimal", {"coverage": "all"}, "coverage: expected"),
+        ("optimal", {"coverage": 3}, "coverage: expected"),
+        ("optimal", {"coverage": {"a": -1}}, "coverage.a: expected a finite number"),
+        ("optimal", {"weights": {"1": 0}}, "weights.1: expected a finite number above 0"),
+        ("optimal", {"weights": {"one": 1}}, "weights: expected a broker id"),
+        ("optimal", {"weights": [1]}, "weights: expected weights by broker"),
+        ("optimal", {"exclude": "12"}, "exclude: expected a list"),
+        ("optimal", {"exclude": ["1"]}, "exclude: expected broker ids"),
+        ("optimal", {"forced_racks": [1]}, "forced_racks: expected text"),
+        ("optimal", {"forced_rakcs": ["a"]}, "unknown setting .*known are coverage, exclude"),
+        ("optimal", {"layout": {}}, "layout: expected a Layout"),
+        ("new-brokers-first", {"known": "1"}, "known: expected a list"),
+        ("free-space", {"free": {"1": 3}}, "free: expected bytes by broker"),
+        ("free-space", {"free": {1: -3}}, "free.1: expected bytes"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(name: str, configs: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_placer(name, configs)
+
+
+def test_a_topic_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match='there is no topic "t"'):
+        rebalance(Layout(tuple(brokers_in(1))), topics=["t"])
+
+
+# Same input, same answer.
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_no_order_of_the_input_plays_a_part(seed: int, order: random.Random) -> None:
+    rng = random.Random(seed)
+    brokers = brokers_in(*(rng.randint(1, 3) for _ in range(rng.randint(1, 4))))
+    layout = random_layout(brokers, 24, min(len(brokers), rng.randint(1, 3)), seed, topics=4)
+    rules = Rules(weights={broker.id: rng.choice([1, 2]) for broker in brokers})
+    mixed = Layout(
+        tuple(order.sample(brokers, len(brokers))),
+        dict(order.sample(sorted(layout.topics.items()), len(layout.topics))),
+    )
+    shuffled = Rules(weights=dict(order.sample(sorted(rules.weights.items()), len(rules.weights))))
+    assert rebalance(layout, rules) == rebalance(mixed, shuffled)
+    placer = load_placer("optimal", {"layout": layout})
+    other = load_placer("optimal", {"layout": mixed})
+    assert placer.place(0, 5, 1, brokers) == other.place(0, 5, 1, mixed.brokers)
+
+
+def test_the_answer_is_the_same_under_another_hash_seed() -> None:
+    script = """
+import json
+from tests.test_placers_optimal import brokers_in, random_layout
+from rackassign.placement import Rules, load_placer, rebalance
+found = rebalance(random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6), Rules(leader_racks=frozenset("abc")))
+lists = [load_placer(name).place(0, 20, 3, brokers_in(3, 2, 4)) for name in ("optimal", "hadoop", "striped", "kafka")]
+print(json.dumps([found.topics, lists], sort_keys=True))
+"""
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(answers) == 1
+    assert len(answers.pop()) > 100
+
+
+def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "highspy", None)
+    layout = random_layout(brokers_in(3, 3, 3), 90, 3, 1)
+    found, quality = after(layout)
+    assert not found.proven
+    assert "HiGHS (highspy) cannot be imported" in found.doubts
+    assert quality.sharing == 0
+    assert quality.replicas_per_broker < 1.2
+    assert Quality.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0
+
+
+# Layouts.
+
+
+def test_a_layout_is_read_and_written() -> None:
+    text = {
+        "format": "rackassign/1",
+        "brokers": [{"id": 1, "rack": "a", "weight": 2}, {"id": 2, "rack": None, "fenced": True}],
+        "topics": {"t": [[1, 2, 1], {"replicas": [2], "leader": None}]},
+    }
+    layout = Layout.read(text)
+    assert layout.brokers == (Broker(1, "a"), Broker(2, fenced=True))
+    assert layout.topics == {"t": ((1, 2), (2,))}
+    assert layout.weights == {1: 2}
+    assert Layout.read(json.loads(json.dumps(layout.written()))) == layout
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "expected an object"),
+        ({"topics": {}}, "'brokers' is missing"),
+        ({"brokers": 1, "topics": {}}, "brokers: expected an array"),
+        ({"brokers": [{"id": 1, "weight": "x"}], "topics": {}}, r"brokers\[0\].weight: expected a number"),
+        ({"brokers": [{"id": 1, "weight": -1}], "topics": {}}, r"brokers\[0\].weight: .* above 0"),
+        ({"brokers": [{"id": 1}, {"id": 1}], "topics": {}}, r"brokers\[1\].id"),
+        ({"brokers": [3], "topics": {}}, r"brokers\[0\]: expected an object"),
+        ({"brokers": [], "topics": {"t": [["1"]]}}, r"topics.t\[0\].replicas\[0\]"),
+    ],
+)
+def test_a_wrong_layout_is_refused_by_field(value: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Layout.read(value)
+
+
+def test_figures_of_a_layout() -> None:
+    layout = Layout(tuple(brokers_in(2, 1)), {"t": ((1, 3), (1, 2), (3, 1), (1, 9)), "u": ((-1,),)})
+    quality = Quality.of(layout)
+    assert (quality.partitions, quality.replicas, quality.missing) == (5, 7, 2)
+    assert quality.replicas_per_broker == pytest.approx(4 / (7 / 3))
+    assert quality.leaders_per_broker == pytest.approx(3 / (4 / 3))
+    assert quality.leaders_per_topic == pytest.approx(3 / 2)
+    assert quality.replicas_per_rack == pytest.approx(5 / 3.5)
+    assert quality.leaders_per_rack == pytest.approx(1.5)
+    assert (quality.sharing, quality.gone_with_rack, quality.moved) == (1, 2, None)
+    assert quality.leaders_with_rack == 0.75
+    assert quality.replicas_with_rack == pytest.approx(5 / 7)
+    # Broker 3 lost: 1 leads all four. Broker 1 lost: 2 and 3 have one and two, and one has no other replica.
+    assert quality.leaders_after_loss == pytest.approx(2.0)
+    assert Quality.of(Layout(())).replicas_per_broker == 1.0
+
+
+def test_hot_figures_are_of_brokers_by_weight() -> None:
+    layout = Layout(tuple(brokers_in(1, 1)), {"t": ((1,), (1,), (2,))}, {1: 2})
+    assert Quality.of(layout).replicas_per_broker == 1.0
+    with pytest.raises(InputError, match="there is no such broker"):
+        Layout((), {}, {7: 1})
