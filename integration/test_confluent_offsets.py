@@ -87,6 +87,23 @@ def test_what_was_delivered_is_committed_by_itself_in_time(rack_cluster: Cluster
         assert len(told) == count
 
 
+def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 70)
+    told: list[Any] = []
+    with services(lambda: Service(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said))) as [one]:
+        for _ in range(70 * PARTITIONS):
+            message = one.consumer.poll(30)
+            assert message is not None
+            one.take(message)
+            one.consumer.commit(message)
+    assert committed(rack_cluster, group, topic) == [70] * PARTITIONS
+    assert {error for error, _ in told} == {None}
+    # In the end all of it, and nothing older after something newer.
+    assert {place.partition: place.offset for _, offsets in told for place in offsets} == dict.fromkeys(
+        range(PARTITIONS), 70
+    )
+
+
 def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 10)
     with services(lambda: Service(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:
@@ -121,8 +138,7 @@ def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
         def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
             super().on_assign(consumer, partitions)
             consumer.incremental_assign([Offset(topic, each.partition, 90) for each in partitions])
-            # The first join may come before the topic is known.
-            consumer.pause([each for each in partitions if each.partition == 5])
+            consumer.pause([Offset(topic, 5)])
 
     with services(lambda: Choosing(rack_cluster, group, [topic])) as [one]:
         for call in (one.consumer.seek, lambda place: one.consumer.pause([place])):

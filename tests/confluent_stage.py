@@ -89,7 +89,7 @@ class Member:
     refusing: KafkaException | None = None
     given: Given | None = None
     pending: list[Any] = field(default_factory=list)
-    rack: str | None = "a"
+    answers: list[Any] = field(default_factory=list)
     racks: RackMemory = field(default_factory=RackMemory)
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -138,6 +138,11 @@ class Member:
             raise self.refusing
         self.log.append(("commit", {place: offset for place, (offset, _, _) in offsets.items()}))
 
+    def hear(self) -> None:
+        for done, error in self.answers:
+            done(error)
+        self.answers = []
+
     def commit_later(self, offsets: Any, done: Any) -> None:
         self.pending.append(done)
         self.log.append(("later", {place: offset for place, (offset, _, _) in offsets.items()}))
@@ -150,7 +155,8 @@ class Stage:
         self.sources: list[Source] = []
         self.member = Member()
         self.reader = Reader(self.make, OFFSET_BEGINNING)
-        properties = Properties.of({**GROUP, **{name.replace("_", "."): value for name, value in given.items()}})
+        dotted = {name if name == "on_commit" else name.replace("_", "."): value for name, value in given.items()}
+        properties = Properties.of({**GROUP, **dotted})
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
         self.now = 0.0
         self.stalls = Stalls(lambda: self.now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -12,7 +13,9 @@ from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.kafka_python.host import Given
+from rackassign.errors import ConfigError
 from rackassign.model import Broker
+from rackassign.racks import RackMemory
 
 from .confluent_stage import GROUP, ONE, TWO, Member, Source, message
 
@@ -46,12 +49,17 @@ class Play:
         self.member, self.source = Member(), Scripted()
         self.told: list[tuple[str, set[int]]] = []
         self.config: dict[str, Any] = {}
+        self.arguments: dict[str, Any] = {}
 
         def make(config: dict[str, Any], **_: Any) -> Scripted:
             self.config = config
             return self.source
 
-        monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda _arguments: self.member)
+        def seat(arguments: dict[str, Any], racks: RackMemory) -> Member:
+            self.arguments, self.member.racks = arguments, racks
+            return self.member
+
+        monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", seat)
         monkeypatch.setattr("rackassign.clients.confluent.sources.confluent_kafka.Consumer", make)
         self.consumer = RackAwareConsumer({**GROUP, **given})
         self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
@@ -130,7 +138,7 @@ def test_a_batch_that_is_long_in_coming_does_not_cost_the_membership(monkeypatch
 
 def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    play = Play(monkeypatch, stats_cb=seen.append)
+    play = Play(monkeypatch, stats_cb=seen.append, **{"client.rack": "a"})
     said = {"topics": {"t": {"partitions": {"0": {"partition": 0, "broker": 1, "rxbytes": 9, "rxmsgs": 1}}}}}
     play.member.racks.see([Broker(1, "a")])
     play.config["stats_cb"](json.dumps({**said, "brokers": {}}))
@@ -151,12 +159,64 @@ def test_a_closed_consumer_is_of_no_use(play: Play) -> None:
             getattr(play.consumer, call)()
 
 
-def test_what_librdkafka_refuses_leaves_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = Member()
-    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda _arguments: member)
-    with pytest.raises(KafkaException, match=r"no\.such\.property"):
-        RackAwareConsumer({**GROUP, "no.such.property": 1})
-    assert member.log == ["closed"]
+@pytest.mark.parametrize("name", ["no.such.property", "ssl.ca.location"])
+def test_what_librdkafka_refuses_is_refused_before_any_broker_is_asked(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda *given: made.append(given))
+    with pytest.raises(KafkaException, match=re.escape(name)):
+        RackAwareConsumer({**GROUP, "security.protocol": "ssl", name: "/no/such/file"})
+    assert not made
+
+
+def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ConfigError("x")
+
+    source = Scripted()
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", fail)
+    monkeypatch.setattr("rackassign.clients.confluent.sources.confluent_kafka.Consumer", lambda *_, **__: source)
+    with pytest.raises(ConfigError):
+        RackAwareConsumer(GROUP)
+    assert source.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "rack"), [({}, "from-env"), ({"client.rack": "auto"}, "from-env"), ({"client.rack": "b"}, "b")]
+)
+def test_both_clients_are_in_the_same_rack(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rack: str) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "from-env")
+    play = Play(monkeypatch, **given)
+    assert (play.config["client.rack"], play.arguments["client_rack"]) == (rack, rack)
+    assert play.consumer.locality().rack == rack
+
+
+def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
+    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.consumer.poll(0)
+    for offset in (4, 5):
+        play.consumer.commit(message(ONE, offset))
+    assert not told
+    play.consumer.close()
+    assert [(error, [each.offset for each in offsets]) for error, offsets in told] == [(None, [6])]
+    assert play.member.log[-2:] == [("commit", {ONE: 6}), "closed"]
+
+
+@pytest.mark.parametrize("by", ["close", "unsubscribe"])
+def test_a_commit_that_is_open_when_the_membership_goes_is_told(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    told: list[Any] = []
+    play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
+    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.consumer.poll(0)
+    play.consumer.commit(message(ONE, 4))
+    play.lose()
+    getattr(play.consumer, by)()
+    assert [(error.code(), [each.offset for each in offsets]) for error, offsets in told] == [
+        (KafkaError.ILLEGAL_GENERATION, [5])
+    ]
 
 
 @pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])

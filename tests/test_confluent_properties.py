@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import confluent_kafka
 import kafka.errors
 import pytest
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException
@@ -105,6 +106,8 @@ def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict
     ("given", "problem"),
     [
         ({"group.id": ""}, "group.id is missing"),
+        ({"bootstrap.servers": ""}, "bootstrap.servers is missing"),
+        ({"bootstrap.servers": " , "}, "bootstrap.servers is missing"),
         ({"group.protocol": "consumer"}, "group.protocol: expected one of classic"),
         ({"group.remote.assignor": "uniform"}, "group.remote.assignor: kafka-python"),
         ({"partition.assignment.strategy": "roundrobin"}, "expected one of cooperative-sticky, range, sticky"),
@@ -148,6 +151,31 @@ def test_assignors_are_given_once() -> None:
 )
 def test_commits_by_itself_as_librdkafka_would(given: dict[str, Any], seconds: float | None) -> None:
     assert Properties.of({**GROUP, **given}).auto_commit_s == seconds
+
+
+def test_without_servers_nothing_is_asked() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
+        Properties.of({"group.id": "g"})
+
+
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [
+        (True, True),
+        (1, True),
+        ("1", True),
+        ("T", True),
+        ("True", True),
+        (False, False),
+        (0, False),
+        ("0", False),
+        ("f", False),
+    ],
+)
+def test_switches_are_read_as_librdkafka_reads_them(value: object, *, on: bool) -> None:
+    properties = Properties.of({**GROUP, "enable.auto.commit": value, "enable.auto.offset.store": value})
+    assert (properties.auto_commit_s is not None, properties.auto_store) == (on, on)
+    confluent_kafka.Consumer({**GROUP, "enable.auto.commit": value}).close()
 
 
 def test_callbacks_and_statistics_are_kept() -> None:

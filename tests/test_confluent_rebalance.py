@@ -199,6 +199,9 @@ def test_commits_in_time_send_what_is_new() -> None:
 
     assert sent() == [("later", {ONE: 10, TWO: 20})]
     stage.source.delivered[TWO] = 21
+    # One is on its way.
+    assert sent() == []
+    stage.member.pending[-1](None)
     assert sent() == [("later", {TWO: 21})]
     assert sent() == []
     # What failed is new again.

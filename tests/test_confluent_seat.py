@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +32,8 @@ class Coordinator:
         self.assigned: set[HostPartition] = set()
         self.next: set[HostPartition] | None = None
         self.joins = 0
+        self.answers: list[int] = []
+        self.heard: list[int] = []
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         asyncio.run(self._on_join_prepare_async(1, "m", timeout_ms=timeout_ms))
@@ -58,6 +62,11 @@ class Coordinator:
 
     def need_rejoin(self) -> bool:
         return False
+
+    def _invoke_completed_offset_commit_callbacks(self) -> None:
+        while self.answers:
+            time.sleep(0.001)
+            self.heard.append(self.answers.pop())
 
 
 def seat_of(coordinator: Coordinator) -> Seat:
@@ -124,6 +133,17 @@ def test_what_is_committed_is_known_or_not_yet() -> None:
     seat = seat_of(Coordinator(RebalanceProtocol.EAGER))
     assert seat.committed([TWO], 0) is None
     assert seat.committed([TWO], 5) == {TWO: Committed(1, 3)}
+
+
+def test_answers_to_commits_are_heard_by_one_thread_at_a_time() -> None:
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    seat = seat_of(coordinator)
+    coordinator.answers = list(range(20))
+    with ThreadPoolExecutor(4) as pool:
+        # The host's own calls are among them.
+        for done in [pool.submit(hear) for hear in (seat.hear, coordinator._invoke_completed_offset_commit_callbacks)]:
+            done.result()
+    assert sorted(coordinator.heard) == list(range(20))
 
 
 def test_another_host_is_no_seat() -> None:

@@ -12,13 +12,14 @@ from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
 from rackassign.clients.confluent.member import Member
 from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.confluent.properties import Properties, rack_for
 from rackassign.clients.confluent.reader import Reader, place_of
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
 from rackassign.clients.confluent.sources import Sources
 from rackassign.clients.confluent.stalls import Stalls
 from rackassign.clients.confluent.stats import StatsMeter
 from rackassign.clients.reads import ReadLocality
+from rackassign.racks import RackMemory
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,7 +68,11 @@ class RackAwareConsumer:
     What differs:
 
     * Errors of the group are raised out of `poll()` and `consume()` as `KafkaException`, where librdkafka gives out a
-      message with an error. Of an exceeded `max.poll.interval.ms` only `on_lost` tells.
+      message with an error; so is `UNKNOWN_TOPIC_OR_PART`, once for each topic of a subscription that does not exist
+      after a second. It may still come. Of an exceeded `max.poll.interval.ms` only `on_lost` tells.
+    * Of asynchronous commits one is on its way at a time. Those that are made meanwhile are merged into the last offset
+      of each partition, and `on_commit` is told of the merged ones, once. What fails for a while is sent again, until
+      its partition is given up; what is open then, or at `close()`, is committed before.
     * A commit is refused with `ILLEGAL_GENERATION` if nothing of it is assigned; what of it is assigned is committed.
     * `assign()` and its kin work within `on_assign` only, to say where to begin; they do not choose partitions.
     * `pause()`, `resume()` and `seek()` of what is not assigned are refused; `seek()` right after the assignment works.
@@ -94,19 +99,23 @@ class RackAwareConsumer:
         logger: Any = None,  # noqa: ANN401 - as confluent-kafka's
     ) -> None:
         properties = Properties.of(config, assignors)
-        self._member = Member(properties.member)
-        self._meter = StatsMeter(self._member.rack, self._member.racks.rack_of)
+        rack = rack_for(properties.member.get("client_rack"))
+        given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
+        racks = RackMemory()
+        self._meter = StatsMeter(rack, racks.rack_of)
         self._stalls = Stalls()
         told = dict(properties.reader)
-        if self._member.rack is not None:
-            told["client.rack"] = self._member.rack
+        if rack is not None:
+            told["client.rack"] = rack
         listeners: list[Callable[[str], object]] = [self._stalls]
         if properties.stats_cb is not None:
             listeners.append(properties.stats_cb)
+        # It objects without asking any broker, so it is first.
+        self._reader = Reader(Sources(told, logger, self._meter, listeners), properties.start)
         try:
-            self._reader = Reader(Sources(told, logger, self._meter, listeners), properties.start)
+            self._member = Member({**properties.member, **given_rack}, racks)
         except BaseException:
-            self._member.close(0.0)
+            self._reader.consumer.close()
             raise
         self._commits = Commits(self._member, self._reader, properties)
         self._rebalances = Rebalances(self, self._member, self._reader, self._commits, self._stalls)
@@ -197,7 +206,7 @@ class RackAwareConsumer:
         Args:
             message: Its record has been processed.
             offsets: The next ones to be read.
-            asynchronous: Do not wait; `on_commit` of the configuration is told in a later `poll()`.
+            asynchronous: Do not wait; `on_commit` of the configuration is told in a later `poll()` or in `close()`.
             timeout: How long to wait, in seconds.
 
         Returns:
@@ -349,7 +358,10 @@ class RackAwareConsumer:
         return [message for message in messages if message.error() is not None]
 
     def _give_up_all(self) -> None:
-        self._rebalances.give_up(self._reader.held, lost=self._member.lost())
+        try:
+            self._rebalances.give_up(self._reader.held, lost=self._member.lost())
+        finally:
+            self._commits.end()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -12,6 +12,7 @@ from kafka import OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError as HostError
 
+from rackassign.clients.confluent.awaited import Awaited
 from rackassign.clients.confluent.errors import INVALID_ARG, as_confluent, refused, translated
 from rackassign.clients.kafka_python import RackAwareConsumer, host
 from rackassign.clients.once import Once
@@ -32,13 +33,14 @@ class Member:
 
     Args:
         arguments: For `rackassign.clients.kafka_python.RackAwareConsumer`.
+        racks: Told where brokers are.
 
     Raises:
         ConfigError: An argument cannot work, or the installed kafka-python.
         KafkaException: No broker answers.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], racks: RackMemory) -> None:
         with as_confluent():
             try:
                 self._consumer = RackAwareConsumer(**arguments)
@@ -50,13 +52,15 @@ class Member:
         except BaseException:
             self._consumer.close()
             raise
-        self.rack: str | None = self._consumer.config["client_rack"] or None
-        self.racks = RackMemory()
         cluster = host.cluster_of(self._consumer)
+        self._cluster = cluster
+        self._awaited = Awaited(self._knows)
+        self._creates_topics = bool(arguments.get("allow_auto_create_topics"))
         if cluster is not None:
 
             def refreshed() -> None:
-                self.racks.see(host.brokers(cluster))
+                racks.see(host.brokers(cluster))
+                self._awaited.refreshed()
 
             refreshed()
             host.on_refresh(cluster, refreshed, Once(log), key=self)
@@ -76,6 +80,7 @@ class Member:
         except (TypeError, ValueError, re.error) as error:
             raise refused(INVALID_ARG, str(error)) from error
         self._by_pattern = pattern is not None
+        self._awaited.begin(() if pattern else topics)
 
     def must_leave_for(self, topics: Sequence[str]) -> bool:
         """Tell whether the host takes these only after it has left: it does not go from names to patterns or back."""
@@ -86,16 +91,18 @@ class Member:
         with as_confluent():
             self._consumer.unsubscribe()
         self._by_pattern = None
+        self._awaited.begin(())
 
     def poll(self, wait_s: float) -> None:
         """Do what a member has to do; while nothing is owned and a join goes on, wait for it.
 
         Raises:
             GiveUpFirst: Partitions must be given up before the next join.
-            KafkaException: The group cannot be joined.
+            KafkaException: The group cannot be joined; or a topic does not exist, which is said once.
         """
-        if self._by_pattern is None:
+        if self._by_pattern is None or self._awaited.wait():
             return
+        self._check_topics()
         try:
             with as_confluent():
                 # For a pattern the host waits for metadata before each join, and does not join without.
@@ -105,6 +112,18 @@ class Member:
                 raise
             # The next look tries again, as librdkafka would.
             log.info("%s", error.args[0].str())
+
+    def _check_topics(self) -> None:
+        missing = self._awaited.take_missing()
+        if missing is None:
+            return
+        if missing in getattr(self._cluster, "unauthorized_topics", ()):
+            raise refused(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"{missing}: this client may not see it")
+        if not self._creates_topics:
+            raise refused(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: there is no such topic, or not yet")
+
+    def _knows(self, topic: str) -> bool:
+        return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
     def given_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that partitions are given up, as `poll` asked for."""
@@ -153,13 +172,22 @@ class Member:
             self._consumer.commit(_for_host(offsets), timeout_ms=1000 * wait_s)
 
     def commit_later(self, offsets: Offsets, done: Callable[[KafkaError | None], object]) -> None:
-        """Commit by the member's generation, and say in a later `poll` what has come of it."""
+        """Commit by the member's generation, and say in a later `poll`, or `hear`, what has come of it."""
 
         def answered(_offsets: object, answer: object) -> None:
             done(translated(answer) if isinstance(answer, HostError) else None)
 
         with as_confluent():
             self._consumer.commit_async(_for_host(offsets), callback=answered)
+
+    def hear(self) -> None:
+        """Have it said what has come of commits so far.
+
+        Raises:
+            KafkaException: Another has taken the place of this member; nothing more will be said.
+        """
+        with as_confluent():
+            self._seat.hear()
 
     def close(self, wait_s: float) -> None:
         """Leave the group, and end."""

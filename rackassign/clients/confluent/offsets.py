@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterable, Sequence
 from time import monotonic
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from rackassign.clients.confluent.errors import INVALID_ARG, NO_OFFSET, STATE, refused
-from rackassign.clients.confluent.member import Member, Offsets
+from rackassign.clients.confluent.member import Member
+from rackassign.clients.confluent.outbox import Outbox, offsets_of
 from rackassign.clients.confluent.properties import Properties
-from rackassign.clients.confluent.reader import Place, Places, Reader, epoch_of, place_of, with_epoch
+from rackassign.clients.confluent.reader import Place, Places, Reader, place_of, with_epoch
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Commits:
         self._member = member
         self._reader = reader
         self._properties = properties
+        self._outbox = Outbox(member)
         self._stored: dict[Place, TopicPartition] = {}
         self._sent: dict[Place, int] = {}
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
@@ -53,8 +55,13 @@ class Commits:
                 raise refused(STATE, f"{offset.topic}-{offset.partition} is not assigned")
         self._stored |= {place_of(offset): offset for offset in chosen}
 
+    def drop(self, places: Places) -> None:
+        """Forget partitions that are no longer held; nothing of them is committed any more."""
+        self.forget(places)
+        self._outbox.drop(places)
+
     def forget(self, places: Iterable[Place]) -> None:
-        """Forget partitions that are no longer held, or are read from somewhere else."""
+        """Forget what was delivered of partitions: they are read from somewhere else."""
         for place in places:
             self._stored.pop(place, None)
             self._sent.pop(place, None)
@@ -87,11 +94,16 @@ class Commits:
             return None
         if not ours:
             raise refused(NO_OFFSET, "there is nothing to commit")
-        self._member.commit(_offsets(ours), timeout)
+        end = monotonic() + timeout
+        # First what was asked for first.
+        self._outbox.flush([], timeout)
+        self._member.commit(offsets_of(ours), max(0.0, end - monotonic()))
         return [TopicPartition(each.topic, each.partition, each.offset) for each in ours]
 
     def serve(self) -> None:
-        """Commit what was delivered, if it is time to, and do not wait for it."""
+        """Commit what is due, without waiting for it, and tell what has come of commits."""
+        self._outbox.send()
+        self._tell()
         interval = self._properties.auto_commit_s
         if interval is None or monotonic() < self._due:
             return
@@ -101,33 +113,33 @@ class Commits:
             self._send(ready)
 
     def last(self, places: Places) -> None:
-        """Commit what was delivered of partitions that are about to be given up; never raises."""
-        ready = [] if self._properties.auto_commit_s is None else self._news(places)
-        if not ready:
-            return
-        try:
-            self._member.commit(_offsets(ready), _LAST_S)
-        except KafkaException as error:
-            self._tell(error.args[0], ready)
-        else:
-            self._tell(None, ready)
+        """Commit what was delivered of partitions that are about to be given up, and all that is open."""
+        self._outbox.flush([] if self._properties.auto_commit_s is None else self._news(places), _LAST_S)
+        self._tell()
+
+    def end(self) -> None:
+        """Commit all that is open, and tell what has come of it; nothing is afterwards."""
+        self._outbox.end(_LAST_S)
+        self._tell()
 
     def _send(self, offsets: list[TopicPartition]) -> None:
         self._sent |= {place_of(each): each.offset for each in offsets}
+        self._outbox.add(offsets)
 
-        def done(error: KafkaError | None) -> None:
+    def _tell(self) -> None:
+        while (answer := self._outbox.take_answer()) is not None:
+            error, offsets = answer
             if error is not None:
-                for each in offsets:
-                    self._sent.pop(place_of(each), None)
-            self._tell(error, offsets)
+                self._unsend(offsets)
+            if self._properties.on_commit is not None:
+                self._properties.on_commit(error, offsets)
+            elif error is not None:
+                log.warning("a commit failed, so records may be delivered twice: %s", error.str())
 
-        self._member.commit_later(_offsets(offsets), done)
-
-    def _tell(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        if self._properties.on_commit is not None:
-            self._properties.on_commit(error, offsets)
-        elif error is not None:
-            log.warning("a commit failed, so records may be delivered twice: %s", error.str())
+    def _unsend(self, offsets: Iterable[TopicPartition]) -> None:
+        for each in offsets:
+            if self._sent.get(place_of(each)) == each.offset:
+                self._sent.pop(place_of(each), None)
 
     def _ready(self, places: Places) -> list[TopicPartition]:
         if self._properties.auto_store:
@@ -148,7 +160,3 @@ def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -
     if message.error() is not None or topic is None or partition is None or offset is None:
         raise refused(INVALID_ARG, "this message is no record")
     return [with_epoch(Place(topic, partition), offset + 1, message.leader_epoch())]
-
-
-def _offsets(partitions: Iterable[TopicPartition]) -> Offsets:
-    return {place_of(each): (each.offset, each.metadata or "", epoch_of(each)) for each in partitions}

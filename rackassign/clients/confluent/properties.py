@@ -19,9 +19,13 @@ from rackassign.clients.kafka_python import (
     RackAwareStickyAssignor,
 )
 from rackassign.errors import ConfigError, shown
+from rackassign.racks import RACK_VARIABLE, detect_rack
 
 Whose = Literal["member", "both"]
 """The member's alone, or the reader's as well."""
+
+AUTO = "auto"
+"""For a rack that is to be found out."""
 
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
@@ -44,6 +48,7 @@ _ALIASES = {
     "sasl.mechanisms": "sasl.mechanism",
     "auto.commit.enable": "enable.auto.commit",
 }
+_ON, _OFF = ("t", "1"), ("f", "0")
 _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -63,9 +68,8 @@ def _number(name: str, value: object) -> int:
 
 
 def _switch(name: str, value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    return _one_of("true", "false")(name, str(value).lower()) == "true"
+    # As librdkafka reads it.
+    return _one_of("true", "false", *_ON, *_OFF)(name, str(value).lower()) in {"true", *_ON}
 
 
 def _one_of(*known: str) -> Callable[[str, object], str]:
@@ -169,6 +173,9 @@ class Properties:
         given = _plain_names(config)
         if not given.get("group.id"):
             raise ConfigError("group.id is missing")
+        if not any(_servers("bootstrap.servers", given.get("bootstrap.servers", ""))):
+            # Otherwise kafka-python would ask this very machine.
+            raise ConfigError("bootstrap.servers is missing")
         member: dict[str, Any] = {"enable_auto_commit": False}
         reader: dict[str, Any] = {STATISTICS: _STATISTICS_MS}
         for name, value in {**_DEFAULTS, **given}.items():
@@ -202,6 +209,20 @@ class Properties:
             on_commit=given.get("on_commit"),
             stats_cb=given.get("stats_cb"),
         )
+
+
+def rack_for(wanted: str | None) -> str | None:
+    """Return the rack for both clients: what is wanted, or else what is found; see `RackAwareConsumer`.
+
+    Raises:
+        ConfigError: "auto" finds none.
+    """
+    if wanted not in {None, AUTO}:
+        return wanted or None
+    rack = detect_rack(network=wanted == AUTO)
+    if rack is None and wanted == AUTO:
+        raise ConfigError(f'client.rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says')
+    return rack
 
 
 def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class Rebalances:
             self._stalls.forget(self._reader.held)
 
     def _drop(self, places: Places) -> None:
-        self._commits.forget(places)
+        self._commits.drop(places)
         self._stalls.forget(places)
         self._reader.drop(places)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from kafka import TopicPartition as HostPartition
@@ -73,6 +74,7 @@ _METHODS = {
     "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
     "_coordinator._on_join_complete_async": ("generation", "member_id", "protocol", "member_assignment_bytes"),
     "_coordinator.fetch_committed_offsets": ("partitions", "timeout_ms"),
+    "_coordinator._invoke_completed_offset_commit_callbacks": (),
 }
 _NEEDS = of_coordinator(
     *("_generation.is_lost", "_offset_fetch_futures", "_rebalance_protocol", "need_rejoin"),
@@ -81,9 +83,12 @@ _NEEDS = of_coordinator(
 
 
 class Seat:
-    """The seat of a consumer in its group; to be used from one thread. The consumer must not be polled otherwise.
+    """The seat of a consumer in its group; to be used from one thread, but for `hear`.
 
-    Shadows `_on_join_prepare_async` and `_on_join_complete_async` of the coordinator.
+    The consumer must not be polled otherwise.
+
+    Shadows `_on_join_prepare_async`, `_on_join_complete_async` and `_invoke_completed_offset_commit_callbacks` of the
+    coordinator.
 
     Args:
         consumer: A `KafkaConsumer` with a group, and the remedies on it.
@@ -101,6 +106,9 @@ class Seat:
         self._complete = coordinator._on_join_complete_async
         coordinator._on_join_prepare_async = self._prepare_unless_due
         coordinator._on_join_complete_async = self._complete_and_note
+        self._answer = coordinator._invoke_completed_offset_commit_callbacks
+        coordinator._invoke_completed_offset_commit_callbacks = self.hear
+        self._hearing = Lock()
         self._given_up: Partitions = frozenset()
         self._given: Given | None = None
 
@@ -121,6 +129,16 @@ class Seat:
         """Return what was given since the last call; None if nothing was."""
         given, self._given = self._given, None
         return given
+
+    def hear(self) -> None:
+        """Call back for all commits that are answered; the host does it too, whenever it is asked for something.
+
+        Raises:
+            FencedInstanceIdError: Another member has this one's instance id.
+        """
+        # The host looks and takes in two steps, and commits may come from several threads.
+        with self._hearing:
+            self._answer()
 
     def lost(self) -> bool:
         """Tell whether the member is out of the group."""
