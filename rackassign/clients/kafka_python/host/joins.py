@@ -14,6 +14,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.base import MemberState
 from kafka.errors import (
     IllegalGenerationError,
+    IllegalStateError,
     KafkaError,
     MemberIdRequiredError,
     RebalanceInProgressError,
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _REJOIN_ERRORS = (
     IllegalGenerationError,
+    # What a leader's join fails with if its consumer unsubscribes meanwhile: nobody is interested in it any more.
+    IllegalStateError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     RetriableError,
@@ -63,11 +66,13 @@ def _keep_finished_join(consumer: Consumer, _once: Once) -> None:
                 return True
         try:
             return await join_group(timeout_ms=timeout_ms)
-        except Exception:
+        except Exception as error:
             # The host leaves a task in place that failed with an error not its own. It has been raised now.
             task, coordinator._join_task = _finished(coordinator._join_task)
             if task is not None:
                 coordinator.request_rejoin()
+                if isinstance(error, IllegalStateError):
+                    return False
             raise
 
     coordinator.need_rejoin = need_rejoin_or_read
