@@ -43,7 +43,7 @@ from .support import CONSUMER, PATIENCE_S, wait_until
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 T = TypeVar("T")
 Name = Callable[[], str]

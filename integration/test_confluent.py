@@ -36,7 +36,7 @@ from .hybrid import (
 )
 from .support import CONSUMER, wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rackassign.testing.pytest_plugin import MakeCluster
 from .hybrid import Service, fill
 from .support import wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 AS_LIBRDKAFKA = {
     "security_protocol": "security.protocol",

@@ -27,7 +27,7 @@ from .hybrid import (
 )
 from .support import wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 
 @pytest.fixture

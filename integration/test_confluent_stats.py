@@ -15,7 +15,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 
 from .support import wait_until
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 PARTITIONS, RECORDS, SIZE, KEY = 3, 500, 1000, b"0123456789"
 EACH = RECORDS * (SIZE + len(KEY))
