@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -94,3 +97,18 @@ def polled(members: Sequence[KafkaConsumer]) -> Iterator[None]:
 def numbers(consumer: KafkaConsumer) -> list[int]:
     """Return the partition ids a consumer owns."""
     return sorted(tp.partition for tp in consumer.assignment())
+
+
+def rackassign(name: str, bootstrap: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, on a wide terminal; check how it ends, and that problems are told in words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rackassign", name, "--bootstrap", bootstrap, *words],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done

@@ -30,7 +30,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
 from .java_member import java_command
-from .support import CONSUMER, consumers, polled, settled, together, wait_until
+from .support import CONSUMER, consumers, polled, rackassign, settled, together, wait_until
 from .team import Team
 from .zoo import Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
 
@@ -231,8 +231,8 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
         wait_until(lambda: fenced(asking) == [3], "the broker is given up")
         wait_until(settled(members, topic, 3), "a member with all of it again")
         page = tmp_path / "page.html"
-        told = command("inspect", bootstrap, "--all", "--interval", "1", "--html", str(page), "--output", "json")
-        shot = command("snapshot", bootstrap, "--group", group)
+        told = rackassign("inspect", bootstrap, "--all", "--interval", "1", "--html", str(page), "--output", "json")
+        shot = rackassign("snapshot", bootstrap, "--group", group)
     found = json.loads(told.stdout)
     ours = next(row for row in found["groups"] if row["group"] == group)
     # Its rack is remembered, so the copy there would be near; it serves nobody now.
@@ -270,19 +270,6 @@ def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
         member = calls._ask(group, request).member_id
 
 
-def command(name: str, bootstrap: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*RACKASSIGN, name, "--bootstrap", bootstrap, *words],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stderr
-    return done
-
-
 def test_groups_are_watched_and_exported(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
 ) -> None:
@@ -291,16 +278,16 @@ def test_groups_are_watched_and_exported(
     make = partial(RackAwareConsumer, topic, bootstrap_servers=bootstrap, group_id=group, client_rack="a", **CONSUMER)
     with consumers(make) as members, polled(members):
         wait_until(lambda: together(members, topic, 2), "a member with all of it")
-        shown = command("top", bootstrap, "--group", group, "--interval", "1", "--looks", "2")
+        shown = rackassign("top", bootstrap, "--group", group, "--interval", "1", "--looks", "2")
         assert shown.stdout.count("50.0 %") >= 4
         assert "add a replica of 1 partition" in shown.stdout
-        missing = command("inspect", bootstrap, "--group", f"{group}-", code=2)
+        missing = rackassign("inspect", bootstrap, "--group", f"{group}-", code=2)
         assert (
             missing.stderr.splitlines()[-1]
             == f'rackassign: group: there is no consumer group "{group}-" on this cluster'
         )
-        command("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "50%")
-        command("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "51", code=1)
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "50%")
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "51", code=1)
         exporting = subprocess.Popen(
             [*RACKASSIGN, "exporter", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", "--interval", "1"],
             stderr=subprocess.PIPE,

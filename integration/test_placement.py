@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,11 +19,9 @@ from rackassign.placement.registry import read
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
-from .support import wait_until
+from .support import rackassign, wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
-
-RACKASSIGN = [sys.executable, "-m", "rackassign"]
 
 
 @pytest.fixture
@@ -35,18 +30,9 @@ def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
         yield made
 
 
-def command(cluster: Cluster, *words: str, code: int = 0) -> Any:
+def command(cluster: Cluster, name: str, *words: str, code: int = 0) -> Any:
     """Run a command and return what it prints as JSON; its last line of problems if it says no."""
-    done = subprocess.run(
-        [*RACKASSIGN, *words, "--bootstrap", cluster.bootstrap, "--output", "json"],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
+    done = rackassign(name, cluster.bootstrap, *words, "--output", "json", code=code)
     return json.loads(done.stdout) if done.stdout else done.stderr.splitlines()[-1]
 
 

@@ -435,7 +435,7 @@ def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody_knows(*, network: bool) -> None:
         asked.append(network)
 
-    monkeypatch.setattr("rackassign.clients.kafka_python.consumer.detect_rack", nobody_knows)
+    monkeypatch.setattr("rackassign.clients.home.detect_rack", nobody_knows)
     with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
         RackAwareConsumer("t", client_rack="auto")
     assert asked == [True]

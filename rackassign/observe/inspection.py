@@ -132,8 +132,10 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
     owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
     now = reads(group, owned, cluster.serving(group.topology), shot.leaders_only)
     judge = _Judge(shot, cluster, measured, owned)
+    told = shot.as_told()
+    plans = {name: plan(told, Options(locality=cluster.mode)) for name, plan in STRATEGIES.items()}
     by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
-    reaches = tuple(judge.reach(name) for name in STRATEGIES) if group.members else ()
+    reaches = tuple(judge.reach(told, plan) for plan in plans.values()) if group.members else ()
     return Inspection(
         shot,
         cluster.holds,
@@ -142,7 +144,7 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
         by_mode,
         flows(now, measured.bytes_s),
         reaches,
-        tuple(judge.actions()) if group.members else (),
+        tuple(judge.actions(told, plans["cooperative-sticky"])) if group.members else (),
         judge.seen(group, owned).partitions.local - counted(now).local,
         _unread(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
@@ -188,12 +190,11 @@ class _Judge:
     measured: Rates
     owned: Mapping[str, Partitions]
 
-    def reach(self, name: StrategyName) -> Reach:
-        told = self.shot.as_told()
-        plan = STRATEGIES[name](told, Options(locality=self.cluster.mode))
+    def reach(self, told: Group, plan: Plan) -> Reach:
+        """Count what a plan would make of the group, which is planned as its leader sees it."""
         seen = self.seen(self.shot.group, plan.target)
         return Reach(
-            name,
+            plan.strategy,
             seen.partitions,
             seen.flows,
             _moved(self.shot.group, self.owned, plan.target),
@@ -224,12 +225,15 @@ class _Judge:
         )
         return _Seen(found, counted(found), flows(found, self.measured.bytes_s))
 
-    def actions(self) -> list[Action]:
-        """Return the changes that gain most: more bytes at home, more partitions where those are not measured."""
+    def actions(self, told: Group, plan: Plan) -> list[Action]:
+        """Return the changes that gain most: more bytes at home, more partitions where those are not measured.
+
+        Args:
+            told: The group as its leader sees it.
+            plan: Its plan, by the cooperative strategy.
+        """
         group = self.shot.group
         now = self.seen(group, self.owned)
-        told = self.shot.as_told()
-        plan = self.plan(told)
         base = self.seen(group, plan.target)
         useful = partial(_useful, idle=not now.flows.total)
         switch = _gained(Action("strategy", 0, 0.0), now, base)

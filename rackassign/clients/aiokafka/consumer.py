@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka import host
 from rackassign.clients.aiokafka.assignor import RackAwareAssignor, RackAwareStickyAssignor
-from rackassign.clients.assignor import FROM_ENVIRONMENT, FromEnvironment, check_rack
+from rackassign.clients.assignor import FROM_ENVIRONMENT, FromEnvironment
 from rackassign.clients.follower import FollowerCheck
+from rackassign.clients.home import told_or_found
 from rackassign.clients.nearness import warn_of_racks
 from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
+from rackassign.clients.refreshes import remember_racks
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.racks import RACK_VARIABLE, RackMemory, detect_rack
+from rackassign.racks import RackMemory
 
 try:
     from aiokafka import AIOKafkaConsumer
@@ -24,8 +26,6 @@ except ModuleNotFoundError:
     raise MissingExtraError("aiokafka", "aiokafka") from None
 
 log = logging.getLogger(__name__)
-
-AUTO = "auto"
 
 FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
 """Whether the installed aiokafka reads from followers, as it does since 0.14."""
@@ -94,12 +94,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     once, racks = Once(log), RackMemory()
     cluster = host.cluster_of(consumer)
     if cluster is not None:
-
-        def refreshed() -> None:
-            racks.see(host.brokers(cluster))
-
-        refreshed()
-        host.on_refresh(cluster, refreshed, once, key=racks)
+        remember_racks(host, cluster, racks, once)
     attached = _Attached(once, racks, ReadMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
@@ -144,11 +139,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
     """
 
     def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
-        rack = check_rack(detect_rack(network=client_rack == AUTO) if client_rack in {None, AUTO} else client_rack)
-        if rack is None and client_rack == AUTO:
-            raise ConfigError(
-                f'client_rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says'
-            )
+        rack = told_or_found(client_rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
         if FOLLOWS:

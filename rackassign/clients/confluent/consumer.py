@@ -12,12 +12,13 @@ from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
 from rackassign.clients.confluent.member import Member
 from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.properties import Properties, rack_for
+from rackassign.clients.confluent.properties import Properties
 from rackassign.clients.confluent.reader import Reader, place_of
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
 from rackassign.clients.confluent.sources import Sources
 from rackassign.clients.confluent.stalls import Stalls
 from rackassign.clients.confluent.stats import StatsMeter
+from rackassign.clients.home import told_or_found
 from rackassign.clients.reads import ReadLocality
 from rackassign.racks import RackMemory
 
@@ -99,7 +100,7 @@ class RackAwareConsumer:
         logger: Any = None,  # noqa: ANN401 - as confluent-kafka's
     ) -> None:
         properties = Properties.of(config, assignors)
-        rack = rack_for(properties.member.get("client_rack"))
+        rack = told_or_found(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
         racks = RackMemory()
         self._meter = StatsMeter(rack, racks.rack_of)

@@ -19,12 +19,10 @@ from rackassign.clients.kafka_python import (
     RackAwareStickyAssignor,
 )
 from rackassign.errors import ConfigError, shown
-from rackassign.racks import RACK_VARIABLE, detect_rack
 
 Whose = Literal["member", "both"]
 """The member's alone, or the reader's as well."""
 
-AUTO = "auto"
 """For a rack that is to be found out."""
 
 STATISTICS = "statistics.interval.ms"
@@ -209,20 +207,6 @@ class Properties:
             on_commit=given.get("on_commit"),
             stats_cb=given.get("stats_cb"),
         )
-
-
-def rack_for(wanted: str | None) -> str | None:
-    """Return the rack for both clients: what is wanted, or else what is found; see `RackAwareConsumer`.
-
-    Raises:
-        ConfigError: "auto" finds none.
-    """
-    if wanted not in {None, AUTO}:
-        return wanted or None
-    rack = detect_rack(network=wanted == AUTO)
-    if rack is None and wanted == AUTO:
-        raise ConfigError(f'client.rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says')
-    return rack
 
 
 def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,22 +11,22 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.clients.follower import FollowerCheck
+from rackassign.clients.home import told_or_found
 from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.assignor import RackAwareAssignor, check_rack
+from rackassign.clients.kafka_python.assignor import RackAwareAssignor
 from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
 from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
 from rackassign.clients.nearness import warn_of_racks
 from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
+from rackassign.clients.refreshes import remember_racks
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackBits
 from rackassign.model import Group, Member
-from rackassign.racks import RACK_VARIABLE, RackMemory, detect_rack
+from rackassign.racks import RackMemory
 
 log = logging.getLogger(__name__)
-
-AUTO = "auto"
 
 ConsumerT = TypeVar("ConsumerT", bound=KafkaConsumer)
 
@@ -112,12 +112,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     metrics.publish(reads)
     cluster = host.cluster_of(consumer)
     if cluster is not None:
-
-        def refreshed() -> None:
-            racks.see(host.brokers(cluster))
-
-        refreshed()
-        host.on_refresh(cluster, refreshed, once, key=racks)
+        remember_racks(host, cluster, racks, once)
     host.watch_joins(consumer, once)
     attached = _Attached(once, racks, reads)
     vars(consumer)["_rackassign"] = attached
@@ -167,11 +162,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     """
 
     def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
-        rack = check_rack(detect_rack(network=client_rack == AUTO) if client_rack in {None, AUTO} else client_rack)
-        if rack is None and client_rack == AUTO:
-            raise ConfigError(
-                f'client_rack="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says'
-            )
+        rack = told_or_found(client_rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rackassign.clients.aiokafka.host.version import host_version
 from rackassign.clients.once import Once
+from rackassign.clients.refreshes import Listener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 
 Consumer = Any
@@ -62,24 +63,9 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: o
     if not isinstance(listeners, set) or not callable(getattr(cluster, "add_listener", None)):
         once.warn("listeners", "%s differs: changes of the metadata are not seen", host_version())
         return
-    if not any(isinstance(listener, _Listener) and listener.key is key for listener in listeners):
+    if not any(isinstance(listener, Listener) and listener.key is key for listener in listeners):
         # Replaced and not changed: a listener may be the one who calls this.
-        cluster._listeners = {*listeners, _Listener(callback, once, key)}
-
-
-class _Listener:
-    def __init__(self, callback: Callable[[], None], once: Once, key: object) -> None:
-        self.key = key
-        self._callback = callback
-        self._once = once
-
-    def __call__(self, _cluster: object) -> None:
-        try:
-            self._callback()
-        except Exception:  # noqa: BLE001 - see on_refresh
-            self._once.warn(
-                "refresh", "%s: a refresh of the metadata could not be looked at", host_version(), exc_info=True
-            )
+        cluster._listeners = {*listeners, Listener(callback, once, key, host_version())}
 
 
 def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:
