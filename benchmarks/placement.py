@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.show import Sheet, show, write_markdown
 from rackassign.model import Broker
 from rackassign.placement import Layout, Placement, Quality, Rules, load_placer, rebalance
+from rackassign.placement.optimal import reorder
 
 SEED = 2026
 SEEDS = 5
@@ -33,6 +34,21 @@ NEW = (
     "sharing",
 )
 MOVED = ("task", "moved anew", "replicas", "moved", "least", "replicas", "leaders", "proven", "s")
+IN_PLACE = (
+    "racks, topics x partitions",
+    "who is next",
+    "of a topic",
+    "then",
+    "leaders",
+    "then",
+    "after a loss",
+    "then",
+    "lists changed",
+    "leaders changed",
+    "proven",
+    "s",
+)
+NEAR = ("replicas, readers", "first", "near before", "near", "moved", "replicas", "leaders", "proven", "s")
 LARGE = ("partitions x brokers, topics", "moved", "least", "replicas", "leaders", "after a loss", "proven", "s")
 
 PLACERS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -139,11 +155,24 @@ class Solved:
     seconds: float
 
     @classmethod
-    def of(cls, before: Layout, **options: Any) -> Solved:
+    def of(cls, before: Layout, solve: Callable[..., Placement] = rebalance, **options: Any) -> Solved:
         started = time.perf_counter()
-        placement = rebalance(before, **options)
+        placement = solve(before, **options)
         seconds = time.perf_counter() - started
         return cls(before, placement, Quality.of(before.with_topics(placement.topics), before), seconds)
+
+    @property
+    def certainty(self) -> str:
+        return "yes" if self.placement.proven else "; ".join(self.placement.doubts)
+
+    def changed(self, depth: int | None = None) -> str:
+        """Which share of the lists is not what it was, or not as far as this."""
+        pairs = [
+            pair
+            for topic, lists in self.before.topics.items()
+            for pair in zip(lists, self.placement.topics[topic], strict=True)
+        ]
+        return f"{sum(old[:depth] != new[:depth] for old, new in pairs) / len(pairs):.0%} of {len(pairs):,}"
 
 
 def anew(before: Layout, replicas: int) -> Quality:
@@ -178,9 +207,78 @@ def movement_rows(seed: int) -> Iterator[tuple[str, ...]]:
             str(solved.placement.least),
             f"{solved.quality.replicas_per_broker:.2f}",
             f"{solved.quality.leaders_per_broker:.2f}",
-            "yes" if solved.placement.proven else "; ".join(solved.placement.doubts),
+            solved.certainty,
             f"{solved.seconds:.2f}",
         )
+
+
+def as_the_controller_does(brokers: tuple[Broker, ...], sizes: list[int], seed: int) -> Layout:
+    lists = {
+        f"t{number:04d}": load_placer("striped", {"seed": seed + number}).place(0, size, 3, brokers)
+        for number, size in enumerate(sizes)
+    }
+    return Layout(brokers).with_topics(lists)
+
+
+def in_place_rows(seed: int) -> Iterator[tuple[str, ...]]:
+    """Leaders that resonate with racks are evened without moving data."""
+    nine = brokers_in(3, 3, 3)
+    one_each = [9, 12, 18, 30, 60, 90]
+    layouts = {
+        "3/3/3, 50 x 9": as_the_controller_does(nine, [9] * 50, seed),
+        "3/3/3, one of each of " + ", ".join(map(str, one_each)): as_the_controller_does(nine, one_each, seed),
+        "3/3/3, 10 x 60, rack-blind": rack_blind(nine, 600, 3, seed, 10),
+        "10/10/10, 1000 x 10, rack-blind": rack_blind(brokers_in(10, 10, 10), 10_000, 3, seed, 1000),
+    }
+    for name, before in layouts.items():
+        old = Quality.of(before)
+        for keep in (True, False):
+            solved = Solved.of(before, reorder, keep_seconds=keep)
+            new = solved.quality
+            yield (
+                name,
+                "kept" if keep else "even",
+                f"{old.leaders_per_topic:.2f}",
+                f"{new.leaders_per_topic:.2f}",
+                f"{old.leaders_per_broker:.2f}",
+                f"{new.leaders_per_broker:.2f}",
+                f"{old.leaders_after_loss:.2f}",
+                f"{new.leaders_after_loss:.2f}",
+                solved.changed(),
+                solved.changed(1),
+                solved.certainty,
+                f"{solved.seconds:.2f}",
+            )
+
+
+def near(layout: Layout, readers: Mapping[str, float]) -> str:
+    """How much of what is read has a replica in the reader's rack."""
+    racks = layout.racks()
+    held = [{racks[broker] for broker in replicas} for lists in layout.topics.values() for replicas in lists]
+    found = sum(weight * sum(rack in own for own in held) for rack, weight in readers.items())
+    return f"{found / (len(held) * sum(readers.values())):.0%}"
+
+
+def near_rows(seed: int) -> Iterator[tuple[str, ...]]:
+    """Replicas are brought to where a group reads, while the fourth broker of each rack is new and has none."""
+    twelve, new = brokers_in(4, 4, 4), frozenset({4, 8, 12})
+    old = tuple(broker for broker in twelve if broker.id not in new)
+    for replicas in (1, 2):
+        before = Layout(twelve, rebalance(rack_blind(old, 600, replicas, seed), Rules(coverage="even")).topics)
+        for readers in ({"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0, "c": 1.0}):
+            for first in ("moves", "balance", "coverage"):
+                solved = Solved.of(before, rules=Rules.of({"coverage": readers, "first": first}))
+                yield (
+                    f"RF {replicas}, " + " ".join(f"{rack}:{weight:g}" for rack, weight in readers.items()),
+                    first,
+                    near(before, readers),
+                    near(before.with_topics(solved.placement.topics), readers),
+                    str(solved.placement.moved),
+                    f"{solved.quality.replicas_per_broker:.2f}",
+                    f"{solved.quality.leaders_per_broker:.2f}",
+                    solved.certainty,
+                    f"{solved.seconds:.2f}",
+                )
 
 
 def scale_rows(seed: int) -> Iterator[tuple[str, ...]]:
@@ -193,7 +291,7 @@ def scale_rows(seed: int) -> Iterator[tuple[str, ...]]:
             f"{solved.quality.replicas_per_broker:.3f}",
             f"{solved.quality.leaders_per_broker:.3f}",
             f"{solved.quality.leaders_after_loss:.3f}",
-            "yes" if solved.placement.proven else "; ".join(solved.placement.doubts),
+            solved.certainty,
             f"{solved.seconds:.1f}",
         )
 
@@ -211,6 +309,12 @@ def main() -> None:
     sheets = [
         Sheet("New topics: largest load, relative to the fair one", NEW, list(quality_rows(options.seeds))),
         Sheet("600 partitions put right: replicas moved", MOVED, list(movement_rows(options.seed))),
+        Sheet("Leaders evened in place, no data moved", IN_PLACE, list(in_place_rows(options.seed))),
+        Sheet(
+            "600 partitions brought to their readers; three of twelve brokers are new",
+            NEAR,
+            list(near_rows(options.seed)),
+        ),
     ]
     if not options.no_scale:
         sheets.append(Sheet("10,000 rack-blind partitions of RF 3 put right", LARGE, list(scale_rows(options.seed))))

@@ -8,14 +8,15 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError
-from rackassign.model import Broker
+from rackassign.model import Broker, TopicPartition
 from rackassign.optimum import linear
 from rackassign.placement import (
     InvalidPartitionsError,
@@ -28,6 +29,7 @@ from rackassign.placement import (
     load_placer,
     rebalance,
 )
+from rackassign.placement.optimal import reorder
 from rackassign.placement.quality import moved
 
 
@@ -137,6 +139,56 @@ def test_fenced_brokers_keep_what_they_have_but_do_not_lead() -> None:
     assert all(replicas[0] != 3 for replicas in found.topics["t000"])
 
 
+@pytest.mark.parametrize("first", ["moves", "coverage"])
+def test_where_the_rules_ask_for_nothing_fenced_brokers_keep_all_and_nothing_moves(first: Any) -> None:
+    layout = rebalance(random_layout(brokers_in(2, 2, 2), 60, 2, 1, topics=3)).topics
+    brokers = [Broker(b.id, b.rack, fenced=b.id in {3, 5}) for b in brokers_in(2, 2, 2)]
+    weights = {1: 5.0, 3: 9.0}
+    full = {**layout, "other": ((3, 1), (3, 1), (5, 2))}
+    found, _ = after(Layout(tuple(brokers), full, weights), Rules(first=first), topics=sorted(layout))
+    assert (found.proven, found.moved) == (True, 0)
+    for topic, lists in found.topics.items():
+        for own, had in zip(lists, layout[topic], strict=True):
+            assert set(own) == set(had)
+            assert own[0] not in {3, 5} or set(own) == {3, 5}
+
+
+def test_fenced_brokers_get_nothing_while_another_is_emptied() -> None:
+    layout = rebalance(random_layout(brokers_in(3, 3, 3), 90, 2, 1)).topics
+    brokers = [Broker(b.id, b.rack, fenced=b.id == 3) for b in brokers_in(3, 3, 3)]
+    found, _ = after(Layout(tuple(brokers), layout), Rules(first="moves", exclude=frozenset({4})))
+    assert found.proven
+    assert found.moved == found.least == 20
+    for own, had in zip(found.topics["t000"], layout["t000"], strict=True):
+        assert (3 in own) == (3 in had)
+        assert own[0] != 3
+
+
+@pytest.mark.parametrize("first", ["balance", "moves"])
+def test_with_fewer_replicas_those_on_fenced_brokers_go_first(first: Any) -> None:
+    brokers = (Broker(1, "a", fenced=True), Broker(2, "b"), Broker(3, "c"))
+    lists = ((1, 2), (2, 1), (1, 3), (3, 1)) * 3
+    found, _ = after(Layout(brokers, {"t": lists}), Rules(first=first), replication_factor=1)
+    assert found.moved == 0
+    assert all(own != (1,) for own in found.topics["t"])
+
+
+def test_partitions_may_have_a_replication_factor_of_their_own() -> None:
+    layout = Layout(tuple(brokers_in(1, 1, 1)), {"t": ((1, 2), (2, 3), (3, 1)), "u": ((1,), (2,))})
+    wanted = {"t": 1, TopicPartition("t", 2): 3, TopicPartition("u", 1): 2}
+    found, _ = after(layout, replication_factor=wanted)
+    assert {topic: [len(own) for own in lists] for topic, lists in found.topics.items()} == {
+        "t": [1, 1, 3],
+        "u": [1, 2],
+    }
+    by_partition = {TopicPartition("u", 0): 3}
+    assert [len(own) for own in rebalance(layout, replication_factor=by_partition).topics["u"]] == [3, 1]
+    with pytest.raises(ConfigError, match='there is no partition 2 of topic "u"'):
+        rebalance(layout, replication_factor={TopicPartition("u", 2): 1})
+    with pytest.raises(ConfigError, match='there is no topic "v"'):
+        rebalance(layout, replication_factor={"v": 1})
+
+
 def test_only_the_topics_asked_for_move_and_the_others_count() -> None:
     full = {"old": tuple((broker,) for broker in (1, 2, 3) for _ in range(10)), "new": ((1,), (1,), (1,), (2,))}
     layout = Layout(tuple(brokers_in(1, 1, 1, 1)), full)
@@ -162,6 +214,44 @@ def test_racks_get_copies_where_readers_stand() -> None:
     assert {racks[broker] for replicas in none_in_c for broker in replicas} == {"a", "b"}
     even = load_placer("optimal", {"coverage": "even"}).place(0, 60, 1, brokers_in(4, 1, 1))
     assert Counter(replicas[0] for replicas in even) == {1: 5, 2: 5, 3: 5, 4: 5, 5: 20, 6: 20}
+
+
+@pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 1, "z": 5}])
+def test_replicas_come_to_where_readers_stand_with_the_fewest_moves(weights: dict[str, float]) -> None:
+    brokers = brokers_in(2, 2, 2)
+    racks = {broker.id: broker.rack for broker in brokers}
+    lists = ((1, 3), (2, 5), (6, 4), (5, 1), (1, 2), (3, 2), (6, 3), (4, 3))
+    layout = Layout(tuple(brokers), {"t": lists})
+    found, _ = after(layout, Rules(coverage=weights, first="coverage"))
+    assert [sorted(racks[broker] or "" for broker in own) for own in found.topics["t"]] == [["a", "b"]] * 8
+    assert found.proven
+    assert found.moved == sum(sorted(racks[broker] or "" for broker in own) != ["a", "b"] for own in lists)
+    # With moves first only what shares a rack moves.
+    assert rebalance(layout, Rules(coverage=weights, first="moves")).moved == 2
+
+
+def test_coverage_by_unequal_weights_comes_before_moves() -> None:
+    brokers, weights = brokers_in(2, 2, 2), {"a": 3.0, "b": 1.0, "c": 1.0}
+    racks = {broker.id: broker.rack for broker in brokers}
+    for factor, in_rack in (
+        (1, {"a": 12, "b": 4, "c": 4}),
+        (2, {"a": 20, "b": 10, "c": 10}),
+        (3, dict.fromkeys("abc", 20)),
+    ):
+        held = rebalance(random_layout(brokers, 20, factor, 3)).topics
+        before = Counter(racks[broker] for own in held["t000"] for broker in own)
+        found, quality = after(Layout(tuple(brokers), held), Rules(coverage=weights, first="coverage"))
+        assert Counter(racks[broker] for own in found.topics["t000"] for broker in own) == in_rack
+        assert found.moved == sum(max(0, count - before[rack]) for rack, count in in_rack.items())
+        assert (found.proven, quality.sharing) == (True, 0)
+
+
+@pytest.mark.parametrize("weights", ["broker", {}, {"z": 1.0}, {"a": 0.0, "b": 0.0}])
+def test_coverage_that_says_nothing_of_these_racks_leaves_moves_first(weights: Any) -> None:
+    layout = random_layout(brokers_in(3, 2, 2), 40, 2, 7)
+    found = rebalance(layout, Rules(coverage=weights, first="coverage"))
+    assert found.proven
+    assert found == rebalance(layout, Rules(first="moves"))
 
 
 def test_weights_say_how_much_brokers_carry() -> None:
@@ -273,7 +363,7 @@ def test_room_on_disks_is_what_brokers_get() -> None:
         ("optimal", {"min_racks": True}, "min_racks: expected an integer"),
         ("optimal", {"leaders": "node"}, "leaders: expected broker, rack, mixed"),
         ("optimal", {"on_shortage": "ignore"}, "on_shortage: expected error, placeholder, relax"),
-        ("optimal", {"first": "luck"}, "first: expected balance, moves, topic"),
+        ("optimal", {"first": "luck"}, "first: expected balance, moves, topic, coverage"),
         ("optimal", {"rackless": "guess"}, "rackless: expected refuse, rack"),
         ("optimal", {"coverage": "all"}, "coverage: expected"),
         ("optimal", {"coverage": 3}, "coverage: expected"),
@@ -301,6 +391,128 @@ def test_a_topic_there_is_not_is_refused() -> None:
         rebalance(Layout(tuple(brokers_in(1))), topics=["t"])
 
 
+# Few moves, said once more and partition by partition.
+
+
+@st.composite
+def wanted(draw: st.DrawFn) -> tuple[Layout, dict[TopicPartition, int], frozenset[int]]:
+    """A layout with fenced brokers, how many replicas are wanted, and at most one broker that is to go."""
+    racks = draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
+    fenced = draw(st.lists(st.integers(0, len(racks) - 1), max_size=2))
+    brokers = tuple(Broker(n, rack, fenced=n in fenced) for n, rack in enumerate(racks))
+    # Broker 9 is unknown.
+    held = st.lists(st.sampled_from([*range(len(racks)), 9]), min_size=1, max_size=4, unique=True).map(tuple)
+    layout = Layout(brokers, {"t": tuple(draw(st.lists(held, min_size=1, max_size=4)))})
+    factors = {TopicPartition("t", n): draw(st.integers(1, 4)) for n in range(len(layout.topics["t"]))}
+    return layout, factors, draw(st.one_of(st.just(frozenset()), st.integers(0, 5).map(lambda n: frozenset({n}))))
+
+
+def usable(layout: Layout, had: tuple[int, ...], factor: int, exclude: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Who may have a partition, and who of those has it already and is not given up."""
+    known = {broker.id: broker for broker in layout.brokers if broker.id not in exclude}
+    kept = [n for n in had if n in known]
+    dead = [n for n in kept if known[n].fenced]
+    for n in dead[::-1][: max(0, len(kept) - factor)]:
+        kept.remove(n)
+    return [n for n, broker in known.items() if not broker.fenced or n in kept], kept
+
+
+@settings(max_examples=300, deadline=None)
+@given(wanted())
+def test_no_other_way_to_distinct_racks_moves_fewer(
+    case: tuple[Layout, dict[TopicPartition, int], frozenset[int]],
+) -> None:
+    layout, factors, exclude = case
+    racks = layout.racks()
+    ways, fewest = [], 0
+    for (_, number), factor in factors.items():
+        may, kept = usable(layout, layout.topics["t"][number], factor, exclude)
+        shapes = {own: sorted(Counter(racks[n] for n in own).values()) for own in combinations(may, factor)}
+        even = min((shape[::-1] for shape in shapes.values()), default=[])
+        ways.append({frozenset(own) for own, shape in shapes.items() if shape[::-1] == even})
+        fewest += min((len(set(own) - set(kept)) for own in ways[-1]), default=0)
+        if shapes:
+            assert len(even) == min(factor, len({racks[n] for n in may}))
+    rules = Rules(first="moves", exclude=exclude)
+    if not all(ways):
+        with pytest.raises((ReplicaPlacementError, InvalidReplicationFactorError)):
+            rebalance(layout, rules, replication_factor=factors)
+        return
+    assume(any(not broker.fenced and broker.id not in exclude for broker in layout.brokers))
+    found = rebalance(layout, rules, replication_factor=factors)
+    assert (found.proven, found.moved) == (True, fewest)
+    assert found.least <= fewest
+    assert all(frozenset(own) in sets for own, sets in zip(found.topics["t"], ways, strict=True))
+
+
+# Leaders evened, nothing moved.
+
+
+def changes(before: Layout, topics: Any) -> tuple[int, int]:
+    """Lists that are not what they were, and those that another broker leads."""
+    pairs = [pair for topic in topics for pair in zip(before.topics[topic], topics[topic], strict=True)]
+    return sum(old != new for old, new in pairs), sum(old[0] != new[0] for old, new in pairs)
+
+
+def test_leaders_that_resonate_are_evened_in_place() -> None:
+    brokers = brokers_in(3, 3, 3)
+    topics = {f"p{n}": load_placer("striped", {"seed": n}).place(0, n, 3, brokers) for n in (9, 12, 18, 30, 60, 90)}
+    before = Layout(tuple(brokers)).with_topics(topics)
+    assert Quality.of(before).leaders_per_topic == 3.0
+    found = reorder(before)
+    quality = Quality.of(before.with_topics(found.topics), before)
+    assert (found.moved, found.least, quality.moved, found.proven) == (0, 0, 0, True)
+    assert quality.leaders_per_topic == 1.0
+    assert quality.leaders_per_broker == pytest.approx(25 * 9 / 219)
+    alone = reorder(before, keep_seconds=True)
+    lists, leaders = changes(before, alone.topics)
+    # Nine topics' worth of partitions are led by three brokers of nine where there are nine.
+    assert lists == leaders == changes(before, found.topics)[1] < 219 / 3
+    assert changes(before, found.topics)[0] < 219 / 2
+
+
+def test_a_layout_that_is_as_good_as_any_keeps_every_list() -> None:
+    layout = random_layout(brokers_in(3, 2, 4), 120, 3, 5, topics=4)
+    best = layout.with_topics(rebalance(layout).topics)
+    assert reorder(best).topics == best.topics
+
+
+def test_fenced_excluded_and_unknown_brokers_lead_only_where_no_other_can() -> None:
+    brokers = (Broker(1, "a"), Broker(2, "b"), Broker(3, "c", fenced=True), Broker(4))
+    lists = ((3, 1, 2), (9, 2, 1), (4, 1), (3,), (9, 3), (4, 9), (1, 3, 2), (2, 4, 1), (-1, 2), ())
+    found = reorder(Layout(brokers, {"t": lists}), Rules(exclude=frozenset({4})))
+    assert found.proven
+    assert [sorted(own) for own in found.topics["t"]] == [sorted(own) for own in lists]
+    assert [own for own in found.topics["t"] if not {1, 2} & set(own)] == [(3,), (9, 3), (4, 9), ()]
+    assert Counter(own[0] for own in found.topics["t"] if {1, 2} & set(own)) == {1: 3, 2: 3}
+    # Who is dead does not come next anyway; who is to go would.
+    assert found.topics["t"][6:9] == ((1, 3, 2), (2, 1, 4), (2, -1))
+    nobody = Layout((Broker(3, "c", fenced=True),), {"t": ((3, 1), (1,))})
+    assert reorder(nobody).topics == nobody.topics
+    with pytest.raises(ReplicaPlacementError, match="brokers 4 have none"):
+        reorder(Layout(brokers, {"t": lists}))
+
+
+def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None:
+    lists = ((1, 3), (3, 1), (2, 4), (4, 2), (5, 6))
+    layout = Layout(tuple(brokers_in(2, 2, 2)), {"t": lists})
+    found = reorder(layout, Rules(leader_racks=frozenset("b")))
+    assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
+    assert set(found.topics["t"][4]) == {5, 6}
+    assert found.doubts == ("1 have nobody to lead them in the racks where leaders must be",)
+    assert not found.proven
+
+
+def test_what_leads_other_topics_counts_when_leaders_are_evened() -> None:
+    layout = Layout(tuple(brokers_in(1, 1)), {"old": ((1,), (1,), (1,)), "new": ((1, 2), (1, 2), (2, 1), (1, 2))})
+    found = reorder(layout, topics=["new"])
+    assert list(found.topics) == ["new"]
+    # 2 leads one of seven now; three or four are its share.
+    assert Counter(own[0] for own in found.topics["new"]) == {1: 1, 2: 3}
+    with pytest.raises(ConfigError, match='there is no topic "t"'):
+        reorder(layout, topics=["t"])
+
+
 # Same input, same answer.
 
 
@@ -317,6 +529,7 @@ def test_no_order_of_the_input_plays_a_part(seed: int, order: random.Random) -> 
     )
     shuffled = Rules(weights=dict(order.sample(sorted(rules.weights.items()), len(rules.weights))))
     assert rebalance(layout, rules) == rebalance(mixed, shuffled)
+    assert reorder(layout, rules) == reorder(mixed, shuffled)
     placer = load_placer("optimal", {"layout": layout})
     other = load_placer("optimal", {"layout": mixed})
     assert placer.place(0, 5, 1, brokers) == other.place(0, 5, 1, mixed.brokers)

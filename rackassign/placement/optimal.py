@@ -1,20 +1,21 @@
 """The exact placer: replicas, leaders and who is next, as even as they can be, with what is there counted in.
 
-`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved.
+`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved; `reorder`
+evens leaders and moves none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rackassign.errors import ConfigError, shown
-from rackassign.model import Broker
+from rackassign.model import Broker, TopicPartition
 from rackassign.optimum.arrays import Bools, Ints
-from rackassign.optimum.spread import Goals, Items, Limits, Nodes, ShortageError, Spreading, spread
+from rackassign.optimum.spread import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
 from rackassign.placement.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -28,6 +29,9 @@ _FINEST = 4096
 """Weights become whole numbers up to this."""
 
 _NO_RACK = ""
+
+Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]
+"""How many replicas: the same for all, or by topic or partition; what a partition is given counts before its topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,53 +118,139 @@ def rebalance(
     rules: Rules | None = None,
     *,
     topics: Collection[str] | None = None,
-    replication_factor: int | Mapping[str, int] | None = None,
+    replication_factor: Factors | None = None,
 ) -> Placement:
     """Place what exists anew, with the fewest replicas moved.
 
     Brokers that are excluded, or that the layout does not know, lose what they have. Fenced ones keep it, get
-    nothing, and do not lead where another can.
+    nothing, and do not lead where another can; where a partition is to have fewer replicas, theirs go first.
 
     Args:
         layout: What there is.
         rules: How to place; `first="moves"` moves only what the rules ask for, `first="balance"` evens brokers.
         topics: Which topics; all, unless said. What others have counts as load.
-        replication_factor: Replicas of each partition, for all topics or some; as many as it has, unless said.
+        replication_factor: Replicas of each partition, for all or some; as many as it has, unless said.
 
     Raises:
-        ConfigError: A topic is named that there is not.
+        ConfigError: A topic or a partition is named that there is not.
         InvalidReplicationFactorError: There are not as many brokers as replicas.
         ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
     """
     rules = rules or Rules()
-    chosen = sorted(layout.topics if topics is None else topics)
-    for topic in chosen:
-        if topic not in layout.topics:
-            raise ConfigError(f"there is no topic {shown(topic)}")
+    rows = _Rows.of(layout, topics)
     known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
     door = _Door.of(known, rules, layout, keep_fenced=True)
-    rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
-    factors = [_factor(replication_factor, chosen[group], replicas) for group, replicas in rows]
+    factors = _factors(replication_factor, layout, rows)
     for factor in sorted(set(factors)):
         _check_replicas(factor, known, rules)
+    held = (door.numbered(replicas) for replicas in rows.replicas)
     items = Items(
         np.asarray(factors, np.int64),
-        np.asarray([group for group, _ in rows], np.int64),
-        tuple(door.numbered(replicas) for _, replicas in rows),
+        np.asarray(rows.group, np.int64),
+        tuple(door.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
     )
-    others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
-    found = door.spread(items, others)
-    lists: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in chosen}
-    for (group, _), nodes in zip(rows, found.nodes, strict=True):
-        lists[chosen[group]].append(door.named(nodes))
-    placed = {topic: tuple(replicas) for topic, replicas in lists.items()}
-    return Placement(placed, found.moved, found.least, found.proven, found.doubts)
+    found = door.spread(items, rows.others)
+    return Placement(
+        rows.lists(door.named(nodes) for nodes in found.nodes), found.moved, found.least, found.proven, found.doubts
+    )
 
 
-def _factor(wanted: int | Mapping[str, int] | None, topic: str, replicas: tuple[int, ...]) -> int:
+def reorder(
+    layout: Layout,
+    rules: Rules | None = None,
+    *,
+    topics: Collection[str] | None = None,
+    keep_seconds: bool = False,
+) -> Placement:
+    """Even leaders without moving a byte: replicas stay where they are, only the order of the lists changes.
+
+    Leaders are as even as `rules.leaders` asks, within topics too; then as few of them change as possible; then who is
+    next is even, and as few lists change as possible. A list stays as it is where neither changes. Brokers that are
+    fenced, excluded or unknown do not lead where another can; they stay in their lists, behind in those that change.
+
+    Args:
+        layout: What there is.
+        rules: Whose leaders are evened (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`); where
+            no replica is in `leader_racks`, leaders stand elsewhere and a doubt says so. No other rule plays a part.
+        topics: Which topics; all, unless said. What leads others counts as load.
+        keep_seconds: Whether who is next is left alone where the leader does not change. Fewer lists change then, but
+            what a broker leads may go to few others should it be lost.
+
+    Raises:
+        ConfigError: A topic is named that there is not.
+        ReplicaPlacementError: Some brokers have no rack.
+    """
+    rules = rules or Rules()
+    rows = _Rows.of(layout, topics)
+    door = _Door.of([broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True)
+    held = tuple(door.numbered(replicas) for replicas in rows.replicas)
+    items = Items(np.asarray([max(1, len(own)) for own in held], np.int64), np.asarray(rows.group, np.int64), held)
+    found = door.lead(items, rows.others, keep=keep_seconds)
+    ordered = (
+        replicas
+        if nodes == own and (replicas[:1] == door.named(own[:1]) or not door.may_lead(own))
+        else tuple(dict.fromkeys((*door.named(nodes), *replicas)))
+        for replicas, own, nodes in zip(rows.replicas, held, found.nodes, strict=True)
+    )
+    return Placement(rows.lists(ordered), found.moved, found.least, found.proven, found.doubts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The partitions asked for, one after the other.
+
+    Args:
+        topics: Topics asked for, in order.
+        group: Place of each partition's topic among them.
+        replicas: Replica list of each.
+        others: Topics not asked for.
+    """
+
+    topics: tuple[str, ...]
+    group: tuple[int, ...]
+    replicas: tuple[tuple[int, ...], ...]
+    others: Lists
+
+    @classmethod
+    def of(cls, layout: Layout, topics: Collection[str] | None) -> _Rows:
+        chosen = sorted(layout.topics if topics is None else set(topics))
+        for topic in chosen:
+            if topic not in layout.topics:
+                raise ConfigError(f"there is no topic {shown(topic)}")
+        rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
+        others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
+        return cls(tuple(chosen), tuple(group for group, _ in rows), tuple(own for _, own in rows), others)
+
+    def lists(self, replicas: Iterable[tuple[int, ...]]) -> Lists:
+        """Return lists of these partitions by topic."""
+        found: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in self.topics}
+        for group, own in zip(self.group, replicas, strict=True):
+            found[self.topics[group]].append(own)
+        return {topic: tuple(lists) for topic, lists in found.items()}
+
+
+def _factors(wanted: Factors | None, layout: Layout, rows: _Rows) -> list[int]:
+    """Return how many replicas each partition is to have."""
+    if isinstance(wanted, int):
+        return [wanted] * len(rows.replicas)
     if wanted is None:
-        return len(replicas)
-    return wanted if isinstance(wanted, int) else wanted.get(topic, len(replicas))
+        return [len(replicas) for replicas in rows.replicas]
+    by_name = dict[object, int](wanted.items())
+    partitions = {TopicPartition(topic, n) for topic, lists in layout.topics.items() for n in range(len(lists))}
+    for name in by_name:
+        if name not in layout.topics and name not in partitions:
+            raise ConfigError(f"replication_factor: there is no {_kind(name)}")
+    return [
+        by_name.get(TopicPartition(topic, number), by_name.get(topic, len(replicas)))
+        for topic in rows.topics
+        for number, replicas in enumerate(layout.topics[topic])
+    ]
+
+
+def _kind(name: object) -> str:
+    if isinstance(name, TopicPartition):
+        return f"partition {name.partition} of topic {shown(name.topic)}"
+    return f"topic {shown(name)}"
 
 
 def _check_replicas(count: int, brokers: list[Broker], rules: Rules) -> None:
@@ -191,6 +281,7 @@ class _Door:
         racks = tuple(sorted(set(named)))
         weights = dict(layout.weights if layout is not None else {}) | dict(rules.weights)
         fenced: Bools = np.asarray([broker.fenced for broker in known], bool)
+        excluded: Bools = np.asarray([broker.id in rules.exclude for broker in known], bool)
         zeros = np.zeros(len(known), np.int64)
         nodes = Nodes(
             rack=np.asarray([racks.index(rack) for rack in named], np.int64),
@@ -198,13 +289,27 @@ class _Door:
             load=zeros,
             leads=zeros,
             open=~fenced if keep_fenced else np.ones(len(known), bool),
-            eligible=~fenced,
+            eligible=~fenced & ~excluded,
             reluctant=fenced & (not keep_fenced),
         )
         return cls(tuple(broker.id for broker in known), racks, nodes, _limits(rules, racks), rules)
 
     def spread(self, items: Items, others: Lists) -> Spreading:
-        """Solve, with what other topics have as load."""
+        """Solve, with what other topics have as load.
+
+        Raises:
+            ReplicaPlacementError: The rules leave no broker for some replicas.
+        """
+        try:
+            return spread(items, self._loaded(others), self.limits, self._goals(), work=self.rules.work)
+        except ShortageError as error:
+            raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
+
+    def lead(self, items: Items, others: Lists, *, keep: bool) -> Spreading:
+        """Choose leaders among the nodes that items have, with what other topics have as load."""
+        return lead(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
+
+    def _loaded(self, others: Lists) -> Nodes:
         load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
         for lists in others.values():
             for replicas in lists:
@@ -212,20 +317,18 @@ class _Door:
                 load[list(own)] += 1
                 leads[list(own[:1])] += 1
         n = self.nodes
-        nodes = Nodes(n.rack, n.weight, load, leads, n.open, n.eligible, n.reluctant)
-        goals = Goals(
-            "group" if self.rules.first == "topic" else self.rules.first, self.rules.leaders, self._coverage()
-        )
-        try:
-            return spread(items, nodes, self.limits, goals, work=self.rules.work)
-        except ShortageError as error:
-            raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
+        return Nodes(n.rack, n.weight, load, leads, n.open, n.eligible, n.reluctant)
+
+    def _goals(self) -> Goals:
+        first = "group" if self.rules.first == "topic" else self.rules.first
+        return Goals(first, self.rules.leaders, self._coverage())
 
     def _coverage(self) -> Ints | None:
         coverage = self.rules.coverage
         if isinstance(coverage, Mapping):
             weights = [float(coverage.get(rack, 0)) for rack in self.racks]
-            return _whole(weights) * (np.asarray(weights) > 0)
+            # Readers in no rack that has a broker are near to nothing, wherever replicas are.
+            return _whole(weights) * (np.asarray(weights) > 0) if any(weights) else None
         return None if coverage == "broker" else np.ones(len(self.racks), np.int64)
 
     def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
@@ -233,14 +336,25 @@ class _Door:
         places = {broker: node for node, broker in enumerate(self.ids)}
         return tuple(dict.fromkeys(places[broker] for broker in replicas if broker in places))
 
+    def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
+        """Return who holds a partition that is to have fewer replicas: those on fenced brokers are given up first."""
+        fenced = [node for node in held if not self.nodes.open[node]]
+        gone = set(fenced[::-1][: max(0, len(held) - factor)])
+        return tuple(node for node in held if node not in gone)
+
+    def may_lead(self, nodes: Iterable[int]) -> bool:
+        """Tell whether one of these nodes may lead."""
+        return any(self.nodes.eligible[node] for node in nodes)
+
     def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """Return the brokers of nodes; placeholders stay what they are."""
         return tuple(self.ids[node] if node >= 0 else node for node in nodes)
 
 
 def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
-    without = [broker.id for broker in brokers if broker.rack is None]
-    if without and len(without) < len(brokers) and rules.rackless == "refuse":
+    asked = [broker for broker in brokers if broker.id not in rules.exclude]
+    without = [broker.id for broker in asked if broker.rack is None]
+    if without and len(without) < len(asked) and rules.rackless == "refuse":
         shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
         raise ReplicaPlacementError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]

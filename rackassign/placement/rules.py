@@ -10,8 +10,8 @@ from rackassign.errors import ConfigError, InputError, shown
 from rackassign.optimum.spread import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTAGES, LeaderGoal, Shortage
 from rackassign.placement.layout import check_weight
 
-First = Literal["balance", "moves", "topic"]
-"""What decides first: even brokers, few moves, or each topic even over brokers."""
+First = Literal["balance", "moves", "topic", "coverage"]
+"""What decides first: even brokers, few moves, each topic even over brokers, or `coverage` and then few moves."""
 
 FIRSTS: tuple[First, ...] = get_args(First)
 
@@ -40,8 +40,10 @@ class Rules:
             -2, ..), or the rules `relax`.
         leaders: Whose leaders are evened: each `broker`'s first, each `rack`'s first, or `mixed`.
         coverage: How many replicas racks get where a partition is not in all of them: as comes of even brokers
-            (`broker`), `even` by rack, or by these weights (where readers stand).
-        first: What decides first.
+            (`broker`), `even` by rack, or by these weights (where readers stand). A rack of weight 0, or of none, gets
+            what the rules ask for and no more; racks without brokers play no part.
+        first: What decides first. The others follow in the order brokers (after `coverage`, if that says anything),
+            moves, topics.
         rackless: What to do about brokers without a rack.
         work: Budget, in iterations of the solver.
     """

@@ -16,8 +16,10 @@ Theory of operation
    alike.
 2. *Sets* (`sets`, `levels`): how many copies of a class are at which node: a flow. Even loads are a convex cost;
    what an item holds already is an arc of its own, so that moves can be counted. The order of objectives is
-   balance, moves, groups, unless asked otherwise. Flows are dealt to items (`deal`) so that pairs of nodes mix.
-3. *Order* (`order`): leaders out of each set, then who is next, as flows again.
+   balance (coverage of racks, then nodes), moves, groups, unless asked otherwise. Flows are dealt to items (`deal`)
+   so that pairs of nodes mix.
+3. *Order* (`order`): leaders out of each set, then who is next, as flows again. `lead` is this step alone, for copies
+   that stay where they are.
 
 Each step is best given the one before. For even sets that loses nothing: if every node has its fair share of
 copies, a fair share of leaders is there too, since taking 1/n of each of an item's n copies is a fair, if
@@ -36,8 +38,10 @@ from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.spread.classes import Chosen, Classes, choose
 from rackassign.optimum.spread.deal import deal
 from rackassign.optimum.spread.fallback import greedy, greedy_order
+from rackassign.optimum.spread.lead import lead, outside
 from rackassign.optimum.spread.order import MOST_MIXED, Order, ordered
 from rackassign.optimum.spread.problem import (
+    DEFAULT_WORK,
     EVEN,
     FIRSTS,
     LEADER_GOALS,
@@ -70,11 +74,9 @@ __all__ = [
     "Shortage",
     "ShortageError",
     "Spreading",
+    "lead",
     "spread",
 ]
-
-DEFAULT_WORK = 3_000_000
-"""Iterations of the solver: minutes at worst."""
 
 _MOST_CELLS = 6_000
 """Classes x racks and groups x nodes, beyond which groups are left to the dealing."""
@@ -121,7 +123,8 @@ def spread(
         )
     )
     moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.held, strict=True))
-    told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt) if doubt))
+    away = outside(best.first, nodes, limits.leader_racks)
+    told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt, away) if doubt))
     return Spreading(lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, doubts=told)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rackassign.optimum.spread.bounds import Bounds
 from rackassign.optimum.spread.classes import Chosen
 from rackassign.optimum.spread.problem import Nodes
@@ -52,15 +54,42 @@ def greedy_order(
     first: list[int] = []
     second: list[int] = []
     for own in sets:
-        may = [
-            node
-            for node in own
-            if nodes.eligible[node] and (leader_racks is None or int(nodes.rack[node]) in leader_racks)
-        ]
+        may = nodes.may_lead(own, leader_racks)
         leader = min(may, key=lambda node: (leads[node], node)) if may else -1
         if leader >= 0:
             leads[leader] += 1
         others = sorted(node for node in own if node != leader) if leader >= 0 else []
         first.append(leader)
         second.append(min(others, key=lambda node: (leads[node], node)) if others else -1)
+    return first, second
+
+
+def greedy_leads(
+    held: Sequence[tuple[int, ...]], nodes: Nodes, leader_racks: frozenset[int] | None
+) -> tuple[list[int], list[int]]:
+    """Return who leads each item and who is next, -1 for nobody: whoever does, unless another would lead less."""
+    may = [nodes.may_lead(own, leader_racks) for own in held]
+    leads, weight = nodes.leads.tolist(), nodes.weight.tolist()
+    first = [own[0] if own and own[0] in of else (of[0] if of else -1) for own, of in zip(held, may, strict=True)]
+    for leader in first:
+        if leader >= 0:
+            leads[leader] += 1
+    better = True
+    # Each change takes from the fuller of two what leaves the other below it, so there is an end.
+    while better:
+        better = False
+        for item, leader in enumerate(first):
+            if leader < 0:
+                continue
+            least = min(may[item], key=lambda node: ((leads[node] + 1) / weight[node], node))
+            if (leads[least] + 1) * weight[leader] < leads[leader] * weight[least]:
+                leads[leader] -= 1
+                leads[least] += 1
+                first[item], better = least, True
+    second = [
+        min((node for node in own if node != leader), key=lambda node: not nodes.eligible[node], default=-1)
+        if leader >= 0
+        else -1
+        for own, leader in zip(held, first, strict=True)
+    ]
     return first, second

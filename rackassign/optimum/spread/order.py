@@ -85,10 +85,17 @@ class Order:
     doubt: str = ""
 
 
-def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) -> Order:
+def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool, keep: bool = False) -> Order:
     """Return who leads each item and who is next.
 
     Among leaders that are as good, some leave better choices of who is next. No flow sees both, so a few are tried.
+
+    Args:
+        problem: What is asked.
+        sets: The nodes of each item.
+        work: Is drawn on.
+        grouped: Whether groups are to lead evenly by themselves.
+        keep: Whether items that keep their nodes and their leader keep who is next as well.
 
     Raises:
         SolverError: There is no solution.
@@ -96,7 +103,7 @@ def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: boo
     best: Order | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
         first, doubt = leaders(problem, sets, work, grouped=grouped, mix=mix)
-        second, other = seconds(problem, sets, first, work)
+        second, other = seconds(problem, sets, first, work, keep=keep)
         found = Order(sets, first, second, _burden(first, second, problem.nodes), doubt or other)
         if best is None or (not found.doubt and found.burden < best.burden):
             best = found
@@ -132,13 +139,9 @@ def leaders(
         SolverError: There is no solution.
     """
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
-    may = nodes.eligible.tolist()
-    rack = nodes.rack.tolist()
-    if leader_racks is not None:
-        may = [may[node] and rack[node] in leader_racks for node in range(len(may))]
     offers = []
     for group, own, held in zip(items.group.tolist(), sets, items.held, strict=True):
-        nodes_of = tuple(sorted(node for node in own if may[node]))
+        nodes_of = nodes.may_lead(own, leader_racks)
         now = held[0] if held and held[0] in nodes_of else _NOBODY
         offers.append((group if grouped else 0, nodes_of, now))
     choices = _choices(offers)
@@ -233,8 +236,17 @@ def _mixing(arcs: Ints, mix: int) -> Ints:
     return (arcs[:, 0] * 7919 + arcs[:, 1] * 104_729 + mix) * (40_503 + 2 * mix) // 1024 % 16
 
 
-def seconds(problem: Problem, sets: list[list[int]], leading: list[int], work: Work) -> tuple[list[int], str]:
+def seconds(
+    problem: Problem, sets: list[list[int]], leading: list[int], work: Work, *, keep: bool = False
+) -> tuple[list[int], str]:
     """Return who is to lead each item next, -1 if it has no other node, and what is not proven.
+
+    Args:
+        problem: What is asked.
+        sets: The nodes of each item.
+        leading: Who leads each.
+        work: Is drawn on.
+        keep: Whether items that keep their nodes and their leader keep who is next as well.
 
     Raises:
         SolverError: There is no solution.
@@ -244,7 +256,10 @@ def seconds(problem: Problem, sets: list[list[int]], leading: list[int], work: W
     offers = []
     for own, first, held in zip(sets, leading, problem.items.held, strict=True):
         others = tuple(sorted(node for node in own if node != first)) if first != _NOBODY else ()
-        now = next((node for node in held if node in others), _NOBODY)
+        # Who was next is worth keeping only where that leaves the whole list as it is.
+        stays = bool(others) and held[:1] == (first,) and sorted(held) == sorted(own)
+        now = held[1] if stays else _NOBODY
+        others = (now,) if stays and keep else others
         offers.append((first, others, now))
     choices = _choices(offers)
     if not len(choices.size):

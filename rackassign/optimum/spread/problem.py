@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 
 from rackassign.optimum.arrays import Bools, Ints
+
+DEFAULT_WORK = 3_000_000
+"""Iterations of the solver: minutes at worst."""
 
 EVEN: Literal["even"] = "even"
 
@@ -21,8 +25,8 @@ LeaderGoal = Literal["broker", "rack", "mixed"]
 
 LEADER_GOALS: tuple[LeaderGoal, ...] = get_args(LeaderGoal)
 
-First = Literal["balance", "moves", "group"]
-"""What comes first: even nodes, few moves, or each group even over nodes."""
+First = Literal["balance", "moves", "group", "coverage"]
+"""What comes first: even nodes, few moves, each group even over nodes, or coverage of racks and then few moves."""
 
 FIRSTS: tuple[First, ...] = get_args(First)
 
@@ -59,6 +63,11 @@ class Nodes:
         count = len(rack)
         yes, none = np.ones(count, bool), np.zeros(count, np.int64)
         return cls(rack, none + 1, none, none, yes, yes, ~yes)
+
+    def may_lead(self, own: Iterable[int], racks: frozenset[int] | None) -> tuple[int, ...]:
+        """Return who of an item's nodes may lead it, by number: those in these racks, or any if none is there."""
+        may = tuple(sorted(node for node in own if self.eligible[node]))
+        return tuple(node for node in may if racks is None or int(self.rack[node]) in racks) or may
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,8 @@ class Goals:
     """What is best among all that limits allow.
 
     Args:
-        first: Which objective comes first; the others follow in the order balance, moves, group.
+        first: Which objective comes first; the others follow in the order balance, moves, group. Coverage is a part
+            of balance, and comes before even nodes, unless it comes first by itself.
         leaders: Whose leads are evened.
         coverage: How many copies racks are to have, relative to each other, before nodes are evened; None: as comes
             of even nodes.

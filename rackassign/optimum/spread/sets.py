@@ -254,15 +254,19 @@ class _Model:
 
     def _objectives(self, builder: Builder, levels: Steps, by_group: Steps | None) -> list[Ints]:
         stay = self._places.direct[:, 3]
-        balance = [builder.objective(node=centred(levels.cost))]
-        if self._goals.coverage is not None:
-            balance.insert(0, builder.objective(rack=centred(self._rack_cost)))
+        closed = stay * ~self._nodes.open[self._places.direct[:, 1]]
+        even = [builder.objective(node=centred(levels.cost))]
+        coverage = [] if self._goals.coverage is None else [builder.objective(rack=centred(self._rack_cost))]
+        balance = [*coverage, *even]
         moves = [builder.objective(direct=-stay)] if stay.any() else []
+        # Of copies one of which must go, that of a node which takes nothing new is least worth having.
+        moves += [builder.objective(direct=closed)] if closed.any() else []
         group = [] if by_group is None else [builder.objective(group=by_group.cost)]
         ordered = {
             "balance": [*balance, *moves, *group],
             "moves": [*moves, *balance, *group],
             "group": [*group, *balance, *moves],
+            "coverage": [*coverage, *moves, *even, *group],
         }[self._goals.first]
         reluctant = self._nodes.reluctant
         if reluctant.any():
