@@ -12,10 +12,14 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+from rackassign.cli.app import run
 from rackassign.clients.kafka_python.admin import listed_brokers, topics
 from rackassign.clients.kafka_python.controller import Controller, RefusedError
+from rackassign.placement.audit import audit
 from rackassign.placement.registry import read
+from rackassign.placement.state import RATES, THROTTLED, observe, with_rates
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -124,3 +128,57 @@ def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdmi
     sound = command(rack_cluster, "audit", "--topic", thin)
     assert [(row["id"], row["leaders"]) for row in sound["brokers"]] == [(1, 1), (2, 1), (3, 1)]
     assert [row["rack"] for row in sound["racks"]] == ["a", "b", "c"]
+
+
+def test_a_topic_that_is_not_there_is_bad_input(
+    rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    typo = unique_name()
+    for words in (("--topic", typo), ("--topic", make_topic(), "--topic", typo)):
+        said = command(rack_cluster, "audit", *words, code=2)
+        assert said == f'rackassign: topic: there is no "{typo}" on this cluster'
+    assert topics(admin, [typo])[typo].unknown
+    assert 'there is no "no such name" on' in command(rack_cluster, "audit", "--topic", "no such name", code=2)
+
+
+@pytest.mark.parametrize("where", ["topic", "broker", "everywhere"])
+def test_a_throttle_that_was_left_is_found(
+    rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic, where: str
+) -> None:
+    topic = make_topic()
+    resource: tuple[int, str, str, str] = {
+        "topic": (ConfigResourceType.TOPIC, topic, THROTTLED[1], "*"),
+        "broker": (ConfigResourceType.BROKER, "2", RATES[0], "100000000"),
+        "everywhere": (ConfigResourceType.BROKER, "", RATES[1], "100000000"),
+    }[where]
+    named = {"topic": "1 topic,", "broker": "broker 2,", "everywhere": "all brokers,"}[where]
+
+    def left() -> list[str]:
+        findings = audit(with_rates(admin, observe(admin, [topic]))).findings
+        return [finding.problem for finding in findings if finding.kind == "throttle-left"]
+
+    assert left() == []
+    configure(admin, *resource)
+    try:
+        told = f"a throttle of replication is set for {named} and nothing is being reassigned"
+        wait_until(lambda: left() == [told], "the throttle is found")
+        words = ["audit", "--bootstrap", rack_cluster.bootstrap, "--topic", topic]
+        # Each time another broker may be asked, that does not know it yet.
+        wait_until(lambda: run(words) == 1, "the command finds it as well")
+    finally:
+        configure(admin, *resource[:3], None)
+    wait_until(lambda: left() == [], "the throttle is gone")
+
+
+def configure(admin: KafkaAdminClient, kind: int, name: str, key: str, value: str | None) -> None:
+    """Set or unset a key; the host takes neither the default of all brokers nor a rate that is not set yet."""
+    # A broker takes what is its own from nobody else.
+    broker = int(name) if kind == ConfigResourceType.BROKER and name else None
+
+    async def ask() -> Any:
+        row = (key, 0 if value is not None else 1, value)
+        request = IncrementalAlterConfigsRequest(resources=[(kind, name, [row])])
+        return await admin._manager.send(request, node_id=broker)
+
+    (told,) = admin._manager.run(ask).responses
+    assert told.error_code == 0, told

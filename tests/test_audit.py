@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaConnectionError
 
 from rackassign.clients.kafka_python.admin import DescribedTopic
+from rackassign.clients.kafka_python.permissions import NotAllowedError
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit
-from rackassign.placement.state import ClusterState
+from rackassign.placement.state import ClusterState, Throttles, observe, with_rates
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 SOUND = [[1, 3, 5], [4, 6, 2], [5, 1, 3]]
@@ -23,7 +26,9 @@ def topic(rows: Sequence[Sequence[int]], **more: Any) -> DescribedTopic:
 
 
 def state(rows: Sequence[Sequence[int]] = SOUND, *, min_isr: int = 2, **more: Any) -> ClusterState:
-    found = {name: more.pop(name) for name in ("brokers", "in_flight", "differing") if name in more}
+    found = {
+        name: more.pop(name) for name in ("brokers", "in_flight", "differing", "throttles", "silent") if name in more
+    }
     return ClusterState(found.pop("brokers", BROKERS), {"t": topic(rows, **more)}, {"t": min_isr}, **found)
 
 
@@ -35,7 +40,7 @@ def test_nothing_is_found_in_a_sound_cluster() -> None:
     seen = audit(state(), want_rf=3)
     assert seen.findings == ()
     assert seen.reliable
-    assert seen.partitions == 3
+    assert (seen.topics, seen.partitions) == (1, 3)
     assert seen.by_broker[1] == Load(1, 2, 1 / 3, 2 / 9)
     assert seen.by_rack == {"a": Load(1, 3, 1 / 3, 1 / 3), "b": Load(1, 3, 1 / 3, 1 / 3), "c": Load(1, 3, 1 / 3, 1 / 3)}
 
@@ -54,6 +59,12 @@ def test_nothing_is_found_in_a_sound_cluster() -> None:
         (state([[1, 3, 5]], in_sync=((1, 3),), offline=((5,),)), {"at-min-isr": [0], "offline-replica": [0]}),
         (state([[1, 3, 5]], in_sync=((1,),), offline=((3, 5),)), {"under-min-isr": [0], "offline-replica": [0]}),
         (state(SOUND, differing=("x",)), {"views-differ": []}),
+        (state(SOUND, silent=(3,)), {"broker-silent": []}),
+        (state(SOUND, throttles=Throttles(topics=("t",))), {"throttle-left": []}),
+        (state(SOUND, throttles=Throttles(brokers=(2,))), {"throttle-left": []}),
+        (state(SOUND, throttles=Throttles(everywhere=True)), {"throttle-left": []}),
+        # It may be what holds that reassignment back.
+        (state(throttles=Throttles(("t",), (1,)), in_flight=frozenset({TopicPartition("u", 0)})), {"in-flight": [0]}),
     ],
 )
 def test_what_is_wrong_is_found(seen: ClusterState, found: dict[str, list[int]]) -> None:
@@ -90,3 +101,135 @@ def test_a_broker_with_nothing_is_listed() -> None:
     seen = audit(state([[1, 3, 5]]))
     assert seen.by_broker[6] == Load(0, 0, 0.0, 0.0)
     assert audit(ClusterState(BROKERS, {})).by_rack["a"] == Load(0, 0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "remembered", "found"),
+    [
+        # Broker 9 is gone; with nothing known of it, nothing is said of where it was.
+        ([[1, 9, 5]], {}, {"broker-unknown": [0]}),
+        ([[1, 9, 5]], {9: None}, {"broker-unknown": [0]}),
+        ([[1, 9, 5]], {9: "b"}, {"broker-unknown": [0]}),
+        ([[1, 9, 5]], {9: "a"}, {"broker-unknown": [0], "shared-rack": [0]}),
+        # The rack it was in has no broker any more: it counts where it is named, and nobody else must use it.
+        ([[1, 3, 5, 9], [1, 2, 9], [1, 3, 5]], {9: "d"}, {"broker-unknown": [0], "shared-rack": [1]}),
+        ([[1, 2, 3, 5]], {9: "d"}, {}),
+        # What is told now counts, not what was remembered.
+        ([[1, 3, 5]], {1: "c"}, {}),
+    ],
+)
+def test_brokers_that_are_gone_count_where_they_were(
+    rows: list[list[int]], remembered: dict[int, str | None], found: dict[str, list[int]]
+) -> None:
+    seen = audit(state(rows).remembering(remembered))
+    assert {kind: partitions or [0] for kind, partitions in kinds(seen).items()} == found
+    of_it = sum(broker == 9 or BROKERS[broker - 1].rack == remembered.get(9) for row in rows for broker in row)
+    assert seen.by_rack.get(remembered.get(9), Load(0, 0, 0.0, 0.0)).replicas == of_it
+
+
+def test_a_broker_that_is_gone_is_named_with_its_rack() -> None:
+    (finding,) = audit(state([[1, 9, 5]]).remembering({9: "b"})).findings
+    assert finding.problem == "replicas on brokers that the cluster does not know (any more): 9 (in b)"
+
+
+def test_what_is_throttled_is_named() -> None:
+    throttles = Throttles(("t", "u"), (1, 2), everywhere=True)
+    (finding,) = audit(state(throttles=throttles)).findings
+    assert "set for 2 topics, broker 1, broker 2, all brokers, and nothing" in finding.problem
+    assert (finding.topics, finding.brokers) == (("t", "u"), (1, 2))
+
+
+class Brokers:
+    """Two brokers, that are asked in turn.
+
+    Args:
+        first: What the first knows of each topic.
+        second: What the second knows; the same if left out.
+        configs: What is told of the configuration of topics; all of all if left out.
+    """
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        first: dict[str, DescribedTopic],
+        second: dict[str, DescribedTopic] | None = None,
+        configs: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        self.views = {1: first, 2: first if second is None else second}
+        self.configs = configs
+        self.rates: dict[int, tuple[dict[str, str], dict[str, str]] | Exception] = {}
+        room = "rackassign.placement.state"
+        monkeypatch.setattr(f"{room}.listed_brokers", lambda _: BROKERS[:2])
+        monkeypatch.setattr(f"{room}.topics_of", self.topics_of)
+        monkeypatch.setattr(f"{room}.topic_configs", self.topic_configs)
+        monkeypatch.setattr(f"{room}.broker_configs", self.broker_configs)
+        monkeypatch.setattr(f"{room}.Controller.in_flight", lambda _: frozenset())
+        monkeypatch.setattr(f"{room}.time.sleep", lambda _: None)
+
+    def topics_of(self, _: object, broker: int, names: list[str] | None) -> dict[str, DescribedTopic]:
+        view = self.views[broker]
+        return view if names is None else {name: view.get(name, UNKNOWN) for name in names}
+
+    def topic_configs(self, _: object, names: Sequence[str], __: object) -> dict[str, dict[str, str]]:
+        return {name: {"min.insync.replicas": "2"} for name in names} if self.configs is None else self.configs
+
+    def broker_configs(self, _: object, broker: int, __: object) -> tuple[dict[str, str], dict[str, str]]:
+        told = self.rates.get(broker, ({}, {}))
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+
+UNKNOWN = DescribedTopic(problem="UnknownTopicOrPartitionError", unknown=True)
+REFUSED = DescribedTopic(problem="not allowed: DESCRIBE on topic t", refused=True)
+THERE = topic(SOUND)
+
+
+def test_a_topic_that_does_not_exist_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, {"t": THERE})
+    assert list(observe(None, ["t"]).topics) == ["t"]
+    with pytest.raises(ConfigError, match=r'^topic: there is no "typo", no "x" on this cluster$'):
+        observe(None, ["x", "t", "typo"])
+
+
+def test_a_topic_that_one_broker_does_not_know_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    for first, second in (({"t": THERE}, {}), ({}, {"t": THERE})):
+        Brokers(monkeypatch, first, second)
+        assert observe(None, ["t"]).differing == ("t",)
+    # Nor does it vanish if the broker that is asked for its configuration does not know it.
+    Brokers(monkeypatch, {"t": THERE}, configs={})
+    seen = observe(None)
+    assert (seen.differing, seen.min_isr) == (("t",), {})
+
+
+def test_a_topic_that_is_not_described_in_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, {"t": DescribedTopic(problem="not all of its partitions are listed")})
+    assert not audit(observe(None)).reliable
+
+
+def test_a_topic_that_may_not_be_described_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, {"t": THERE}, {"t": REFUSED})
+    with pytest.raises(NotAllowedError, match=r"^not allowed: DESCRIBE on topic t$"):
+        observe(None, ["t"])
+
+
+def test_rates_are_told_by_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = {"leader.replication.throttled.rate": "1000"}
+    cluster = Brokers(monkeypatch, {"t": THERE})
+    seen = observe(None)
+    assert with_rates(None, seen).throttles == Throttles()
+    cluster.rates = {1: (rate, {}), 2: KafkaConnectionError()}
+    found = with_rates(None, seen)
+    assert (found.throttles, found.silent) == (Throttles(brokers=(1,)), (2,))
+    cluster.rates = dict.fromkeys((1, 2), (rate, rate))
+    assert with_rates(None, seen).throttles == Throttles(everywhere=True)
+    cluster.rates = {2: NotAllowedError("DESCRIBE_CONFIGS", "the cluster")}
+    with pytest.raises(NotAllowedError):
+        with_rates(None, seen)
+
+
+def test_no_broker_at_all_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, {})
+    monkeypatch.setattr("rackassign.placement.state.listed_brokers", lambda _: ())
+    with pytest.raises(NoAnswerError, match="no broker tells its metadata"):
+        observe(None)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError
 
 from rackassign.cli.app import run
-from rackassign.cli.connection import client_config
-from rackassign.errors import ConfigError
+from rackassign.cli.connection import client_config, connected
+from rackassign.clients.kafka_python.permissions import (
+    REFUSALS,
+    NotAllowedError,
+    allowed,
+    group_resource,
+    needs,
+    topic_resource,
+)
+from rackassign.errors import ConfigError, NoAnswerError
 
 
 @pytest.fixture
@@ -140,3 +150,57 @@ def test_no_password_is_ever_shown(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_exit_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", *words]) == 2
     assert capsys.readouterr() == ("", f"rackassign: {problem}\n")
+
+
+class Refusing:
+    """An admin client that is let in."""
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ClusterAuthorizationFailedError("of a request of many lines"),
+            "Kafka at h:1 does not allow it: ClusterAuth.*r",
+        ),
+        (NotAllowedError("ALTER", "the cluster"), "not allowed: ALTER on the cluster"),
+        (KafkaConnectionError("it has gone"), "Kafka at h:1 does not answer: .*it has gone"),
+    ],
+)
+def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
+    with pytest.raises(NoAnswerError) as raised, connected("h:1"):
+        raise error
+    assert re.fullmatch(told, str(raised.value))
+
+
+def test_a_permission_that_is_missing_is_named() -> None:
+    for kind in (*REFUSALS, KafkaConnectionError):
+        with pytest.raises(NotAllowedError if kind in REFUSALS else KafkaConnectionError), needs("READ", "group g"):
+            raise kind
+    allowed(None, "READ", "group g")
+    for fine in (0, 3, KafkaConnectionError, KafkaConnectionError()):
+        allowed(fine, "READ", "group g")
+    for refusal in (29, 30, 31, 53, 65, *REFUSALS, REFUSALS[0]()):
+        with pytest.raises(NotAllowedError, match=r"^not allowed: READ on group g$"):
+            allowed(refusal, "READ", "group g")
+
+
+def test_resources_are_named_in_one_line() -> None:
+    assert topic_resource(["b", "a", "b"]) == "topics a, b"
+    assert topic_resource(["x"]) == "topic x"
+    assert topic_resource(f"t{i}" for i in range(9)) == "topics t0, t1, t2 and 6 more"
+    assert group_resource("g\n1") == r"group g\n1"
+
+
+def test_a_state_file_that_cannot_be_read_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "state.json"
+    file.write_text('{"format": "another"}')
+    assert run(["audit", "--bootstrap", "h:1", "--state", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a registry of rackassign: ")

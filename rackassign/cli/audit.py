@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.create import STATE
 from rackassign.cli.output import check_output, safe
 
 if TYPE_CHECKING:
@@ -28,17 +30,21 @@ def audit(
     bootstrap: Bootstrap,
     want_rf: Annotated[int, typer.Option(min=0, help="Replicas that each partition should have; 0 for any.")] = 0,
     topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    state: Annotated[str, typer.Option(help="File of brokers that were seen; may be missing.")] = STATE,
     client_config: ClientConfig = "",
     output: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> int:
     """Say what is wrong with how replicas lie; exit 1 if there is something, 3 if brokers disagree."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
+    from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
-    from rackassign.placement.state import observe  # noqa: PLC0415
+    from rackassign.placement.state import observe, with_rates  # noqa: PLC0415
 
+    known = registry.read(Path(state))
     with connected(bootstrap, client_config) as admin:
-        seen = judged(observe(admin, topic), want_rf=want_rf or None)
+        found = with_rates(admin, observe(admin, topic))
+    seen = judged(found.remembering(known.brokers), want_rf=want_rf or None)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:
@@ -50,6 +56,7 @@ def audit(
 
 def _as_json(seen: Audit) -> dict[str, Any]:
     return {
+        "topics": seen.topics,
         "partitions": seen.partitions,
         "findings": [_finding(finding) for finding in seen.findings],
         "brokers": [{"id": broker, **load._asdict()} for broker, load in seen.by_broker.items()],
@@ -76,7 +83,10 @@ def _show(seen: Audit, console: Console) -> None:
     console.print(_loads("broker", {str(broker): load for broker, load in seen.by_broker.items()}))
     count = len(seen.findings)
     verdict = "nothing is wrong" if not count else f"{count} thing{'' if count == 1 else 's'} found"
-    console.print(f"{seen.partitions} partitions: {verdict}", soft_wrap=True)
+    if not seen.topics:
+        verdict += "; there is no topic, or none that may be described"
+    topics = f"{seen.topics} topic{'' if seen.topics == 1 else 's'}"
+    console.print(f"{topics}, {seen.partitions} partitions: {verdict}", soft_wrap=True)
 
 
 def _where(finding: Finding) -> str:

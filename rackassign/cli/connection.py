@@ -68,18 +68,30 @@ def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
     from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
     from kafka.errors import KafkaError  # noqa: PLC0415
 
-    no_answer = f"Kafka at {cut(bootstrap)} does not answer"
     with _troubles() as troubles:
         try:
             admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
         except (KafkaError, OSError) as error:
-            raise NoAnswerError(f"{no_answer}: {_one_line(_worst(troubles, error))}") from None
+            raise NoAnswerError(_told(_worst(troubles, error), bootstrap)) from None
         try:
             yield admin
+        except NoAnswerError:
+            # Some are errors of the client as well, and say all there is to say.
+            raise
         except KafkaError as error:
-            raise NoAnswerError(f"{no_answer}: {_one_line(error)}") from None
+            raise NoAnswerError(_told(error, bootstrap)) from None
         finally:
             admin.close()
+
+
+def _told(error: Exception, bootstrap: str) -> str:
+    # Imports the client, which is there by now.
+    from rackassign.clients.kafka_python.permissions import is_refusal  # noqa: PLC0415
+
+    if is_refusal(error):
+        # What the host adds is the whole request.
+        return f"Kafka at {cut(bootstrap)} does not allow it: {type(error).__name__}"
+    return f"Kafka at {cut(bootstrap)} does not answer: {_one_line(error)}"
 
 
 def _one_line(error: Exception) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from rackassign.model import Partition, TopicPartition
-from rackassign.placement.state import ClusterState
+from rackassign.placement.state import ClusterState, Throttles
 
 Kind = Literal[
     "no-leader",
@@ -23,7 +23,9 @@ Kind = Literal[
     "leader-not-preferred",
     "broker-without-rack",
     "broker-fenced",
+    "broker-silent",
     "broker-unknown",
+    "throttle-left",
     "in-flight",
     "views-differ",
 ]
@@ -74,12 +76,14 @@ class Audit:
         findings: What is worst comes first.
         by_broker: What each broker carries, those without anything included.
         by_rack: The same of each rack; None stands for brokers without one, or whose rack nobody knows.
-        partitions: How many there are.
+        topics: How many were seen; those that may not be described are not among them.
+        partitions: How many they have.
     """
 
     findings: tuple[Finding, ...]
     by_broker: dict[int, Load]
     by_rack: dict[str | None, Load]
+    topics: int
     partitions: int
 
     @property
@@ -106,7 +110,8 @@ def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
     """Judge a cluster.
 
     Args:
-        state: As it was seen. What is in flight is exempt from all that a reassignment changes.
+        state: As it was seen. What is in flight is exempt from all that a reassignment changes. A replica on a broker
+            that is no longer registered counts in the rack that broker was seen in last.
         want_rf: Copies that each partition should have; None for any number.
     """
     places = list(_places(state))
@@ -116,12 +121,14 @@ def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
         *_of_the_views(state),
         *_of_in_sync(places),
         *_of_min_isr(still),
-        *_of_layout(still, racks, want_rf),
+        *_of_layout(still, racks, state.gone, want_rf),
         *_of_brokers(state, places),
+        *_of_what_goes_on(state),
     )
+    everywhere = {**state.gone, **racks}
     by_broker = _loads(places, lambda broker: broker, (b.id for b in state.brokers))
-    by_rack: dict[str | None, Load] = _loads(places, racks.get, sorted(set(racks.values())))
-    return Audit(findings, by_broker, by_rack, len(places))
+    by_rack: dict[str | None, Load] = _loads(places, everywhere.get, sorted(set(racks.values())))
+    return Audit(findings, by_broker, by_rack, len(state.topics), len(places))
 
 
 def _places(state: ClusterState) -> Iterator[_Place]:
@@ -133,9 +140,10 @@ def _places(state: ClusterState) -> Iterator[_Place]:
 
 def _of_the_views(state: ClusterState) -> Iterator[Finding]:
     if state.differing:
+        count = _counted(len(state.differing), "topic")
         yield Finding(
             "views-differ",
-            f"two brokers go on saying different things of {len(state.differing)} topics: one of them is behind",
+            f"brokers go on saying different things of {count}: one of them is behind",
             "wait until the brokers have caught up, and look again",
             topics=state.differing,
         )
@@ -147,8 +155,7 @@ def _found(
     """Yield a finding if something is wrong with any."""
     bad = tuple(place.at for place in places if wrong(place))
     if bad:
-        count = f"{len(bad)} partition{'' if len(bad) == 1 else 's'}"
-        yield Finding(kind, tell(count), advice, bad)
+        yield Finding(kind, tell(_counted(len(bad), "partition")), advice, bad)
 
 
 def _of_in_sync(places: list[_Place]) -> Iterator[Finding]:
@@ -206,7 +213,9 @@ def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
     )
 
 
-def _of_layout(places: list[_Place], racks: dict[int, str], want_rf: int | None) -> Iterator[Finding]:
+def _of_layout(
+    places: list[_Place], racks: dict[int, str], gone: Mapping[int, str], want_rf: int | None
+) -> Iterator[Finding]:
     if want_rf is not None:
         yield from _found(
             "rf-below",
@@ -215,13 +224,14 @@ def _of_layout(places: list[_Place], racks: dict[int, str], want_rf: int | None)
             f"`repair` with --want-rf {want_rf}",
             lambda p: p.rf < want_rf,
         )
-    total = len(set(racks.values()))
+    there = frozenset(racks.values())
+    everywhere = {**gone, **racks}
     yield from _found(
         "shared-rack",
         places,
         lambda n: f"{n} with replicas that share a rack while there are more racks: an outage takes several",
         "`repair` moves as few as it takes",
-        lambda p: _shares_a_rack(p, racks, total),
+        lambda p: _shares_a_rack(p, everywhere, there),
     )
     yield from _found(
         "leader-not-preferred",
@@ -232,9 +242,14 @@ def _of_layout(places: list[_Place], racks: dict[int, str], want_rf: int | None)
     )
 
 
-def _shares_a_rack(place: _Place, racks: dict[int, str], total: int) -> bool:
+def _shares_a_rack(place: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
+    """Tell whether another layout has fewer replicas in one rack.
+
+    A rack all of whose brokers are gone can take no replica; where one is still listed, it counts.
+    """
     known = [racks[broker] for broker in set(place.partition.replicas) if broker in racks]
-    return len(set(known)) < min(len(known), total)
+    used = set(known)
+    return len(used) < len(known) and len(used) < len(there | used)
 
 
 def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
@@ -259,22 +274,49 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
             "bring them back; what will not come back `repair` replaces",
             brokers=fenced,
         )
+    if state.silent:
+        yield Finding(
+            "broker-silent",
+            f"brokers that are said to be up and do not answer: {_listed(state.silent)}",
+            "look at them, and look again",
+            brokers=state.silent,
+        )
     known = {broker.id for broker in state.brokers}
     unknown = tuple(sorted({replica for place in places for replica in place.partition.replicas} - known))
     if unknown:
+        named = (f"{broker} (in {state.gone[broker]})" if broker in state.gone else str(broker) for broker in unknown)
         yield Finding(
             "broker-unknown",
-            f"replicas on brokers that the cluster does not know (any more): {_listed(unknown)}",
+            f"replicas on brokers that the cluster does not know (any more): {', '.join(named)}",
             "`repair` replaces them",
             brokers=unknown,
+        )
+
+
+def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
+    throttles = state.throttles
+    if not state.in_flight and throttles != Throttles():
+        slowed = [_counted(len(throttles.topics), "topic")] if throttles.topics else []
+        slowed += [f"broker {broker}" for broker in throttles.brokers]
+        slowed += ["all brokers"] if throttles.everywhere else []
+        yield Finding(
+            "throttle-left",
+            f"a throttle of replication is set for {', '.join(slowed)}, and nothing is being reassigned",
+            "`repair apply` or `repair rollback` takes away those that a repair has set; others go with kafka-configs",
+            brokers=throttles.brokers,
+            topics=throttles.topics,
         )
     if state.in_flight:
         yield Finding(
             "in-flight",
-            f"{len(state.in_flight)} partitions are being reassigned",
+            f"{_counted(len(state.in_flight), 'partition')} being reassigned",
             "wait for the end of it; until then they are not judged",
             tuple(sorted(state.in_flight)),
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _listed(ids: tuple[int, ...]) -> str:

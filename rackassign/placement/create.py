@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient
 from rackassign.clients.kafka_python.admin import listed_brokers, min_isr, topics_of
 from rackassign.clients.kafka_python.admin import topics as described
 from rackassign.clients.kafka_python.controller import Controller
+from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
 from rackassign.errors import ConfigError, shown
 from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.placement.layout import Layout
@@ -84,6 +85,7 @@ def create(
     Raises:
         NotEnoughBrokersError: The policy cannot have its way.
         RefusedError: The cluster refuses.
+        NotAllowedError: A permission is missing.
         ReplicaPlacementError: The placer cannot place.
         KafkaError: As the admin client does.
     """
@@ -118,6 +120,8 @@ def add(
     """
     controller = Controller(admin)
     known = described(admin, [wanted.name])[wanted.name]
+    if known.refused:
+        raise NotAllowedError("DESCRIBE", topic_resource([wanted.name]))
     if known.problem:
         raise ConfigError(f"topic {shown(wanted.name)}: {known.problem}")
     state = observe(admin, [wanted.name])

@@ -1,24 +1,38 @@
 """What an admin client of kafka-python tells of a cluster, without its traps.
 
 Each function asks as few brokers as it can, and those that ask one broker ask that one alone: in a call that goes to
-several, one that has just died takes the answers of the others with it.
+several, one that has just died takes the answers of the others with it. A permission that is missing is an error that
+names it, never an answer with less in it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as HostPartition
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaConnectionError, NodeNotReadyError, for_code
+from kafka.errors import (
+    InvalidTopicError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from kafka.protocol.consumer import OffsetSpec
 
 from rackassign.clients.kafka_python.host import listing
+from rackassign.clients.kafka_python.permissions import (
+    CLUSTER,
+    NotAllowedError,
+    allowed,
+    is_refusal,
+    needs,
+    topic_resource,
+)
 from rackassign.model import Broker, Partition, TopicPartition
 
 _PATIENCE_MS = 5000
@@ -51,7 +65,8 @@ def listed_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
     Raises:
         KafkaError: As the admin client does.
     """
-    return persist(lambda: listing.listed_brokers(admin))
+    with needs("DESCRIBE", CLUSTER):
+        return persist(lambda: listing.listed_brokers(admin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +79,8 @@ class DescribedTopic:
         offline: Replicas of each whose broker or disk is down.
         internal: Whether it is one of Kafka's own.
         problem: Why it is not described; empty if it is.
+        unknown: Whether there is no such topic, as far as the broker that was asked knows.
+        refused: Whether it may not be described; whether it exists is not told then.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -71,6 +88,11 @@ class DescribedTopic:
     offline: tuple[tuple[int, ...], ...] = ()
     internal: bool = False
     problem: str = ""
+    unknown: bool = False
+    refused: bool = False
+
+
+_UNKNOWN = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
 def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
@@ -88,8 +110,11 @@ def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, Described
 def _topic(found: Mapping[str, Any]) -> DescribedTopic:
     code = found["error_code"]
     rows: dict[int, Any] = {row["partition_index"]: row for row in found["partitions"]}
+    if is_refusal(code):
+        return DescribedTopic(problem=str(NotAllowedError("DESCRIBE", topic_resource([found["name"]]))), refused=True)
     if code or sorted(rows) != list(range(len(rows))):
-        return DescribedTopic(problem=for_code(code).__name__ if code else "not all of its partitions are listed")
+        problem = for_code(code).__name__ if code else "not all of its partitions are listed"
+        return DescribedTopic(problem=problem, unknown=code in _UNKNOWN)
     # One for all partitions that have the same replicas.
     made: dict[tuple[int, ...], Partition] = {}
     partitions: list[Partition] = []
@@ -104,46 +129,87 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
     return DescribedTopic(tuple(partitions), in_sync, offline, internal=found["is_internal"])
 
 
-def topics_of(admin: KafkaAdminClient, broker: int) -> dict[str, DescribedTopic]:
-    """Describe all topics as one broker knows them.
+def topics_of(admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None) -> dict[str, DescribedTopic]:
+    """Describe topics as one broker knows them.
+
+    Args:
+        admin: To ask with.
+        broker: Its id.
+        names: Of the topics; all that may be described if left out.
 
     Raises:
         KafkaError: As the admin client does.
     """
-    return {topic["name"]: _topic(topic) for topic in listing.metadata_of(admin, broker)}
+    wanted = None if names is None else sorted(set(names))
+    return {topic["name"]: _topic(topic) for topic in listing.metadata_of(admin, broker, wanted)}
 
 
 _AT_ONCE = 500
 """Topics whose configuration is asked for in one request."""
 
-_MIN_ISR = "min.insync.replicas"
+MIN_ISR = "min.insync.replicas"
 
 
 def min_isr(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
-    """Return `min.insync.replicas` of topics, as it is in force; those that may not be asked are left out.
+    """Return `min.insync.replicas` of topics, as it is in force; those that do not exist are left out.
 
     Raises:
+        NotAllowedError: One of them may not be asked.
+        KafkaError: As the admin client does.
+    """
+    return {name: int(values[MIN_ISR]) for name, values in topic_configs(admin, names, [MIN_ISR]).items()}
+
+
+def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return some keys of the configuration of topics, as they are in force; topics that do not exist are left out.
+
+    Raises:
+        NotAllowedError: One of them may not be asked.
         KafkaError: As the admin client does.
     """
     wanted = sorted(names)
-    found: dict[str, int] = {}
+    found: list[listing.Configured] = []
     for start in range(0, len(wanted), _AT_ONCE):
-        # Keys by name: all of them take three times as long. And by default the host hides what is default.
-        asked = [
-            ConfigResource(ConfigResourceType.TOPIC, name, [_MIN_ISR]) for name in wanted[start : start + _AT_ONCE]
-        ]
-        said = persist(partial(admin.describe_configs, asked, config_filter="all")).get("topic", {})
-        found |= {name: int(keys[_MIN_ISR]["value"]) for name, keys in said.items() if _MIN_ISR in keys}
-    return found
+        some = wanted[start : start + _AT_ONCE]
+        found += persist(partial(listing.configs_of, admin, "topic", some, keys))
+    refused = [topic.name for topic in found if is_refusal(topic.code)]
+    if refused:
+        raise NotAllowedError("DESCRIBE_CONFIGS", topic_resource(refused))
+    return {topic.name: topic.values for topic in found if _is_told(topic, UnknownTopicOrPartitionError.errno)}
+
+
+def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return some keys of a broker's configuration, and of what counts for all brokers that do not say otherwise.
+
+    Raises:
+        NotAllowedError: It may not be asked.
+        KafkaError: As the admin client does.
+    """
+    names = [str(broker), listing.EVERY_BROKER]
+    found = listing.configs_of(admin, "broker", names, keys, broker)
+    for told in found:
+        allowed(told.code, "DESCRIBE_CONFIGS", CLUSTER)
+    values = {told.name: told.values for told in found if _is_told(told)}
+    return values[names[0]], values[names[1]]
+
+
+def _is_told(found: listing.Configured, *unless: int) -> bool:
+    """Tell whether a configuration was told; raise why it was not, unless that is one of these errors."""
+    if found.code and found.code not in unless:
+        raise for_code(found.code)(found.message)
+    return not found.code
 
 
 def groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
     """Return the groups that a broker coordinates, each with its type: `consumer` for consumers, new and old.
 
+    Without DESCRIBE on the cluster brokers leave out those that may not be described, and do not say so.
+
     Raises:
         KafkaError: As the admin client does.
     """
-    found = admin.list_groups(broker_ids=[broker])
+    with needs("DESCRIBE", CLUSTER):
+        found = admin.list_groups(broker_ids=[broker])
     # The type of KIP-848 says who assigns, and both kinds have members that are consumers.
     kinds = {group["group_id"]: (group["protocol_type"], group.get("group_type") or "") for group in found}
     return {name: kind if kind not in {"consumer", "classic", ""} else old for name, (old, kind) in kinds.items()}
@@ -158,11 +224,13 @@ def log_sizes(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -
         wanted: Topics, each with the number of its partitions.
 
     Raises:
-        KafkaError: As the admin client does. A refusal is lost in the host, and gives nothing, as an empty disk does.
+        NotAllowedError: It may not be asked. Brokers before 3.2 tell nothing then, as if their disks were empty.
+        KafkaError: As the admin client does.
     """
-    ids = {topic: list(range(count)) for topic, count in wanted.items()}
+    found = listing.log_dirs_of(admin, broker, {topic: range(count) for topic, count in wanted.items()})
+    allowed(found.code, "DESCRIBE", CLUSTER)
     sizes: dict[TopicPartition, int] = {}
-    for directory in admin.describe_log_dirs(ids, [broker])[0]["log_dirs"]:
+    for directory in found.directories:
         for topic in directory["topics"]:
             for row in topic["partitions"]:
                 # One that is on its way to another disk is there twice.
@@ -178,8 +246,9 @@ def offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[T
         KafkaError: As the admin client does, and if one of the partitions has no leader now.
     """
     places = [HostPartition(*place) for place in wanted]
-    earliest, latest = (
-        admin.list_partition_offsets(dict.fromkeys(places, spec), timeout_ms=_PATIENCE_MS) if places else {}
-        for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-    )
+    with needs("DESCRIBE", topic_resource(place.topic for place in places)):
+        earliest, latest = (
+            admin.list_partition_offsets(dict.fromkeys(places, spec), timeout_ms=_PATIENCE_MS) if places else {}
+            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
     return {TopicPartition(*place): (earliest[place].offset, latest[place].offset) for place in places}

@@ -14,15 +14,17 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import BrokerResponseError, TopicAlreadyExistsError, for_code
 
+from rackassign.clients.kafka_python.admin import MIN_ISR
 from rackassign.clients.kafka_python.admin import topics as described
 from rackassign.clients.kafka_python.host.controllers import DEAD, forget_controller
+from rackassign.clients.kafka_python.permissions import CLUSTER, allowed, needs, topic_resource
 from rackassign.errors import NoAnswerError
+from rackassign.model import TopicPartition
 
 _PATIENCE_S = 30.0
 """How long a cluster may be without a controller."""
 
 _PAUSE_S = 0.5
-_MIN_ISR = "min.insync.replicas"
 
 T = TypeVar("T")
 
@@ -74,12 +76,16 @@ class Controller:
 
         Raises:
             RefusedError: It would not be made.
+            NotAllowedError: It may not be made, or `min.insync.replicas` of it may not be known.
             KafkaError: As the admin client does.
         """
-        said = self._send(lambda: self._create(name, configs, lists, validate_only=True))
+        said = self.send(lambda: self._create(name, configs, lists, validate_only=True))
+        _check(name, said)
         configured = said.get("configs") or {}
-        value = configured.get(_MIN_ISR, {}).get("value")
-        _check(f"topic {name}", said)
+        value = configured.get(MIN_ISR, {}).get("value") or configs.get(MIN_ISR)
+        if value is None:
+            # To some it is made for, and not told of.
+            allowed(said.get("topic_config_error_code"), "DESCRIBE_CONFIGS", topic_resource([name]))
         return Validated(int(value) if value is not None else None)
 
     def create(self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]]) -> None:
@@ -87,6 +93,7 @@ class Controller:
 
         Raises:
             RefusedError: It is not made.
+            NotAllowedError: It may not be made.
             KafkaError: As the admin client does.
         """
         tries = 0
@@ -96,10 +103,10 @@ class Controller:
             tries += 1
             return self._create(name, configs, lists, validate_only=False)
 
-        said = self._send(ask)
+        said = self.send(ask)
         exists = said["error_code"] == TopicAlreadyExistsError.errno
         if not (exists and tries > 1 and self._lies(name, lists)):
-            _check(f"topic {name}", said)
+            _check(name, said)
 
     def add(self, name: str, count: int, lists: Sequence[Sequence[int]], *, validate_only: bool = False) -> None:
         """Add partitions to a topic.
@@ -112,6 +119,7 @@ class Controller:
 
         Raises:
             RefusedError: They are not added.
+            NotAllowedError: They may not be added.
             KafkaError: As the admin client does.
         """
         wanted = {name: {"count": count, "assignments": [list(row) for row in lists]}}
@@ -122,9 +130,21 @@ class Controller:
             tries += 1
             return self._admin.create_partitions(wanted, validate_only=validate_only, raise_errors=False)
 
-        (said,) = self._send(ask).results
+        (said,) = self.send(ask).results
+        allowed(said.error_code, "ALTER", topic_resource([name]))
         if said.error_code and not (tries > 1 and not validate_only and self._ends(name, count, lists)):
             raise RefusedError(f"topic {name}", for_code(said.error_code).__name__, said.error_message or "")
+
+    def in_flight(self) -> frozenset[TopicPartition]:
+        """Return all partitions that are being reassigned.
+
+        Raises:
+            NotAllowedError: They may not be known.
+            KafkaError: As the admin client does.
+        """
+        with needs("DESCRIBE", CLUSTER):
+            found = self.send(self._admin.list_partition_reassignments)
+        return frozenset(TopicPartition(*place) for place in found)
 
     def _create(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -147,7 +167,12 @@ class Controller:
             tuple(row) for row in lists
         ]
 
-    def _send(self, ask: Callable[[], T]) -> T:
+    def send(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, asking again as long as the controller that the host knows is gone.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -159,7 +184,8 @@ class Controller:
             time.sleep(_PAUSE_S)
 
 
-def _check(what: str, said: Mapping[str, Any]) -> None:
+def _check(name: str, said: Mapping[str, Any]) -> None:
+    allowed(said["error_code"], "CREATE", f"{topic_resource([name])}, or on {CLUSTER}")
     if said["error_code"]:
         error: type[BrokerResponseError] = for_code(said["error_code"])
-        raise RefusedError(what, error.__name__, said.get("error_message") or "")
+        raise RefusedError(f"topic {name}", error.__name__, said.get("error_message") or "")

@@ -19,6 +19,7 @@ from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
 from kafka.protocol.metadata import CoordinatorType
 
 from rackassign.clients.kafka_python.host.remedy import host_version
+from rackassign.clients.kafka_python.permissions import NotAllowedError, group_resource, needs
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 
@@ -116,10 +117,11 @@ class GroupCalls:
         Raises:
             KafkaError: As the admin client does, and for what the coordinator refuses.
         """
-        found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
-        # Brokers of before KIP-1043 have no error for it.
-        if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
-            return None
+        with needs("DESCRIBE", group_resource(group)):
+            found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
+            # Brokers of before KIP-1043 have no error for it.
+            if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
+                return None
         return DescribedGroup(
             found.group_state, found.protocol_type, found.protocol_data, tuple(map(_classic_member, found.members))
         )
@@ -131,10 +133,14 @@ class GroupCalls:
             KafkaError: As the admin client does, and for what the coordinator refuses.
         """
         try:
-            found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+            with needs("DESCRIBE", group_resource(group)):
+                found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+                if errors.for_code(found.error_code) is errors.TopicAuthorizationFailedError:
+                    # The members show which topics there are.
+                    raise NotAllowedError("DESCRIBE", f"all topics of {group_resource(group)}")
+                if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
+                    return None
         except errors.IncompatibleBrokerVersion:
-            return None
-        if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
             return None
         return DescribedGroup(
             found.group_state, "consumer", found.assignor_name, tuple(map(_served_member, found.members))

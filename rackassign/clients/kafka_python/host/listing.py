@@ -1,10 +1,16 @@
-"""The brokers of a cluster, as an admin client lists them."""
+"""What brokers tell, with the code of the error where they refuse.
+
+The methods of an admin client of 3.0.12 ask whichever broker they like, and lose the refusals of `describe_configs` and
+`describe_log_dirs`: both look as if there were nothing to tell. So these requests are sent by `_manager.run` and
+`_manager.send`, which take a node, as its own methods do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from rackassign.model import Broker
@@ -26,24 +32,123 @@ def listed_brokers(admin: Any) -> tuple[Broker, ...]:
     return tuple(sorted(map(_broker, found), key=lambda broker: broker.id))
 
 
-def metadata_of(admin: Any, broker: int) -> list[dict[str, Any]]:
-    """Return all topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
+def metadata_of(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
 
-    The admin client asks whichever broker it likes; `_manager.run` and `_manager.send` of 3.0.12 take a node.
+    Args:
+        admin: To ask with.
+        broker: Its id.
+        names: Of the topics; all that may be described if left out.
 
     Raises:
         KafkaError: As the admin client does.
     """
+    rows = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    # Brokers make topics that they are asked for, unless they are told not to.
+    response = _sent(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
+    topics: list[dict[str, Any]] = response.to_dict()["topics"]
+    return topics
 
-    async def ask() -> list[dict[str, Any]]:
-        response = await admin._manager.send(MetadataRequest(topics=None), node_id=broker)
-        topics: list[dict[str, Any]] = response.to_dict()["topics"]
-        return topics
 
-    found: list[dict[str, Any]] = admin._manager.run(ask)
-    return found
+ResourceKind = Literal["topic", "broker"]
+
+_RESOURCES: Mapping[ResourceKind, int] = {"topic": 2, "broker": 4}
+
+EVERY_BROKER = ""
+"""The name by which brokers know the configuration of all of them."""
+
+
+class Configured(NamedTuple):
+    """What a broker tells of the configuration of a topic or a broker.
+
+    Args:
+        name: Of the topic, or id of the broker.
+        code: Of the error; 0 for none.
+        message: To the error.
+        values: By key, inherited ones as well; a key may be missing while it is unset.
+    """
+
+    name: str
+    code: int
+    message: str
+    values: dict[str, str]
+
+
+def configs_of(
+    admin: Any, kind: ResourceKind, names: Iterable[str], keys: Sequence[str], broker: int | None = None
+) -> list[Configured]:
+    """Return some keys of the configuration of topics or brokers.
+
+    Args:
+        admin: To ask with.
+        kind: Whose configuration.
+        names: Of the topics, or ids of the brokers.
+        keys: All of them take three times as long.
+        broker: That is asked: for the configuration of a broker, the broker itself.
+
+    Raises:
+        KafkaError: As the admin client does; what a broker refuses is in the answer.
+    """
+    resources = [(_RESOURCES[kind], name, list(keys)) for name in names]
+    response = _sent(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
+    return [
+        Configured(
+            found.resource_name,
+            found.error_code,
+            found.error_message or "",
+            {row.name: row.value for row in found.configs if row.value is not None},
+        )
+        for found in response.results
+    ]
+
+
+class LogDirs(NamedTuple):
+    """The directories of a broker.
+
+    Args:
+        code: Of the error, if all of it is refused; 0 for none. Brokers before 3.2 have no code, and tell nothing then.
+        directories: As the broker tells of them.
+    """
+
+    code: int
+    directories: list[dict[str, Any]]
+
+
+def log_dirs_of(admin: Any, broker: int, wanted: Mapping[str, Sequence[int]]) -> LogDirs:
+    """Return the directories of a broker, with some of the partitions there.
+
+    Args:
+        admin: To ask with.
+        broker: Its id.
+        wanted: Ids of partitions, by topic.
+
+    Raises:
+        KafkaError: As the admin client does; what the broker refuses is in the answer.
+    """
+    response = _sent(admin, DescribeLogDirsRequest(topics=[(name, list(ids)) for name, ids in wanted.items()]), broker)
+    return LogDirs(getattr(response, "error_code", None) or 0, [found.to_dict() for found in response.results])
+
+
+def _sent(admin: Any, request: Any, broker: int | None) -> Any:
+    async def ask() -> Any:
+        return await admin._manager.send(request, node_id=broker)
+
+    return admin._manager.run(ask)
 
 
 def _broker(found: Mapping[str, Any]) -> Broker:
     number = found["node_id"] if "node_id" in found else found["broker_id"]
     return Broker(number, found.get("rack") or None, fenced=bool(found.get("is_fenced")))
+
+
+def cluster_id(admin: Any) -> str:
+    """Return the id of a cluster; empty where it does not tell (see `listed_brokers` for the KeyError).
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    try:
+        found = admin.describe_cluster()
+    except KeyError:
+        found = admin._manager.run(admin._get_cluster_metadata, [])
+    return found.get("cluster_id") or ""
