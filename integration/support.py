@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer
@@ -99,10 +100,21 @@ def numbers(consumer: KafkaConsumer) -> list[int]:
     return sorted(tp.partition for tp in consumer.assignment())
 
 
-def rackassign(name: str, bootstrap: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does, on a wide terminal; check how it ends, and that problems are told in words."""
+def rackassign(
+    name: str, bootstrap: str, *words: str, code: int = 0, home: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, on a wide terminal; check how it ends, and that problems are told in words.
+
+    Args:
+        name: Of the command, or of a command and what it is to do.
+        bootstrap: Of the cluster.
+        words: Further ones.
+        code: With which it is to end.
+        home: Where it leaves its files.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "rackassign", name, "--bootstrap", bootstrap, *words],
+        [sys.executable, "-m", "rackassign", *name.split(), "--bootstrap", bootstrap, *words],
+        cwd=home,
         capture_output=True,
         check=False,
         env={**os.environ, "COLUMNS": "200"},

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
-from rackassign.cli import cluster
+from rackassign.cli import cluster, repair
 from rackassign.cli.audit import audit
 from rackassign.cli.create import create
 from rackassign.cli.demo import demo
 from rackassign.cli.doctor import doctor
 from rackassign.cli.exporter import exporter
 from rackassign.cli.inspect import inspect
+from rackassign.cli.leaders import leaders
 from rackassign.cli.place import place
 from rackassign.cli.plan import plan
 from rackassign.cli.rack import rack
@@ -39,12 +40,14 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(exporter)
 app.command()(inspect)
+app.command()(leaders)
 app.command()(place)
 app.command()(plan)
 app.command()(rack)
 app.command()(snapshot)
 app.command()(top)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(repair.app, name="repair")
 
 
 def _version(*, wanted: bool) -> None:

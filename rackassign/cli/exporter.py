@@ -16,11 +16,11 @@ from rackassign.cli.groups import (
     RackMapFile,
     check_interval,
     read_rack_map,
-    stopped_by_signals,
     surveys,
     wanted_groups,
 )
 from rackassign.cli.output import complain
+from rackassign.cli.signals import stopped_by_signals
 from rackassign.errors import ConfigError, shown
 
 STOPPED = 0

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -126,18 +123,3 @@ def warnings(survey: Survey, racks: RackMap) -> list[str]:
         f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign
     ]
     return lines + troubles(survey)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Let what services and closed terminals are stopped by end the block as Ctrl-C does."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -44,6 +44,12 @@ class Steps:
         self.say(step)
         self._update(done, total, f"{done} of {total}")
 
+    def copied(self, step: str, done: int, total: int, arrived: int, bytes_: int) -> None:
+        """Show a step, how far it is, and how many bytes of what is on its way have arrived."""
+        self.say(step)
+        counted = f"{done} of {total}"
+        self._update(done, total, f"{counted}, {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB" if bytes_ else counted)
+
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)
 

@@ -19,11 +19,11 @@ from rackassign.cli.groups import (
     RackMapFile,
     check_interval,
     read_rack_map,
-    stopped_by_signals,
     surveys,
     wanted_groups,
     warnings,
 )
+from rackassign.cli.signals import stopped_by_signals
 from rackassign.errors import printable
 
 if TYPE_CHECKING:

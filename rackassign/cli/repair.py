@@ -1,0 +1,309 @@
+"""`rackassign repair`: other replicas for partitions that exist, planned first, and undone if that is wanted."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from rackassign import scenario
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.create import STATE
+from rackassign.cli.output import check_output, complain
+from rackassign.cli.progress import steps
+from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
+from rackassign.cli.signals import asked_to_stop
+from rackassign.errors import ConfigError, InputError, shown
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from rackassign.placement.repair import Journal, Outcome, Pace, Progress
+    from rackassign.placement.repair.run import Direction
+
+DONE, NO, INTERRUPTED = 0, 1, 130
+PLAN = "rackassign-repair.json"
+
+_LOOK_EVERY_S = 5.0
+
+app = typer.Typer(
+    help="Give partitions other replicas: complete them, spread them over racks, replace brokers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+PlanFile = Annotated[str, typer.Option("--plan", help="File of the plan, and of the lists as they were.")]
+StateFile = Annotated[str, typer.Option("--state", help="File of brokers that were seen, and of placeholders.")]
+Wave = Annotated[int, typer.Option(min=1, help="Partitions that are reassigned at the same time.")]
+Throttle = Annotated[
+    str, typer.Option(help="Bytes a second that a broker sends, and receives, for it: 50M; empty for no limit.")
+]
+Patience = Annotated[float, typer.Option(min=0, help="Seconds after which a partition that is stuck is given up.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds after which what is not done is given up; 0 for no end.")]
+Output = Annotated[str, typer.Option(help="table or json.")]
+
+
+@app.command()
+def plan(
+    *,
+    bootstrap: Bootstrap,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
+    replace: Annotated[
+        list[int] | None, typer.Option(help="A broker that is dead or is to go: it loses what it has.")
+    ] = None,
+    even: Annotated[bool, typer.Option("--even", help="Have brokers carry evenly, which moves more.")] = False,
+    for_group: Annotated[str, typer.Option(help="A consumer group: replicas go to the racks of its members.")] = "",
+    rules: Annotated[str, typer.Option(help="JSON file of further rules: leader_racks, max_per_rack, ..")] = "",
+    import_: Annotated[str, typer.Option("--import", help="Take the lists of kafka-reassign-partitions.")] = "",
+    plan: PlanFile = PLAN,
+    state: StateFile = STATE,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Work out a repair with the fewest copies, and write it down; nothing is changed."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement import registry  # noqa: PLC0415
+    from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
+    from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415
+    from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
+
+    file, known = Path(plan), registry.read(Path(state))
+    if file.exists() and journal.read(file).open:
+        raise ConfigError(f"{plan} is a repair that is not over: `repair apply` goes on, `repair rollback` goes back")
+    wish = Wish(
+        tuple(sorted(set(topic))) if topic else None,
+        rf or None,
+        frozenset(replace or ()),
+        even,
+        for_group,
+        _json(rules),
+    )
+    with connected(bootstrap, client_config) as admin:
+        given = read_reassignment(_json(import_)) if import_ else None
+        prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
+    planned = prepared.planned
+    written = bool(planned.moves or planned.waiting)
+    if written:
+        journal.write(file, prepared.journal)
+    if output == "json":
+        sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
+        return DONE
+    console = Console(highlight=False)
+    show_prepared(prepared, console)
+    if written:
+        console.print(f"written to {plan}: `repair apply` does it, `repair rollback` undoes it", soft_wrap=True)
+    return DONE
+
+
+@app.command()
+def apply(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    state: StateFile = STATE,
+    wave: Wave = 50,
+    throttle: Throttle = "",
+    patience: Patience = 30.0,
+    timeout: Timeout = 0.0,
+    watch: Annotated[
+        float, typer.Option(min=0, help="Seconds to go on looking: what waits for a broker is done when one comes.")
+    ] = 0.0,
+    settle: Annotated[float, typer.Option(min=0, help="Seconds a group of --for-group has to take it up.")] = 30.0,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Carry a plan out, or on if it was begun; exit 1 if something of it cannot be done."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement.repair import journal  # noqa: PLC0415
+
+    pace = _pace(wave, throttle, patience, timeout)
+    kept = journal.read(Path(plan))
+    with connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+        work = _Work(admin, Path(plan), Path(state), pace, stop)
+        kept, outcome = work.carry(kept, "apply")
+        if watch:
+            kept, outcome = work.watched(kept, outcome, watch)
+        measured = work.measured(kept.wish.group, settle) if kept.wish.group and not stop() else None
+    return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
+
+
+@app.command()
+def rollback(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    state: StateFile = STATE,
+    wave: Wave = 50,
+    throttle: Throttle = "",
+    patience: Patience = 30.0,
+    timeout: Timeout = 0.0,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Make all lists as they were before the plan, order and all; exit 1 if something of it cannot be done."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement.repair import journal  # noqa: PLC0415
+
+    pace = _pace(wave, throttle, patience, timeout)
+    kept = journal.read(Path(plan))
+    with connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+        kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(kept, "rollback")
+    return _end(outcome, kept, "rollback", output, stopped=stop())
+
+
+@app.command()
+def export(
+    *,
+    plan: PlanFile = PLAN,
+    before: Annotated[bool, typer.Option("--before", help="The lists as they were, in place of the new ones.")] = False,
+) -> int:
+    """Print a plan as the JSON that `kafka-reassign-partitions --execute` takes."""
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement.repair import journal  # noqa: PLC0415
+    from rackassign.placement.repair.exchange import write_reassignment  # noqa: PLC0415
+
+    moves = journal.read(Path(plan)).moves
+    lists = {place: move.before if before else move.after for place, move in moves.items()}
+    sys.stdout.write(write_reassignment(lists) + "\n")
+    return DONE
+
+
+class _Work:
+    """One run on a cluster: journal and registry are written down as it goes."""
+
+    def __init__(self, admin: KafkaAdminClient, plan: Path, state: Path, pace: Pace, stop: Callable[[], bool]) -> None:
+        self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
+
+    def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, Outcome]:
+        """Carry a journal out or back, and show how far it is."""
+        from rackassign.placement import registry  # noqa: PLC0415 - as above
+        from rackassign.placement.repair import journal  # noqa: PLC0415
+        from rackassign.placement.repair.desk import noted, perform  # noqa: PLC0415
+
+        with steps() as display:
+
+            def told(progress: Progress) -> None:
+                display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
+
+            kept, outcome = perform(
+                self._admin,
+                kept,
+                direction,
+                keep=lambda written: journal.write(self._plan, written),
+                pace=self._pace,
+                told=told,
+                stop=self._stop,
+            )
+        if direction == "apply":
+            registry.write(self._state, noted(self._admin, registry.read(self._state), kept, outcome))
+        return kept, outcome
+
+    def watched(self, kept: Journal, outcome: Outcome, seconds: float) -> tuple[Journal, Outcome]:
+        """Go on for some time: what is still to be done may become possible."""
+        from kafka.errors import KafkaError  # noqa: PLC0415 - as above
+
+        from rackassign.errors import NoAnswerError  # noqa: PLC0415
+        from rackassign.placement import registry  # noqa: PLC0415
+        from rackassign.placement.repair.desk import prepare  # noqa: PLC0415
+
+        until = time.monotonic() + seconds
+        while (kept.waiting or outcome.failed) and not self._stop() and time.monotonic() < until:
+            self._rest(min(_LOOK_EVERY_S, until - time.monotonic()))
+            try:
+                again = prepare(self._admin, kept.wish, registry.read(self._state))
+                if again.planned.moves and not self._stop():
+                    kept, outcome = self.carry(kept.joined(again.journal), "apply")
+            except (KafkaError, NoAnswerError) as error:
+                complain(f"not seen now: {type(error).__name__}: {error}")
+        return kept, outcome
+
+    def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
+        """Return what a group reads at home, once it does as well as it can or time is up."""
+        from rackassign.placement.readers import readers  # noqa: PLC0415 - as above
+
+        until = time.monotonic() + seconds
+        while True:
+            near = readers(self._admin, group)
+            now = near.inspection.partitions
+            best = near.inspection.reach("cooperative-sticky").partitions
+            if now.local >= best.local or time.monotonic() > until or self._stop():
+                return now
+            self._rest(1.0)
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self._stop():
+            time.sleep(min(0.2, seconds))
+
+
+def _end(
+    outcome: Outcome,
+    kept: Journal,
+    direction: Direction,
+    output: str,
+    *,
+    stopped: bool,
+    measured: Any = None,  # noqa: ANN401
+) -> int:
+    waiting = sum(broker < 0 for row in kept.waiting.values() for broker in row) if direction == "apply" else 0
+    if output == "json":
+        local = None if measured is None else {name: getattr(measured, name) for name in ("local", "cross", "unknown")}
+        told = {**outcome_as_json(outcome), "phase": kept.phase, "waiting_replicas": waiting, "group_partitions": local}
+        sys.stdout.write(json.dumps(told) + "\n")
+    else:
+        console = Console(highlight=False)
+        show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
+        if waiting:
+            console.print(f"{waiting} replicas wait for a broker; see --watch", soft_wrap=True)
+        if measured is not None:
+            console.print(f"group {kept.wish.group} reads {share(measured)} of its partitions at home", soft_wrap=True)
+    if stopped:
+        return INTERRUPTED
+    return NO if outcome.failed or waiting else DONE
+
+
+def _pace(wave: int, throttle: str, patience: float, timeout: float) -> Pace:
+    from rackassign.placement.repair import Pace  # noqa: PLC0415 - as above
+
+    return Pace(wave, rate(throttle), patience, timeout or None)
+
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
+
+
+def rate(text: str) -> int | None:
+    """Return bytes a second; None for none.
+
+    Raises:
+        ConfigError: It is no number, or nothing would be copied.
+    """
+    if not text:
+        return None
+    number, unit = (text[:-1], text[-1].lower()) if text[-1].isalpha() else (text, "")
+    if not (number.isascii() and number.isdecimal() and unit in _UNITS and int(number)):
+        raise ConfigError(f"throttle: expected bytes a second, as 50M, got {shown(text)}")
+    return int(number) * _UNITS[unit]
+
+
+def _json(file: str) -> Any:  # noqa: ANN401 - parsed JSON
+    """Return what is in a file of JSON; an empty object without one."""
+    if not file:
+        return {}
+    try:
+        return scenario.parse(Path(file).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8") from None
+    except InputError as error:
+        raise ConfigError(f"{file}: {error}") from None

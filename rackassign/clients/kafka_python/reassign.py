@@ -1,0 +1,180 @@
+"""Reassigning replicas through an admin client of kafka-python, without its traps.
+
+What is being reassigned the controller tells, which knows; lists and in-sync replicas are told by brokers, which may be
+behind (`admin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as HostPartition
+from kafka.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, for_code
+from kafka.protocol.admin import ElectionType
+
+from rackassign.clients.kafka_python.admin import persist
+from rackassign.clients.kafka_python.controller import Controller, RefusedError
+from rackassign.clients.kafka_python.host.settings import EVERY_BROKER, Kind, Refusal, read_settings, write_settings
+from rackassign.clients.kafka_python.permissions import CLUSTER, NotAllowedError, is_refusal, needs, topic_resource
+from rackassign.errors import cut
+from rackassign.model import TopicPartition
+
+_AT_ONCE = 500
+"""Topics in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A partition that is being reassigned.
+
+    Args:
+        target: Its replicas when that is over, preferred leader first.
+        adding: Those of them that are still to come.
+    """
+
+    target: tuple[int, ...]
+    adding: tuple[int, ...]
+
+
+class Reassigner:
+    """Asks whichever broker takes changes.
+
+    Args:
+        admin: To send with.
+    """
+
+    def __init__(self, admin: KafkaAdminClient) -> None:
+        self._admin = admin
+        self._controller = Controller(admin)
+
+    def moving(self) -> dict[TopicPartition, Moving]:
+        """Return all that is being reassigned, by whomever.
+
+        Raises:
+            NotAllowedError: DESCRIBE on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        with needs("DESCRIBE", CLUSTER):
+            found = self._controller.send(self._admin.list_partition_reassignments)
+        return {TopicPartition(*place): _moving(row) for place, row in found.items()}
+
+    def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
+        """Have partitions reassigned to these replicas; None cancels what runs.
+
+        Returns:
+            Why, for each partition that is refused; what was begun is not over yet.
+
+        Raises:
+            NotAllowedError: ALTER on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        wanted = {
+            HostPartition(*place): None if replicas is None else list(replicas) for place, replicas in lists.items()
+        }
+        with needs("ALTER", CLUSTER):
+            found = self._controller.send(lambda: self._admin.alter_partition_reassignments(wanted))
+        # The host keeps the kind of the error and drops the broker's words.
+        return {TopicPartition(*place): error.__name__ for place, error in found.items() if error is not None}
+
+    def elect(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Have the preferred replicas lead, and return why not, where they cannot.
+
+        Raises:
+            NotAllowedError: ALTER on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        wanted: dict[str, list[int]] = {}
+        for place in sorted(places):
+            wanted.setdefault(place.topic, []).append(place.partition)
+        if not wanted:
+            # To the host nothing is everything.
+            return {}
+        with needs("ALTER", CLUSTER):
+            response = self._controller.send(
+                lambda: self._admin.elect_leaders(ElectionType.PREFERRED, wanted, raise_errors=False)
+            )
+            if response.error_code:
+                raise for_code(response.error_code)
+        return {
+            TopicPartition(result.topic, row.partition_id): for_code(row.error_code).__name__
+            for result in response.replica_election_results
+            for row in result.partition_result
+            if row.error_code not in {0, ElectionNotNeededError.errno}
+        }
+
+    def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return keys that topics set themselves; topics that are gone are left out.
+
+        Raises:
+            NotAllowedError: DESCRIBE_CONFIGS on a topic is missing.
+            RefusedError: A topic cannot be described.
+            KafkaError: As the admin client does.
+        """
+        found: dict[str, dict[str, str]] = {}
+        for names in _parts(sorted(topics)):
+            said = persist(lambda names=names: read_settings(self._admin, "topic", names, keys))  # type: ignore[misc]
+            _check("DESCRIBE_CONFIGS", "topic", said.refused)
+            found |= said.values
+        return found
+
+    def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return keys that are set for all brokers at once.
+
+        Raises:
+            NotAllowedError: DESCRIBE_CONFIGS on the cluster is missing.
+            RefusedError: They cannot be read.
+            KafkaError: As the admin client does.
+        """
+        said = persist(lambda: read_settings(self._admin, "all-brokers", [EVERY_BROKER], keys))
+        _check("DESCRIBE_CONFIGS", "all-brokers", said.refused)
+        return said.values.get(EVERY_BROKER, {})
+
+    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Set keys of topics, unset those with None; topics that are gone are passed over.
+
+        Raises:
+            NotAllowedError: ALTER_CONFIGS on a topic is missing.
+            RefusedError: A topic does not take them; others may have.
+            KafkaError: As the admin client does.
+        """
+        for names in _parts(sorted(changes)):
+            part = {name: changes[name] for name in names}
+            _check(
+                "ALTER_CONFIGS",
+                "topic",
+                persist(lambda part=part: write_settings(self._admin, "topic", part)),  # type: ignore[misc]
+            )
+
+    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+        """Set keys for all brokers at once, unset those with None; one that is down finds it when it is back.
+
+        Raises:
+            NotAllowedError: ALTER_CONFIGS on the cluster is missing.
+            RefusedError: They are not taken.
+            KafkaError: As the admin client does.
+        """
+        said = persist(lambda: write_settings(self._admin, "all-brokers", {EVERY_BROKER: changes}))
+        _check("ALTER_CONFIGS", "all-brokers", said)
+
+
+def _moving(row: Mapping[str, Sequence[int]]) -> Moving:
+    removing = set(row["removing_replicas"])
+    return Moving(tuple(b for b in row["replicas"] if b not in removing), tuple(row["adding_replicas"]))
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), _AT_ONCE):
+        yield names[start : start + _AT_ONCE]
+
+
+def _check(operation: str, kind: Kind, refused: Iterable[Refusal]) -> None:
+    """Raise what was refused, except of a topic that is gone: its settings are gone with it."""
+    left = [one for one in refused if one.code != UnknownTopicOrPartitionError.errno]
+    barred = [one.name for one in left if is_refusal(one.code)]
+    if barred:
+        raise NotAllowedError(operation, topic_resource(barred) if kind == "topic" else CLUSTER)
+    for one in left:
+        what = f"topic {cut(one.name)}" if kind == "topic" else CLUSTER
+        raise RefusedError(what, for_code(one.code).__name__, one.message)

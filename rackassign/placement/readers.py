@@ -1,0 +1,96 @@
+"""Where a consumer group reads, and what other replicas would gain it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kafka import KafkaAdminClient
+
+from rackassign.errors import ConfigError, shown
+from rackassign.locality import Locality
+from rackassign.model import Group, Partition
+from rackassign.observe import Inspection, Inspector, Rates
+from rackassign.observe.cluster import LiveCluster
+from rackassign.observe.inspection import inspect
+from rackassign.observe.rackmap import RackMap
+from rackassign.observe.reading import counted, reads
+from rackassign.placement.layout import Layout
+from rackassign.strategies import Options, plan_cooperative
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """A group as it reads.
+
+    Args:
+        cluster: With the group's topics.
+        inspection: What it reads from where.
+        coverage: How many of its members are in each rack of the brokers; 0 where there is none.
+        unknown: Members of whom nobody knows where they are, or who are where no broker is.
+    """
+
+    cluster: LiveCluster
+    inspection: Inspection
+    coverage: Mapping[str, int]
+    unknown: int
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics it subscribes to that there are."""
+        return tuple(sorted(self.inspection.snapshot.group.topology.topics))
+
+    def with_layout(self, layout: Layout) -> Locality:
+        """Return what the cooperative strategy would make of the group if replicas were so."""
+        shot = self.inspection.snapshot
+        told = _moved(shot.as_told(), layout)
+        target = plan_cooperative(told, Options(locality=self.cluster.mode)).target
+        group = _moved(shot.group, layout)
+        return counted(reads(group, target, self.cluster.counting(group.topology), shot.leaders_only))
+
+
+def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> Readers:
+    """Look at a group.
+
+    Args:
+        admin: To ask with.
+        name: Of the group.
+        racks: Of members that send none.
+
+    Raises:
+        ConfigError: There is no such group, or none of its members is in a rack of the brokers.
+        KafkaError: As the admin client does.
+    """
+    shots = Inspector(admin, racks).shoot([name])
+    if not shots.snapshots:
+        raise ConfigError(f"group {shown(name)}: {shots.odd[0].problem if shots.odd else 'it has no members'}")
+    (shot,) = shots.snapshots
+    known = dict.fromkeys(sorted(set(shots.cluster.topology.racks_of_brokers().values())), 0)
+    found = Counter(member.rack for member in shot.group.members if member.rack in known)
+    if not found:
+        raise ConfigError(
+            f"group {shown(name)}: no member is in a rack of the brokers"
+            f" ({len(shot.group.members)} members; racks are {', '.join(known) or 'none'})"
+        )
+    coverage = {rack: found[rack] for rack in known}
+    inspection = inspect(shot, shots.cluster, Rates())
+    return Readers(shots.cluster, inspection, coverage, len(shot.group.members) - found.total())
+
+
+def _moved(group: Group, layout: Layout) -> Group:
+    topics = {
+        topic: tuple(
+            _placed(partition, layout.topics[topic][number]) if number < len(layout.topics[topic]) else partition
+            for number, partition in enumerate(partitions)
+        )
+        if topic in layout.topics
+        else partitions
+        for topic, partitions in group.topology.topics.items()
+    }
+    return replace(group, topology=replace(group.topology, topics=topics))
+
+
+def _placed(partition: Partition, replicas: tuple[int, ...]) -> Partition:
+    placed = tuple(broker for broker in replicas if broker >= 0)
+    return partition if placed == partition.replicas else Partition(placed, placed[0] if placed else None)

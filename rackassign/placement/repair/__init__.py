@@ -1,0 +1,37 @@
+"""Repair: giving partitions that exist other replicas, so that nothing is lost, left half done or left slowed down.
+
+Rules of this room:
+
+* What shall change is worked out first (`plan`), from one look at a cluster, for what was asked (`wish`), and written
+  down with all lists as they were (`journal`). Only then is anything done, and a rollback makes the same lists again.
+* What to do next about a partition is decided from what the cluster tells of it now (`steps`), never from what was done
+  before. So a run that was killed is gone on with by running it again.
+* A reassignment that runs is never given another target. It is cancelled, and only then something else begun.
+* A throttle (`throttle`) is taken away however a run ends; if it was killed, by the next one.
+* `run` knows no client: `live` is its hands.
+"""
+
+from __future__ import annotations
+
+from rackassign.placement.repair.desk import Prepared
+from rackassign.placement.repair.journal import Journal
+from rackassign.placement.repair.plan import Planned, layout_of, plan_leaders, plan_repair
+from rackassign.placement.repair.run import Outcome, Pace, Progress, ThrottleLeftError, carry_out
+from rackassign.placement.repair.steps import Move
+from rackassign.placement.repair.wish import Wish
+
+__all__ = [
+    "Journal",
+    "Move",
+    "Outcome",
+    "Pace",
+    "Planned",
+    "Prepared",
+    "Progress",
+    "ThrottleLeftError",
+    "Wish",
+    "carry_out",
+    "layout_of",
+    "plan_leaders",
+    "plan_repair",
+]

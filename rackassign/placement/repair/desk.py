@@ -1,0 +1,166 @@
+"""A repair from looking to the end: what the commands do, without what they print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from rackassign.clients.kafka_python.admin import listed_brokers, log_sizes, persist
+from rackassign.clients.kafka_python.host.listing import cluster_id
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.placement.readers import Readers, readers
+from rackassign.placement.registry import Registry
+from rackassign.placement.repair.exchange import plan_given
+from rackassign.placement.repair.journal import Journal
+from rackassign.placement.repair.live import LiveHands
+from rackassign.placement.repair.plan import Planned, plan_leaders, plan_repair
+from rackassign.placement.repair.run import Direction, Outcome, Pace, Progress, carry_out
+from rackassign.placement.repair.steps import Move, Replicas
+from rackassign.placement.repair.wish import Wish
+from rackassign.placement.rules import Rules
+from rackassign.placement.state import ClusterState, observe
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A repair that could begin.
+
+    Args:
+        state: The cluster.
+        planned: What would change.
+        journal: To be written down and carried out.
+        readers: The group near which replicas are to be; None without one.
+        bytes: What would be copied, as large as the logs are now; None where brokers do not tell.
+    """
+
+    state: ClusterState
+    planned: Planned
+    journal: Journal
+    readers: Readers | None = None
+    bytes: int | None = None
+
+
+def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared:
+    """Look at a cluster and work out a repair; nothing is changed.
+
+    Raises:
+        ConfigError: Something is named that there is not.
+        ReplicaPlacementError: There is no layout with these rules.
+        NoAnswerError: No broker is up, or they do not allow it.
+        KafkaError: As the admin client does.
+    """
+    near = readers(admin, wish.group) if wish.group else None
+    topics = near.topics if near is not None and wish.topics is None else wish.topics
+    state = observe(admin)
+    planned = plan_repair(state, replace(wish, topics=topics), registry, near.coverage if near is not None else None)
+    journal = Journal(identity(admin), wish, planned.moves, planned.waiting)
+    return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
+
+
+def prepare_given(admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas]) -> Prepared:
+    """Look at a cluster and work out the repair that makes these lists; nothing is changed.
+
+    Raises:
+        InputError: A partition or a broker is named that there is not.
+        NoAnswerError: As for `prepare`.
+        KafkaError: The same.
+    """
+    state = _seen(admin, {place.topic for place in lists})
+    planned = plan_given(state, lists)
+    return Prepared(
+        state, planned, Journal(identity(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
+    )
+
+
+def prepare_leaders(admin: KafkaAdminClient, rules: Rules, topics: tuple[str, ...] | None) -> Prepared:
+    """Look at a cluster and work out orders of the lists in which leaders are even; nothing is changed.
+
+    Raises:
+        ConfigError: A topic is named that there is not.
+        ReplicaPlacementError: Some brokers have no rack.
+        NoAnswerError: As for `prepare`.
+        KafkaError: The same.
+    """
+    state = _seen(admin, topics)
+    planned = plan_leaders(state, rules, topics)
+    return Prepared(state, planned, Journal(identity(admin), moves=planned.moves))
+
+
+def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:
+    """Look at all topics, as what is not to be changed is load, and at those of Kafka's own that are named."""
+    state = observe(admin)
+    more = set(topics or ()) - state.topics.keys()
+    if not more:
+        return state
+    named = observe(admin, more)
+    return replace(
+        state, topics={**state.topics, **named.topics}, differing=tuple({*state.differing, *named.differing})
+    )
+
+
+def identity(admin: KafkaAdminClient) -> str:
+    """Return the id of the cluster.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    return persist(lambda: cluster_id(admin))
+
+
+def perform(
+    admin: KafkaAdminClient,
+    journal: Journal,
+    direction: Direction,
+    *,
+    keep: Callable[[Journal], None],
+    pace: Pace,
+    told: Callable[[Progress], None],
+    stop: Callable[[], bool],
+) -> tuple[Journal, Outcome]:
+    """Carry a repair out, or back, on the cluster it was planned for; arguments and errors are those of `carry_out`.
+
+    Raises:
+        ConfigError: It is another cluster.
+    """
+    here = identity(admin)
+    if here != journal.cluster:
+        raise ConfigError(f"the plan is for cluster {journal.cluster}, and this is {here}")
+    return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+
+
+def noted(admin: KafkaAdminClient, registry: Registry, journal: Journal, outcome: Outcome) -> Registry:
+    """Return the registry after a repair: what waits for a broker now, and the brokers that were seen.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    served = {place: () for place in outcome.done if place in registry.plans}
+    waiting = {place: row for place, row in journal.waiting.items() if place not in outcome.failed}
+    return registry.see(listed_brokers(admin)).plan({**served, **waiting})
+
+
+def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, Move]) -> int | None:
+    """Return the bytes that are to be copied, by the leaders' logs."""
+    adding = {place: len(set(move.after) - set(move.before)) for place, move in moves.items()}
+    leading: dict[int, dict[str, int]] = {}
+    for place, count in adding.items():
+        topic = state.topics[place.topic]
+        leader = topic.partitions[place.partition].leader
+        if count and leader is not None:
+            leading.setdefault(leader, {})[place.topic] = len(topic.partitions)
+    total = 0
+    try:
+        for broker, topics in leading.items():
+            sizes = log_sizes(admin, broker, topics)
+            total += sum(size * adding.get(place, 0) for place, size in sizes.items() if _led(state, place) == broker)
+    except KafkaError:
+        return None
+    return total
+
+
+def _led(state: ClusterState, place: TopicPartition) -> int | None:
+    return state.topics[place.topic].partitions[place.partition].leader

@@ -1,0 +1,77 @@
+"""The JSON of `kafka-reassign-partitions`, for who wants to see another tool do it, or has a plan from one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rackassign.errors import InputError, shown
+from rackassign.model import TopicPartition
+from rackassign.placement.repair.plan import Planned, given
+from rackassign.placement.repair.steps import Replicas
+from rackassign.placement.state import ClusterState
+
+_VERSION = 1
+
+
+def write_reassignment(lists: Mapping[TopicPartition, Replicas]) -> str:
+    """Return lists as `kafka-reassign-partitions --execute` takes them."""
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": list(replicas)}
+        for (topic, number), replicas in sorted(lists.items())
+    ]
+    return json.dumps({"version": _VERSION, "partitions": partitions})
+
+
+def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
+    """Return the lists in parsed JSON of `kafka-reassign-partitions`; what it says of log directories is left aside.
+
+    Raises:
+        InputError: Anything in it is not as the format says; names the field.
+    """
+    if not isinstance(value, dict):
+        raise InputError("", f"expected an object, got {shown(value)}")
+    if value.get("version") != _VERSION:
+        raise InputError("version", f"expected {_VERSION}, got {shown(value.get('version'))}")
+    rows = value.get("partitions")
+    if not isinstance(rows, list):
+        raise InputError("partitions", f"expected an array, got {shown(rows)}")
+    found: dict[TopicPartition, Replicas] = {}
+    for i, row in enumerate(rows):
+        place, replicas = _row(f"partitions[{i}]", row)
+        if place in found:
+            raise InputError(f"partitions[{i}]", f"{place.topic}-{place.partition} is there twice")
+        found[place] = replicas
+    return found
+
+
+def plan_given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
+    """Return the repair that makes these lists.
+
+    Raises:
+        InputError: A partition or a broker is named that there is not.
+    """
+    brokers = {broker.id for broker in state.brokers}
+    for (topic, number), replicas in sorted(lists.items()):
+        known = state.topics.get(topic)
+        if known is None or number >= len(known.partitions):
+            raise InputError("partitions", f"there is no partition {topic}-{number}")
+        for broker in sorted(set(replicas) - brokers):
+            raise InputError("partitions", f"{topic}-{number}: there is no broker {broker}")
+    return given(state, lists)
+
+
+def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
+    if not isinstance(row, dict):
+        raise InputError(path, f"expected an object, got {shown(row)}")
+    topic, number, replicas = row.get("topic"), row.get("partition"), row.get("replicas")
+    if not isinstance(topic, str) or not topic:
+        raise InputError(f"{path}.topic", f"expected the name of a topic, got {shown(topic)}")
+    if type(number) is not int or number < 0:
+        raise InputError(f"{path}.partition", f"expected 0 or more, got {shown(number)}")
+    if not isinstance(replicas, list) or not replicas or any(type(broker) is not int for broker in replicas):
+        raise InputError(f"{path}.replicas", f"expected broker ids, got {shown(replicas)}")
+    if len(set(replicas)) < len(replicas):
+        raise InputError(f"{path}.replicas", "a broker is listed twice")
+    return TopicPartition(topic, number), tuple(replicas)

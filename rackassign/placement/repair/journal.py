@@ -1,0 +1,153 @@
+"""What a repair writes down before it begins, so that whoever comes after it, even after a crash, can go on or back.
+
+Where a partition stands is not written down: the cluster tells. What it cannot tell is: the lists as they were, and
+what was throttled before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.model import TopicPartition
+from rackassign.placement.registry import write_whole
+from rackassign.placement.repair.steps import Move, Replicas
+from rackassign.placement.repair.throttle import Earlier
+from rackassign.placement.repair.wish import Wish
+
+FORMAT = "rackassign-repair/1"
+
+Phase = Literal["planned", "begun", "applied", "rolled-back"]
+"""How far it is: `begun` until all that was planned is done, or undone."""
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A repair, planned or on its way.
+
+    Args:
+        cluster: Id of the cluster it is for.
+        wish: What was asked for.
+        moves: The lists of each partition that is to have other replicas.
+        waiting: The lists of partitions some of whose replicas no broker can take yet (negative numbers).
+        phase: How far it is.
+        throttled: What was set before the throttle that is set now; None if none is.
+    """
+
+    cluster: str
+    wish: Wish = field(default_factory=Wish)
+    moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
+    waiting: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
+    phase: Phase = "planned"
+    throttled: Earlier | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it was begun and is not over, or has left a throttle."""
+        return self.phase == "begun" or self.throttled is not None
+
+    def joined(self, later: Journal) -> Journal:
+        """Return the journal of this repair when it goes on with what a later plan adds to it.
+
+        What both know keeps the list it had at the very first.
+        """
+        moves = dict(self.moves)
+        for place, move in later.moves.items():
+            old = moves.get(place)
+            if old is None:
+                moves[place] = move
+            else:
+                passed = tuple(dict.fromkeys((*old.passed, old.after, move.before, *move.passed)))
+                moves[place] = Move(old.before, move.after, passed)
+        return replace(self, moves=moves, waiting=later.waiting, phase="begun")
+
+
+def read(file: Path) -> Journal:
+    """Read a journal.
+
+    Raises:
+        ConfigError: It is not there, or cannot be read.
+    """
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no plan {file}: `repair plan` makes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from None
+    try:
+        return _parsed(json.loads(text))
+    except (RackassignError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file} is not a plan of rackassign: {type(error).__name__}: {error}") from None
+
+
+def write(file: Path, journal: Journal) -> None:
+    """Write a journal in place of what is there, all of it or nothing.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    value = {
+        "format": FORMAT,
+        "cluster": journal.cluster,
+        "phase": journal.phase,
+        "wish": journal.wish.written(),
+        "moves": _by_topic((place, _move(move)) for place, move in journal.moves.items()),
+        "waiting": _by_topic((place, list(row)) for place, row in journal.waiting.items()),
+        "throttled": None
+        if journal.throttled is None
+        else {
+            "brokers": dict(journal.throttled.brokers),
+            "topics": {topic: dict(keys) for topic, keys in journal.throttled.topics.items()},
+        },
+    }
+    write_whole(file, json.dumps(value, indent=1))
+
+
+def _move(move: Move) -> dict[str, Any]:
+    passed = {"passed": [list(row) for row in move.passed]} if move.passed else {}
+    return {"before": list(move.before), "after": list(move.after), **passed}
+
+
+def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for (topic, partition), value in sorted(rows, key=lambda row: row[0]):
+        found.setdefault(topic, {})[str(partition)] = value
+    return found
+
+
+def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
+    if value["format"] != FORMAT:
+        raise ValueError(f"format is {value['format']!r}")
+    if value["phase"] not in PHASES:
+        raise ValueError(f"phase is {value['phase']!r}")
+    throttled = value["throttled"]
+    return Journal(
+        value["cluster"],
+        Wish.read(value["wish"]),
+        {
+            place: Move(_ids(row["before"]), _ids(row["after"]), tuple(map(_ids, row.get("passed", ()))))
+            for place, row in _places(value["moves"])
+        },
+        {place: _ids(row) for place, row in _places(value["waiting"])},
+        value["phase"],
+        None if throttled is None else Earlier(throttled["brokers"], throttled["topics"]),
+    )
+
+
+def _places(value: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[TopicPartition, Any]]:
+    for topic, rows in value.items():
+        for partition, row in rows.items():
+            yield TopicPartition(topic, int(partition)), row
+
+
+def _ids(row: Iterable[Any]) -> Replicas:
+    ids = tuple(row)
+    if not ids or any(type(broker) is not int for broker in ids) or len(set(ids)) < len(ids):
+        raise ValueError(f"{list(ids)} is no list of replicas")
+    return ids

@@ -1,0 +1,102 @@
+"""The hands of a repair on a real cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from rackassign.clients.kafka_python.admin import listed_brokers, log_sizes, topics
+from rackassign.clients.kafka_python.reassign import Moving, Reassigner
+from rackassign.errors import NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.placement.repair.run import Copied
+from rackassign.placement.repair.steps import Seen
+
+
+class LiveHands(Reassigner):
+    """Looks at a cluster and changes it.
+
+    Args:
+        admin: That nobody else uses meanwhile.
+    """
+
+    def __init__(self, admin: KafkaAdminClient) -> None:
+        super().__init__(admin)
+        self._leaders: dict[TopicPartition, int] = {}
+
+    def look(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Seen]:
+        """Return partitions as they are; those that the cluster does not know are left out.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
+        wanted = list(places)
+        # What runs is asked for on both sides of the lists: in between it may have come to its end.
+        running = self.moving()
+        described = topics(self._admin, {place.topic for place in wanted})
+        running |= self.moving()
+        found: dict[TopicPartition, Seen] = {}
+        for place in wanted:
+            topic = described.get(place.topic)
+            if topic is None or topic.problem or place.partition >= len(topic.partitions):
+                continue
+            partition = topic.partitions[place.partition]
+            in_sync = frozenset(topic.in_sync[place.partition])
+            found[place] = _seen(partition.replicas, in_sync, partition.leader, running.get(place))
+            if partition.leader is not None:
+                self._leaders[place] = partition.leader
+        return found
+
+    def down(self) -> frozenset[int]:
+        """Return the brokers that are known and do not serve.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
+        return frozenset(broker.id for broker in listed_brokers(self._admin) if broker.fenced)
+
+    def copied(self, adding: Mapping[TopicPartition, Iterable[int]]) -> Copied:
+        """Return how far the copies on these brokers are; brokers that do not tell count for nothing."""
+        leading: dict[int, list[TopicPartition]] = {}
+        taking: dict[int, list[TopicPartition]] = {}
+        for place, brokers in adding.items():
+            if place in self._leaders:
+                leading.setdefault(self._leaders[place], []).append(place)
+            for broker in brokers:
+                taking.setdefault(broker, []).append(place)
+        sizes = {broker: self._sizes(broker, places) for broker, places in leading.items()}
+        total = {place: size for of in sizes.values() for place, size in of.items()}
+        arrived = sum(
+            min(size, total.get(place, 0))
+            for broker, places in taking.items()
+            for place, size in self._sizes(broker, places).items()
+        )
+        return Copied(arrived, sum(total.get(place, 0) * len(set(brokers)) for place, brokers in adding.items()))
+
+    def now(self) -> float:
+        """Return the seconds of a clock that is never set."""
+        return time.monotonic()
+
+    def rest(self, seconds: float) -> None:
+        """Let so much time pass."""
+        time.sleep(seconds)
+
+    def _sizes(self, broker: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        counts: dict[str, int] = {}
+        for place in places:
+            counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
+        try:
+            found = log_sizes(self._admin, broker, counts)
+        except (KafkaError, NoAnswerError):
+            # It may be down, or it may not be asked: the figures are for people to look at.
+            return {}
+        return {place: found[place] for place in places if place in found}
+
+
+def _seen(replicas: Sequence[int], in_sync: frozenset[int], leader: int | None, moving: Moving | None) -> Seen:
+    if moving is None:
+        return Seen(tuple(replicas), in_sync, leader)
+    return Seen(tuple(replicas), in_sync, leader, moving.target, frozenset(moving.adding))

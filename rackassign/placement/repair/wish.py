@@ -1,0 +1,78 @@
+"""What a repair is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rackassign.errors import ConfigError, shown
+from rackassign.placement.rules import Rules
+
+_TAKEN = {"first", "exclude", "coverage", "on_shortage"}
+"""Rules that a wish says in words of its own, or that a repair decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be put right, beside what is always: replicas that share a rack, or wait for a broker.
+
+    Args:
+        topics: Only these; None for all.
+        rf: How many replicas each partition shall have; None for as many as it has.
+        replace: Brokers that lose what they have: they are dead, or are to go.
+        even: Whether brokers are to carry evenly, at the price of moving more.
+        group: Name of the consumer group near which replicas are to be; empty for none.
+        rules: Further settings of `Rules`.
+    """
+
+    topics: tuple[str, ...] | None = None
+    rf: int | None = None
+    replace: frozenset[int] = frozenset()
+    even: bool = False
+    group: str = ""
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.rf is not None and self.rf < 1:
+            raise ConfigError(f"rf must be 1 or more, got {self.rf}")
+        for name in self.rules:
+            if name in _TAKEN:
+                raise ConfigError(f"{name} cannot be set for a repair")
+        Rules.of(self.rules)
+
+    def rules_for(self, coverage: Mapping[str, float] | None) -> Rules:
+        """Return how to place.
+
+        Args:
+            coverage: What racks weigh, where a group reads.
+        """
+        base = Rules.of(self.rules)
+        rules = replace(
+            base, exclude=self.replace, on_shortage="placeholder", first="balance" if self.even else "moves"
+        )
+        if coverage is None:
+            return rules
+        return replace(rules, coverage=coverage, first="balance" if self.even else "coverage")
+
+    def written(self) -> dict[str, Any]:
+        """Return what reads as this wish."""
+        value = asdict(self)
+        value["replace"] = sorted(self.replace)
+        return value
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Wish:
+        """Make a wish of parsed JSON.
+
+        Raises:
+            ConfigError: It cannot be.
+            TypeError: The same.
+        """
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"expected an object, got {shown(value)}")
+        found = dict(value)
+        topics = found.get("topics")
+        found["topics"] = None if topics is None else tuple(topics)
+        found["replace"] = frozenset(found.get("replace", ()))
+        return cls(**found)

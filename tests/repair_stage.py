@@ -1,0 +1,199 @@
+"""A cluster that is played, with the manners of Kafka 4.3 that a repair has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from rackassign.model import TopicPartition
+from rackassign.placement.repair.run import Copied
+from rackassign.placement.repair.steps import Replicas, Seen
+
+
+class CrashError(BaseException):
+    """The program was killed."""
+
+
+@dataclass
+class Played:
+    """A partition; of one that is being reassigned, `replicas` has also what will be removed."""
+
+    replicas: Replicas
+    in_sync: set[int]
+    target: Replicas | None = None
+    adding: set[int] = field(default_factory=set)
+    led_by: int | None = None
+
+
+def _set(kept: dict[str, str], keys: Mapping[str, str | None]) -> None:
+    for key, value in keys.items():
+        kept.pop(key, None)
+        if value is not None:
+            kept[key] = value
+
+
+class Stage:
+    """Plays brokers and a controller; time passes only while somebody rests.
+
+    Args:
+        lists: Of each partition.
+        brokers: All that are registered.
+        seed: Of chance: how fast copies arrive, and how far behind it is what brokers describe.
+    """
+
+    def __init__(self, lists: Mapping[TopicPartition, Replicas], brokers: Iterable[int], seed: int = 0) -> None:
+        self.chance = Random(seed)
+        self.brokers = set(brokers)
+        self.away: set[int] = set()
+        self.partitions = {place: Played(row, set(row), led_by=row[0]) for place, row in lists.items()}
+        self.shown: dict[TopicPartition, tuple[Replicas, frozenset[int]]] = {}
+        self.topics: dict[str, dict[str, str]] = {}
+        self.defaults: dict[str, str] = {}
+        self.clock = 0.0
+        self.calls = 0
+        self.crash_at = self.stop_at = -1
+        self.most_running = self.unthrottled = 0
+        self.events: list[tuple[float, Callable[[], None]]] = []
+        self._show(1.0)
+
+    def lists(self) -> dict[TopicPartition, Replicas]:
+        """Return the list of each partition that is at rest."""
+        return {place: part.replicas for place, part in self.partitions.items() if part.target is None}
+
+    def kill(self, broker: int) -> None:
+        """Take a broker away."""
+        self.away.add(broker)
+        for part in self.partitions.values():
+            # The last one stays in the list, as nobody may lead without it.
+            part.in_sync = part.in_sync - {broker} or part.in_sync
+
+    def stop(self) -> bool:
+        """Tell whether somebody has pressed Ctrl-C."""
+        return 0 <= self.stop_at <= self.calls
+
+    def look(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Seen]:
+        self._call()
+        return {place: self._seen(place) for place in places if place in self.partitions}
+
+    def down(self) -> frozenset[int]:
+        self._call()
+        return frozenset(self.away)
+
+    def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
+        self._call()
+        refused = {place: why for place, row in lists.items() if (why := self._begin(place, row))}
+        running = [part for part in self.partitions.values() if part.target is not None]
+        self.most_running = max(self.most_running, len(running))
+        self.unthrottled += bool(running) and not self.defaults
+        # Once more: a program may be killed after the controller has heard it.
+        self._call()
+        return refused
+
+    def elect(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        self._call()
+        for place in places:
+            self.partitions[place].led_by = self.partitions[place].replicas[0]
+        return {}
+
+    def copied(self, adding: Mapping[TopicPartition, Iterable[int]]) -> Copied:
+        self._call()
+        wanted = [(place, broker) for place, brokers in adding.items() for broker in brokers]
+        return Copied(sum(broker in self.partitions[place].in_sync for place, broker in wanted), len(wanted))
+
+    def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        self._call()
+        return {t: {key: value for key, value in self.topics.get(t, {}).items() if key in keys} for t in topics}
+
+    def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
+        self._call()
+        return {key: value for key, value in self.defaults.items() if key in keys}
+
+    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        self._call()
+        for topic, keys in changes.items():
+            _set(self.topics.setdefault(topic, {}), keys)
+        self._call()
+
+    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+        self._call()
+        _set(self.defaults, changes)
+        self._call()
+
+    def now(self) -> float:
+        return self.clock
+
+    def rest(self, seconds: float) -> None:
+        self._call()
+        self.clock += seconds
+        assert self.clock < 10_000, "it never ends"
+        for at, event in list(self.events):
+            if self.clock >= at:
+                self.events.remove((at, event))
+                event()
+        for part in self.partitions.values():
+            self._copy(part)
+        self._show(0.6)
+
+    def _call(self) -> None:
+        self.calls += 1
+        if self.calls == self.crash_at:
+            raise CrashError
+
+    def _leader(self, part: Played) -> int | None:
+        able = [broker for broker in part.replicas if broker in part.in_sync and broker not in self.away]
+        if part.led_by not in able:
+            part.led_by = next(iter(able), None)
+        return part.led_by
+
+    def _seen(self, place: TopicPartition) -> Seen:
+        part = self.partitions[place]
+        replicas, in_sync = self.shown[place]
+        return Seen(replicas, in_sync, self._leader(part), part.target, frozenset(part.adding - part.in_sync))
+
+    def _show(self, likely: float) -> None:
+        for place, part in self.partitions.items():
+            if self.chance.random() < likely:
+                self.shown[place] = (part.replicas, frozenset(part.in_sync))
+
+    def _begin(self, place: TopicPartition, row: Sequence[int] | None) -> str:
+        part = self.partitions.get(place)
+        if part is None:
+            return "UnknownTopicOrPartitionError"
+        if row is None:
+            return self._cancel(part)
+        if not set(row) <= self.brokers:
+            return "InvalidReplicationAssignmentError"
+        goal = tuple(row)
+        assert part.target in {None, goal}, "what runs was given another target"
+        if part.target is None:
+            part.adding = set(goal) - set(part.replicas)
+            part.replicas = (*goal, *(broker for broker in part.replicas if broker not in goal))
+            part.target = goal
+            self._finish(part)
+        return ""
+
+    @staticmethod
+    def _cancel(part: Played) -> str:
+        if part.target is None:
+            return "NoReassignmentInProgressError"
+        rest = [broker for broker in part.replicas if broker not in part.adding]
+        # The order is lost.
+        part.replicas, part.target = (*rest[1:], rest[0]), None
+        part.in_sync -= part.adding
+        part.adding = set()
+        return ""
+
+    def _copy(self, part: Played) -> None:
+        if self._leader(part) is not None:
+            part.in_sync |= {b for b in part.replicas if b not in self.away and self.chance.random() < 0.4}
+        self._finish(part)
+
+    @staticmethod
+    def _finish(part: Played) -> None:
+        if part.target is None:
+            return
+        needed = part.adding or (set(part.target) if set(part.target) != set(part.replicas) else set())
+        if needed <= part.in_sync:
+            part.replicas, part.target, part.adding = part.target, None, set()
+            part.in_sync &= set(part.replicas)

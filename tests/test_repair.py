@@ -1,0 +1,208 @@
+"""A repair on a played cluster: whatever happens in between, it comes to its end, or back to the lists as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
+from rackassign.placement.repair.journal import read, write
+from rackassign.placement.repair.run import Direction
+from rackassign.placement.repair.throttle import FOLLOWING, LEADING, Earlier
+from rackassign.placement.state import RATES
+
+from .repair_stage import CrashError, Stage
+
+PACE = Pace(wave=3, rate=1_000_000, patience_s=20)
+BROKERS = range(1, 7)
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+MOVES = {
+    place(0): Move((1, 2, 3), (1, 2, 4)),
+    place(1): Move((1, 2, 3), (5, 6, 4)),
+    place(2): Move((1, 2), (2, 1, 3)),
+    place(3): Move((3, 2, 1), (3,)),
+    place(4): Move((4, 5, 6), (6, 5, 4)),
+}
+BEFORE = {where: move.before for where, move in MOVES.items()}
+AFTER = {where: move.after for where, move in MOVES.items()}
+
+
+class Desk:
+    """Keeps what a journal says, as a file would."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.kept = journal
+
+    def keep(self, journal: Journal) -> None:
+        self.kept = journal
+
+    def run(self, stage: Stage, direction: Direction = "apply", pace: Pace = PACE) -> Outcome:
+        return carry_out(stage, self.kept, direction, keep=self.keep, pace=pace, stop=stage.stop)[1]
+
+
+def untouched(stage: Stage) -> bool:
+    return not stage.defaults and not any(stage.topics.values())
+
+
+def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_down() -> None:
+    stage, desk, told = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES)), list[Progress]()
+    ended, outcome = carry_out(stage, desk.kept, "apply", keep=desk.keep, pace=PACE, told=told.append)
+    assert stage.lists() == AFTER
+    assert outcome.done == tuple(MOVES)
+    assert (outcome.failed, outcome.not_led, outcome.sent) == ({}, {}, 5)
+    assert {where: part.led_by for where, part in stage.partitions.items()} == {w: row[0] for w, row in AFTER.items()}
+    assert stage.most_running <= 3
+    assert stage.unthrottled == 0
+    assert untouched(stage)
+    assert ended == desk.kept == replace(desk.kept, phase="applied", throttled=None)
+    assert told[-1].settled == told[-1].partitions == 5
+
+
+def test_a_rollback_makes_the_very_same_lists_again() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    desk.run(stage)
+    desk.run(stage, "rollback")
+    assert stage.lists() == BEFORE
+    assert desk.kept.phase == "rolled-back"
+    assert untouched(stage)
+
+
+@settings(deadline=None)
+@given(
+    ends=st.lists(st.integers(1, 60), max_size=4),
+    seed=st.integers(0, 99),
+    last=st.sampled_from(["apply", "rollback"]),
+    how=st.sampled_from(["killed", "stopped"]),
+)
+def test_killed_or_stopped_anywhere_it_goes_on_and_nothing_is_left_behind(
+    ends: list[int], seed: int, last: Direction, how: str
+) -> None:
+    stage, desk = Stage(BEFORE, BROKERS, seed), Desk(Journal("c", moves=MOVES))
+    others = {"t": {LEADING: "9:9"}}
+    stage.topics = {"t": dict(others["t"])}
+    for after in ends:
+        at = stage.calls + after
+        stage.crash_at, stage.stop_at = (at, -1) if how == "killed" else (-1, at)
+        began = stage.lists()
+        try:
+            outcome = desk.run(stage)
+        except CrashError:
+            assert desk.kept.open
+        else:
+            assert set(outcome.failed.values()) <= {"stopped"}
+            assert stage.lists() == {p: began[p] if p in outcome.failed else AFTER[p] for p in MOVES}
+            assert (stage.defaults, stage.topics) == ({}, others)
+    stage.crash_at = stage.stop_at = -1
+    assert desk.run(stage, last).failed == {}
+    assert stage.lists() == (BEFORE if last == "rollback" else AFTER)
+    assert (stage.defaults, stage.topics) == ({}, others)
+    assert not desk.kept.open
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 99), dies=st.sampled_from([4, 5, 6]), at=st.floats(0, 3))
+def test_what_waits_for_a_broker_that_died_is_taken_back_in_its_old_order(seed: int, dies: int, at: float) -> None:
+    stage, desk = Stage(BEFORE, BROKERS, seed), Desk(Journal("c", moves=MOVES))
+    stage.events.append((at, lambda: stage.kill(dies)))
+    outcome = desk.run(stage)
+    assert stage.lists() == {where: BEFORE[where] if where in outcome.failed else AFTER[where] for where in MOVES}
+    assert set(outcome.failed.values()) <= {f"waits for broker {dies}"}
+    assert untouched(stage)
+    assert desk.kept.phase == ("begun" if outcome.failed else "applied")
+    # It comes back, and the rest is done by running it again.
+    stage.away.clear()
+    assert desk.run(stage).failed == {}
+    assert stage.lists() == AFTER
+
+
+def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage.partitions[place(0)].replicas = (5, 6)
+    stage.partitions[place(1)].target = (1, 2, 6)
+    stage.partitions[place(1)].adding = {6}
+    stage.away.add(6)
+    del stage.partitions[place(2)]
+    outcome = desk.run(stage)
+    assert outcome.failed == {
+        place(0): "its replicas are 5, 6, which is not what the plan knows",
+        place(1): "somebody else reassigns it, to 1, 2, 6",
+        place(2): "its topic is gone",
+    }
+    assert stage.partitions[place(0)].replicas == (5, 6)
+    assert stage.partitions[place(1)].target == (1, 2, 6)
+
+
+def test_what_the_controller_refuses_is_told_and_the_others_go_on() -> None:
+    stage, desk = Stage(BEFORE, {1, 2, 3, 5, 6}), Desk(Journal("c", moves=MOVES))
+    outcome = desk.run(stage)
+    assert outcome.failed == dict.fromkeys([place(0), place(1), place(4)], "InvalidReplicationAssignmentError")
+    assert set(outcome.done) == {place(2), place(3)}
+
+
+def test_when_time_is_up_what_is_not_done_goes_back() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    outcome = desk.run(stage, pace=replace(PACE, timeout_s=0))
+    assert set(outcome.failed.values()) == {"time is up"}
+    assert {place(3), place(4)} <= set(outcome.failed)
+    assert stage.lists() == {where: BEFORE[where] if where in outcome.failed else AFTER[where] for where in MOVES}
+    assert untouched(stage)
+
+
+def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves={place(0): MOVES[place(0)]}))
+    stage.defaults = {RATES[0]: "7"}
+    stage.topics = {"t": {LEADING: "9:9", FOLLOWING: "*"}}
+    seen: list[dict[str, str]] = []
+    stage.events.append((0.1, lambda: seen.append({**stage.defaults, **stage.topics["t"]})))
+    desk.run(stage)
+    assert seen == [{**dict.fromkeys(RATES, "1000000"), LEADING: "9:9,0:1,0:2,0:3,0:4", FOLLOWING: "*"}]
+    assert (stage.defaults, stage.topics) == ({RATES[0]: "7"}, {"t": {LEADING: "9:9", FOLLOWING: "*"}})
+
+
+def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
+    journal = Journal(
+        "c",
+        Wish(("t",), 3, frozenset({5}), even=True, group="g", rules={"leaders": "rack", "weights": {"1": 2}}),
+        {place(0): Move((1, 2), (2, 3), ((1, 3),))},
+        {place(1): (1, -1)},
+        "begun",
+        Earlier({RATES[0]: "1"}, {"t": {LEADING: "0:1"}}),
+    )
+    write(tmp_path / "j", journal)
+    assert read(tmp_path / "j") == journal
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not a plan of rackassign"),
+        ("{}", "KeyError: 'format'"),
+        ('{"format": "rackassign-repair/2"}', "format is 'rackassign-repair/2'"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "j").write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        read(tmp_path / "j")
+
+
+def test_a_repair_that_goes_on_still_knows_the_first_lists() -> None:
+    first = Journal("c", moves={place(0): Move((1, 2), (1, 3)), place(1): Move((1,), (2,))}, phase="applied")
+    later = first.joined(Journal("c", moves={place(0): Move((1, 3), (1, 4)), place(2): Move((5,), (6,))}))
+    assert later.moves == {
+        place(0): Move((1, 2), (1, 4), ((1, 3),)),
+        place(1): Move((1,), (2,)),
+        place(2): Move((5,), (6,)),
+    }
+    assert later.phase == "begun"

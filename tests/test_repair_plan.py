@@ -1,0 +1,196 @@
+"""What a repair would change: what was wished, with the fewest copies, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.clients.kafka_python.admin import DescribedTopic
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import Broker, Partition, TopicPartition
+from rackassign.placement import ReplicaPlacementError, Rules
+from rackassign.placement.registry import Registry
+from rackassign.placement.repair import Move, Planned, Wish, plan_leaders, plan_repair
+from rackassign.placement.repair.exchange import plan_given, read_reassignment, write_reassignment
+from rackassign.placement.state import ClusterState
+
+BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
+
+
+def topic(rows: Sequence[Sequence[int]], down: Sequence[int] = ()) -> DescribedTopic:
+    up = [[broker for broker in row if broker not in down] for row in rows]
+    return DescribedTopic(
+        tuple(Partition(tuple(row), next(iter(live), None)) for row, live in zip(rows, up, strict=True)),
+        tuple(map(tuple, up)),
+        tuple(tuple(broker for broker in row if broker in down) for row in rows),
+    )
+
+
+def state(*, down: Sequence[int] = (), brokers: Sequence[Broker] = BROKERS, **topics: Any) -> ClusterState:
+    listed = tuple(replace(broker, fenced=broker.id in down) for broker in brokers)
+    more = {name: topics.pop(name) for name in ("in_flight", "differing") if name in topics}
+    return ClusterState(listed, {name: topic(rows, down) for name, rows in topics.items()}, **more)
+
+
+def planned(seen: ClusterState, *, registry: Registry | None = None, **wish: Any) -> Planned:
+    return plan_repair(seen, Wish(**wish), registry or Registry())
+
+
+def place(number: int, name: str = "t") -> TopicPartition:
+    return TopicPartition(name, number)
+
+
+def racks(replicas: Sequence[int]) -> set[str | None]:
+    return {BROKERS[broker - 1].rack for broker in replicas}
+
+
+def test_nothing_is_changed_where_nothing_is_wrong_not_even_the_order_of_a_list() -> None:
+    found = planned(state(t=[[1, 3, 5], [1, 3, 5], [1, 3]]))
+    assert (found.moves, found.waiting, found.left_out, found.copies) == ({}, {}, {}, 0)
+
+
+def test_replicas_that_share_a_rack_are_spread_with_one_copy_each() -> None:
+    found = planned(state(t=[[1, 2, 3], [5, 6]], sound=[[1, 3, 5]]))
+    assert set(found.moves) == {place(0), place(1)}
+    assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
+    assert (found.copies, found.least) == (2, 2)
+
+
+def test_a_dead_broker_keeps_what_it_has_until_it_is_to_be_replaced() -> None:
+    seen = state(t=[[1, 3, 5], [5, 2, 4]], down=[5])
+    assert planned(seen).moves == {}
+    moves = planned(seen, replace=frozenset({5})).moves
+    assert {set(move.after) == {1, 3, 6} or set(move.after) == {2, 4, 6} for move in moves.values()} == {True}
+
+
+def test_a_broker_that_was_unregistered_loses_what_it_had() -> None:
+    seen = state(t=[[1, 3, 9]])
+    move = planned(seen).moves[place(0)]
+    assert 9 not in move.after
+    assert racks(move.after) == {"a", "b", "c"}
+    assert move.before == (1, 3, 9)
+
+
+def test_growing_and_shrinking_keeps_what_is_alive() -> None:
+    grown = planned(state(t=[[1], [3]]), rf=3)
+    assert [racks(move.after) for move in grown.moves.values()] == [{"a", "b", "c"}] * 2
+    assert grown.copies == 4
+    shrunk = planned(state(t=[[1, 3, 5], [5, 1, 3]], down=[5]), rf=2)
+    assert {place: set(move.after) for place, move in shrunk.moves.items()} == {place(0): {1, 3}, place(1): {1, 3}}
+    assert shrunk.copies == 0
+
+
+def test_a_replica_for_which_there_is_no_broker_waits() -> None:
+    two = BROKERS[:1] + BROKERS[2:3]
+    found = planned(state(t=[[1]], brokers=two), rf=3)
+    assert set(found.moves[place(0)].after) == {1, 3}
+    assert sum(broker < 0 for broker in found.waiting[place(0)]) == 1
+
+
+def test_placeholders_are_completed_and_a_topic_of_the_same_name_is_left_alone() -> None:
+    registry = Registry(plans={place(0): (1, 3, -1), place(1): (4, -1, -2)})
+    found = planned(state(t=[[1, 3], [2]]), registry=registry)
+    assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
+    assert set(found.moves) == {place(0)}
+    assert "other replicas than the plan" in found.left_out[place(1)]
+
+
+def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
+    seen = state(t=[[1, 2], [1, 2], [5, 6]], u=[[1, 2]], down=[5, 6], in_flight=frozenset({place(0)}), differing=("u",))
+    found = planned(seen)
+    assert found.left_out == {
+        place(0): "is being reassigned",
+        place(2): "has no leader to copy from",
+        place(0, "u"): "brokers say different things of it",
+    }
+    assert set(found.moves) == {place(1)}
+
+
+def test_only_the_topics_that_are_named_are_touched() -> None:
+    assert set(planned(state(t=[[1, 2]], u=[[1, 2]]), topics=("u",)).moves) == {place(0, "u")}
+    with pytest.raises(ConfigError, match='no topic "x"'):
+        planned(state(t=[[1, 2]]), topics=("x",))
+    with pytest.raises(ConfigError, match="no broker 7 to be replaced"):
+        planned(state(t=[[1, 2]]), replace=frozenset({7}))
+
+
+def test_a_broker_without_a_rack_among_others_is_refused() -> None:
+    with pytest.raises(ReplicaPlacementError, match="brokers 7 have none"):
+        planned(state(t=[[1, 2]], brokers=(*BROKERS, Broker(7))))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=6),
+    rf=st.sampled_from([None, 1, 2, 3]),
+    dead=st.sets(st.integers(1, 6), max_size=2),
+    even=st.booleans(),
+)
+def test_a_repair_that_was_made_leaves_nothing_to_repair(
+    rows: list[list[int]],
+    rf: int | None,
+    dead: set[int],
+    even: bool,  # noqa: FBT001 - hypothesis passes it by name
+) -> None:
+    wish: dict[str, Any] = {"rf": rf, "replace": frozenset(dead), "even": even}
+    seen = state(t=rows)
+    found = planned(seen, **wish)
+    after = state(t=[list(row) for row in found.after.topics["t"]])
+    again = planned(after, **wish)
+    assert again.moves == {}
+    for number, row in enumerate(found.after.topics["t"]):
+        assert not set(row) & dead
+        wanted = rf or len(rows[number])
+        assert len(row) == min(wanted, 6 - len(dead))
+        left = {broker.rack for broker in BROKERS if broker.id not in dead}
+        assert len(racks(row)) == min(len(row), len(left))
+
+
+def test_leaders_are_evened_without_a_copy_and_preferred_ones_elected() -> None:
+    rows = [[1, 3, 5]] * 6
+    found = plan_leaders(state(t=rows), Rules())
+    assert found.copies == 0
+    assert all(set(move.before) == set(move.after) for move in found.moves.values())
+    led = [row[0] for row in found.after.topics["t"]]
+    assert {broker: led.count(broker) for broker in (1, 3, 5)} == {1: 2, 3: 2, 5: 2}
+    elsewhere = replace(topic([[1, 3]]), partitions=(Partition((1, 3), 3),))
+    one = replace(state(t=[[1, 3]]), topics={"t": elsewhere})
+    assert plan_leaders(one, Rules()).moves == {place(0): Move((1, 3), (1, 3))}
+
+
+def test_lists_of_another_tool_are_taken_and_given() -> None:
+    value = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1]}]}
+    lists = read_reassignment(value)
+    assert lists == {place(0): (3, 1)}
+    assert json.loads(write_reassignment(lists)) == value
+    assert plan_given(state(t=[[1, 2], [3]]), lists).moves == {place(0): Move((1, 2), (3, 1))}
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([], "expected an object"),
+        ({"version": 2}, "version: expected 1, got 2"),
+        ({"version": 1, "partitions": {}}, "partitions: expected an array"),
+        ({"version": 1, "partitions": [7]}, r"partitions\[0\]: expected an object"),
+        ({"version": 1, "partitions": [{"partition": 0}]}, r"partitions\[0\].topic"),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": -1}]}, r"partitions\[0\].partition"),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": []}]}, r"\[0\].replicas"),
+        ({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}, "listed twice"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read_reassignment(value)
+
+
+@pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])
+def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="there is no"):
+        plan_given(state(t=[[1, 2]]), {where: row})
