@@ -20,8 +20,8 @@ from kafka import KafkaAdminClient
 
 from benchmarks.show import Sheet, show
 from rackassign.clients.kafka_python.admin import MIN_ISR, listed_brokers, topic_configs, topics_of
-from rackassign.clients.kafka_python.controller import Controller
 from rackassign.clients.kafka_python.host.listing import metadata_of
+from rackassign.clients.kafka_python.reassign import Reassigner
 from rackassign.placement.audit import audit
 from rackassign.placement.state import THROTTLED, observe, with_rates
 from rackassign.testing import Cluster, LocalCluster
@@ -92,7 +92,7 @@ def rows(
         "the brokers": lambda: listed_brokers(admin),
         "all topics, from two brokers": lambda: [topics_of(admin, broker) for broker in live[:2]],
         "configuration of all topics": lambda: topic_configs(admin, names, [MIN_ISR, *THROTTLED]),
-        "what is being reassigned": lambda: Controller(admin).in_flight(),
+        "what is being reassigned": lambda: Reassigner(admin).moving(),
         "rates of all brokers": lambda: with_rates(admin, state),
         "judging": lambda: audit(state, want_rf=REPLICAS),
         "all of it": lambda: audit(with_rates(admin, observe(admin)), want_rf=REPLICAS),

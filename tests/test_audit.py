@@ -163,7 +163,7 @@ class Brokers:
         monkeypatch.setattr(f"{room}.topics_of", self.topics_of)
         monkeypatch.setattr(f"{room}.topic_configs", self.topic_configs)
         monkeypatch.setattr(f"{room}.broker_configs", self.broker_configs)
-        monkeypatch.setattr(f"{room}.Controller.in_flight", lambda _: frozenset())
+        monkeypatch.setattr(f"{room}.Reassigner.moving", lambda _: {})
         monkeypatch.setattr(f"{room}.time.sleep", lambda _: None)
 
     def topics_of(self, _: object, broker: int, names: list[str] | None) -> dict[str, DescribedTopic]:

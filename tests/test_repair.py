@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
@@ -168,6 +169,21 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
     desk.run(stage)
     assert seen == [{**dict.fromkeys(RATES, "1000000"), LEADING: "9:9,0:1,0:2,0:3,0:4", FOLLOWING: "*"}]
     assert (stage.defaults, stage.topics) == ({RATES[0]: "7"}, {"t": {LEADING: "9:9", FOLLOWING: "*"}})
+
+
+@pytest.mark.parametrize("refuses", ["reassign", "set_brokers", "set_topics"])
+def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+
+    def refuse(_: object) -> None:
+        raise NotAllowedError("ALTER", "the cluster")
+
+    monkeypatch.setattr(stage, refuses, refuse)
+    with pytest.raises(NotAllowedError):
+        desk.run(stage)
+    assert desk.kept == Journal("c", moves=MOVES)
+    assert stage.lists() == BEFORE
+    assert untouched(stage)
 
 
 def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:

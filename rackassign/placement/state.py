@@ -21,8 +21,8 @@ from rackassign.clients.kafka_python.admin import (
     topic_configs,
     topics_of,
 )
-from rackassign.clients.kafka_python.controller import Controller
 from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
+from rackassign.clients.kafka_python.reassign import Reassigner
 from rackassign.errors import ConfigError, NoAnswerError, shown
 from rackassign.model import Broker, TopicPartition
 
@@ -114,7 +114,7 @@ def observe(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> Clu
         brokers,
         sound,
         {name: int(values[MIN_ISR]) for name, values in configs.items()},
-        Controller(admin).in_flight(),
+        frozenset(Reassigner(admin).moving()),
         # What cannot be described by one, or is unknown to the broker that was asked for its configuration.
         tuple(sorted(differing | (seen.keys() - configs.keys()))),
         Throttles(throttled),

@@ -193,6 +193,27 @@ def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) ->
     return values[names[0]], values[names[1]]
 
 
+def default_configs(admin: KafkaAdminClient, keys: Sequence[str]) -> dict[str, str]:
+    """Return some keys of what counts for all brokers that do not say otherwise; keys that are not set are left out.
+
+    Raises:
+        NotAllowedError: It may not be asked.
+        KafkaError: As the admin client does.
+    """
+    (found,) = persist(partial(listing.configs_of, admin, "broker", [listing.EVERY_BROKER], keys))
+    allowed(found.code, "DESCRIBE_CONFIGS", CLUSTER)
+    return found.values if _is_told(found) else {}
+
+
+def cluster_id(admin: KafkaAdminClient) -> str:
+    """Return the id of the cluster; empty where it does not tell.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    return persist(lambda: listing.cluster_id(admin))
+
+
 def _is_told(found: listing.Configured, *unless: int) -> bool:
     """Tell whether a configuration was told; raise why it was not, unless that is one of these errors."""
     if found.code and found.code not in unless:

@@ -17,9 +17,8 @@ from kafka.errors import BrokerResponseError, TopicAlreadyExistsError, for_code
 from rackassign.clients.kafka_python.admin import MIN_ISR
 from rackassign.clients.kafka_python.admin import topics as described
 from rackassign.clients.kafka_python.host.controllers import DEAD, forget_controller
-from rackassign.clients.kafka_python.permissions import CLUSTER, allowed, needs, topic_resource
+from rackassign.clients.kafka_python.permissions import CLUSTER, allowed, topic_resource
 from rackassign.errors import NoAnswerError
-from rackassign.model import TopicPartition
 
 _PATIENCE_S = 30.0
 """How long a cluster may be without a controller."""
@@ -134,17 +133,6 @@ class Controller:
         allowed(said.error_code, "ALTER", topic_resource([name]))
         if said.error_code and not (tries > 1 and not validate_only and self._ends(name, count, lists)):
             raise RefusedError(f"topic {name}", for_code(said.error_code).__name__, said.error_message or "")
-
-    def in_flight(self) -> frozenset[TopicPartition]:
-        """Return all partitions that are being reassigned.
-
-        Raises:
-            NotAllowedError: They may not be known.
-            KafkaError: As the admin client does.
-        """
-        with needs("DESCRIBE", CLUSTER):
-            found = self.send(self._admin.list_partition_reassignments)
-        return frozenset(TopicPartition(*place) for place in found)
 
     def _create(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None, *, validate_only: bool

@@ -6,7 +6,7 @@ behind (`admin`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
@@ -14,9 +14,10 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, for_code
 from kafka.protocol.admin import ElectionType
 
-from rackassign.clients.kafka_python.admin import persist
+from rackassign.clients.kafka_python.admin import default_configs, persist, topic_configs
 from rackassign.clients.kafka_python.controller import Controller, RefusedError
-from rackassign.clients.kafka_python.host.settings import EVERY_BROKER, Kind, Refusal, read_settings, write_settings
+from rackassign.clients.kafka_python.host.listing import EVERY_BROKER, ResourceKind
+from rackassign.clients.kafka_python.host.settings import change_configs
 from rackassign.clients.kafka_python.permissions import CLUSTER, NotAllowedError, is_refusal, needs, topic_resource
 from rackassign.errors import cut
 from rackassign.model import TopicPartition
@@ -105,31 +106,23 @@ class Reassigner:
         }
 
     def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return keys that topics set themselves; topics that are gone are left out.
+        """Return keys of topics that have a value; topics that are gone are left out.
 
         Raises:
             NotAllowedError: DESCRIBE_CONFIGS on a topic is missing.
-            RefusedError: A topic cannot be described.
             KafkaError: As the admin client does.
         """
-        found: dict[str, dict[str, str]] = {}
-        for names in _parts(sorted(topics)):
-            said = persist(lambda names=names: read_settings(self._admin, "topic", names, keys))  # type: ignore[misc]
-            _check("DESCRIBE_CONFIGS", "topic", said.refused)
-            found |= said.values
-        return found
+        found = topic_configs(self._admin, topics, keys)
+        return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
     def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
         """Return keys that are set for all brokers at once.
 
         Raises:
             NotAllowedError: DESCRIBE_CONFIGS on the cluster is missing.
-            RefusedError: They cannot be read.
             KafkaError: As the admin client does.
         """
-        said = persist(lambda: read_settings(self._admin, "all-brokers", [EVERY_BROKER], keys))
-        _check("DESCRIBE_CONFIGS", "all-brokers", said.refused)
-        return said.values.get(EVERY_BROKER, {})
+        return default_configs(self._admin, keys)
 
     def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set keys of topics, unset those with None; topics that are gone are passed over.
@@ -139,13 +132,9 @@ class Reassigner:
             RefusedError: A topic does not take them; others may have.
             KafkaError: As the admin client does.
         """
-        for names in _parts(sorted(changes)):
-            part = {name: changes[name] for name in names}
-            _check(
-                "ALTER_CONFIGS",
-                "topic",
-                persist(lambda part=part: write_settings(self._admin, "topic", part)),  # type: ignore[misc]
-            )
+        names = sorted(changes)
+        for start in range(0, len(names), _AT_ONCE):
+            self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
 
     def set_brokers(self, changes: Mapping[str, str | None]) -> None:
         """Set keys for all brokers at once, unset those with None; one that is down finds it when it is back.
@@ -155,26 +144,20 @@ class Reassigner:
             RefusedError: They are not taken.
             KafkaError: As the admin client does.
         """
-        said = persist(lambda: write_settings(self._admin, "all-brokers", {EVERY_BROKER: changes}))
-        _check("ALTER_CONFIGS", "all-brokers", said)
+        self._change("broker", {EVERY_BROKER: changes})
+
+    def _change(self, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change configurations, except of topics that are gone: theirs are gone with them."""
+        said = persist(lambda: change_configs(self._admin, kind, changes))
+        refused = [one for one in said if one.code != UnknownTopicOrPartitionError.errno]
+        barred = [one.name for one in refused if is_refusal(one.code)]
+        if barred:
+            raise NotAllowedError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)
+        for one in refused:
+            what = f"topic {cut(one.name)}" if kind == "topic" else CLUSTER
+            raise RefusedError(what, for_code(one.code).__name__, one.message)
 
 
 def _moving(row: Mapping[str, Sequence[int]]) -> Moving:
     removing = set(row["removing_replicas"])
     return Moving(tuple(b for b in row["replicas"] if b not in removing), tuple(row["adding_replicas"]))
-
-
-def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), _AT_ONCE):
-        yield names[start : start + _AT_ONCE]
-
-
-def _check(operation: str, kind: Kind, refused: Iterable[Refusal]) -> None:
-    """Raise what was refused, except of a topic that is gone: its settings are gone with it."""
-    left = [one for one in refused if one.code != UnknownTopicOrPartitionError.errno]
-    barred = [one.name for one in left if is_refusal(one.code)]
-    if barred:
-        raise NotAllowedError(operation, topic_resource(barred) if kind == "topic" else CLUSTER)
-    for one in left:
-        what = f"topic {cut(one.name)}" if kind == "topic" else CLUSTER
-        raise RefusedError(what, for_code(one.code).__name__, one.message)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import listed_brokers, log_sizes, persist
-from rackassign.clients.kafka_python.host.listing import cluster_id
+from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, log_sizes
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers
@@ -57,7 +56,7 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     topics = near.topics if near is not None and wish.topics is None else wish.topics
     state = observe(admin)
     planned = plan_repair(state, replace(wish, topics=topics), registry, near.coverage if near is not None else None)
-    journal = Journal(identity(admin), wish, planned.moves, planned.waiting)
+    journal = Journal(cluster_id(admin), wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
 
@@ -72,7 +71,7 @@ def prepare_given(admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replic
     state = _seen(admin, {place.topic for place in lists})
     planned = plan_given(state, lists)
     return Prepared(
-        state, planned, Journal(identity(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
+        state, planned, Journal(cluster_id(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
     )
 
 
@@ -87,7 +86,7 @@ def prepare_leaders(admin: KafkaAdminClient, rules: Rules, topics: tuple[str, ..
     """
     state = _seen(admin, topics)
     planned = plan_leaders(state, rules, topics)
-    return Prepared(state, planned, Journal(identity(admin), moves=planned.moves))
+    return Prepared(state, planned, Journal(cluster_id(admin), moves=planned.moves))
 
 
 def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:
@@ -100,15 +99,6 @@ def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterSta
     return replace(
         state, topics={**state.topics, **named.topics}, differing=tuple({*state.differing, *named.differing})
     )
-
-
-def identity(admin: KafkaAdminClient) -> str:
-    """Return the id of the cluster.
-
-    Raises:
-        KafkaError: As the admin client does.
-    """
-    return persist(lambda: cluster_id(admin))
 
 
 def perform(
@@ -126,7 +116,7 @@ def perform(
     Raises:
         ConfigError: It is another cluster.
     """
-    here = identity(admin)
+    here = cluster_id(admin)
     if here != journal.cluster:
         raise ConfigError(f"the plan is for cluster {journal.cluster}, and this is {here}")
     return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)

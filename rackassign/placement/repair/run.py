@@ -8,17 +8,18 @@ whoever runs it again goes on from what the cluster tells. What is done twice is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
 from kafka.errors import KafkaError
 
+from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair.journal import Journal, Phase
 from rackassign.placement.repair.steps import Move, Replicas, Seen, Step, next_step
-from rackassign.placement.repair.throttle import Settings, earlier, lift, throttle
+from rackassign.placement.repair.throttle import Earlier, Settings, earlier, lift, throttle
 
 Direction = Literal["apply", "rollback"]
 
@@ -146,12 +147,18 @@ def carry_out(
     goals = {
         place: move.after if direction == "apply" else move.before for place, move in sorted(journal.moves.items())
     }
-    journal = replace(journal, phase="begun")
-    keep(journal)
-    with _throttled(hands, journal, keep, pace.rate):
-        outcome = _Run(hands, journal.moves, goals, pace, told, stop).all()
+    begun = replace(journal, phase="begun")
+    keep(begun)
+    run = _Run(hands, journal.moves, goals, pace, told, stop)
+    try:
+        with _throttled(hands, begun, keep, pace.rate):
+            outcome = run.all()
+    except NotAllowedError:
+        if not run.sent:
+            keep(replace(journal, throttled=None))
+        raise
     over: Phase = "applied" if direction == "apply" else "rolled-back"
-    ended = replace(journal, phase="begun" if outcome.failed else over, throttled=None)
+    ended = replace(begun, phase="begun" if outcome.failed else over, throttled=None)
     keep(ended)
     return ended, outcome
 
@@ -169,19 +176,33 @@ def _throttled(hands: Hands, journal: Journal, keep: Keep, rate: int | None) -> 
     if before is None:
         yield
         return
+    if rate is None:
+        lift(hands, before)
+    else:
+        _slow(hands, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
     try:
-        if rate is None:
-            lift(hands, before)
-        else:
-            throttle(hands, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
         yield
     finally:
-        try:
+        _lift(hands, before)
+
+
+def _slow(hands: Hands, copying: Mapping[TopicPartition, Move], before: Earlier, rate: int) -> None:
+    try:
+        throttle(hands, copying, before, rate)
+    except (KafkaError, RackassignError):
+        # What may not be set was not set; what was is taken back, now or by the next run.
+        with suppress(KafkaError, RackassignError):
             lift(hands, before)
-        except (KafkaError, RackassignError) as error:
-            raise ThrottleLeftError(
-                f"the throttle is left: run `repair apply` or `repair rollback` again ({type(error).__name__}: {error})"
-            ) from error
+        raise
+
+
+def _lift(hands: Hands, before: Earlier) -> None:
+    try:
+        lift(hands, before)
+    except (KafkaError, RackassignError) as error:
+        raise ThrottleLeftError(
+            f"the throttle is left: run `repair apply` or `repair rollback` again ({type(error).__name__}: {error})"
+        ) from error
 
 
 class _Run:
@@ -194,6 +215,9 @@ class _Run:
         pace: How much at a time.
         told: Told how far it is.
         stop: Tells whether to end.
+
+    Attributes:
+        sent: Partitions whose replicas have been changed.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -215,7 +239,7 @@ class _Run:
         self._failed: dict[TopicPartition, str] = {}
         self._lost: set[TopicPartition] = set()
         self._taken: dict[TopicPartition, Replicas] = {}
-        self._sent: set[TopicPartition] = set()
+        self.sent: set[TopicPartition] = set()
         self._not_led: dict[TopicPartition, str] = {}
         self._copied, self._counted_at = Copied(0, 0), 0.0
 
@@ -227,7 +251,7 @@ class _Run:
             self._settle(wave)
             self._lead(wave)
         failed = {place: self._failed[place] for place in sorted(self._failed)}
-        return Outcome(tuple(sorted(self._done.keys() - failed)), failed, len(self._sent), self._not_led)
+        return Outcome(tuple(sorted(self._done.keys() - failed)), failed, len(self.sent), self._not_led)
 
     def _settle(self, wave: Sequence[TopicPartition]) -> None:
         """Look and act until each partition has its list, or has been given up and is where it was."""
@@ -282,7 +306,7 @@ class _Run:
             there = seen[place].replicas == row
             if place not in refused or there:
                 self._taken[place] = row
-                self._sent |= set() if there else {place}
+                self.sent |= set() if there else {place}
                 continue
             if place in self._failed:
                 self._lost.add(place)

@@ -38,6 +38,10 @@ class Move:
         """Return all lists that a repair gives it."""
         return frozenset({self.before, self.after, *self.passed})
 
+    def copies(self) -> bool:
+        """Tell whether it takes more than another order."""
+        return len({frozenset(row) for row in self.known()}) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

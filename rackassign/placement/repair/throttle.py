@@ -82,8 +82,9 @@ def throttle(settings: Settings, moves: Mapping[TopicPartition, Move], before: E
             LEADING: _joined(kept.get(LEADING), leading),
             FOLLOWING: _joined(kept.get(FOLLOWING), following),
         }
-    settings.set_topics(changes)
+    # The rate first: without it, lists have no effect, and who may not set it has done nothing.
     settings.set_brokers(dict.fromkeys(RATES, str(rate)))
+    settings.set_topics(changes)
 
 
 def lift(settings: Settings, before: Earlier) -> None:

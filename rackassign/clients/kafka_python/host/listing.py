@@ -32,6 +32,19 @@ def listed_brokers(admin: Any) -> tuple[Broker, ...]:
     return tuple(sorted(map(_broker, found), key=lambda broker: broker.id))
 
 
+def cluster_id(admin: Any) -> str:
+    """Return the id of a cluster; empty where it does not tell (see `listed_brokers` for the KeyError).
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    try:
+        found = admin.describe_cluster()
+    except KeyError:
+        found = admin._manager.run(admin._get_cluster_metadata, [])
+    return found.get("cluster_id") or ""
+
+
 def metadata_of(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
 
@@ -52,7 +65,8 @@ def metadata_of(admin: Any, broker: int, names: Sequence[str] | None = None) -> 
 
 ResourceKind = Literal["topic", "broker"]
 
-_RESOURCES: Mapping[ResourceKind, int] = {"topic": 2, "broker": 4}
+RESOURCES: Mapping[ResourceKind, int] = {"topic": 2, "broker": 4}
+"""Their numbers in requests."""
 
 EVERY_BROKER = ""
 """The name by which brokers know the configuration of all of them."""
@@ -89,7 +103,7 @@ def configs_of(
     Raises:
         KafkaError: As the admin client does; what a broker refuses is in the answer.
     """
-    resources = [(_RESOURCES[kind], name, list(keys)) for name in names]
+    resources = [(RESOURCES[kind], name, list(keys)) for name in names]
     response = _sent(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
         Configured(
@@ -139,16 +153,3 @@ def _sent(admin: Any, request: Any, broker: int | None) -> Any:
 def _broker(found: Mapping[str, Any]) -> Broker:
     number = found["node_id"] if "node_id" in found else found["broker_id"]
     return Broker(number, found.get("rack") or None, fenced=bool(found.get("is_fenced")))
-
-
-def cluster_id(admin: Any) -> str:
-    """Return the id of a cluster; empty where it does not tell (see `listed_brokers` for the KeyError).
-
-    Raises:
-        KafkaError: As the admin client does.
-    """
-    try:
-        found = admin.describe_cluster()
-    except KeyError:
-        found = admin._manager.run(admin._get_cluster_metadata, [])
-    return found.get("cluster_id") or ""
