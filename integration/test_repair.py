@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +22,7 @@ from rackassign.clients.kafka_python.admin import listed_brokers, topics
 from rackassign.clients.kafka_python.host.controllers import forget_controller
 from rackassign.clients.kafka_python.reassign import Moving, Reassigner
 from rackassign.model import TopicPartition
+from rackassign.placement.registry import read as read_registry
 from rackassign.placement.state import RATES, THROTTLED
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
@@ -286,3 +289,46 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     asked = [record.getMessage() for record in caplog.records if record.name == watcher]
     assert len(asked) == triggers
     assert all("makes 6 local instead of" in message for message in asked)
+
+
+def unregister(cluster: Cluster, broker: int) -> None:
+    """Have a broker that is down forgotten, as its operators do before they throw it away; no client here can."""
+    request = struct.pack(">hhihbib", 64, 0, 1, -1, 0, broker, 0)
+    with socket.create_connection((cluster.brokers[0].host, cluster.brokers[0].port), 10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answer = connection.makefile("rb").read(4 + 4 + 1 + 4 + 2)
+    assert struct.unpack(">iibih", answer)[-1] == 0
+
+
+def test_what_waits_for_a_broker_gets_it_when_one_comes(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """The only broker of a rack was thrown away before the topic was made, and a new one takes its place later."""
+    run, name = commands(six.bootstrap, tmp_path), unique_name()
+    for broker in (4, 5, 6):
+        six.kill(broker)
+    wait_until(lambda: fenced(admin) == [4, 5, 6], "the brokers are given up")
+    for broker in (4, 5, 6):
+        unregister(six, broker)
+    wait_until(lambda: len(listed_brokers(admin)) == 3, "three brokers are left")
+    made = run("create", name, "--partitions", "2", "--rf", "4")
+    assert made["placeholders"] == 2
+    assert read_registry(tmp_path / "rackassign-state.json").plans.keys() == {
+        TopicPartition(name, number) for number in range(2)
+    }
+    planned = run("repair plan")
+    assert planned["moves"] == {}
+    assert planned["waiting"].keys() == {name}
+    waited = run("repair apply", "--watch", "1", code=1)
+    assert (waited["done"], waited["waiting_replicas"]) == (0, 2)
+    with subprocess.Popen(
+        [sys.executable, "-m", "rackassign", "repair", "apply", "--bootstrap", six.bootstrap, "--watch", "100"],
+        cwd=tmp_path,
+    ) as tool:
+        six.start(5)
+        assert tool.wait(120) == 0
+    assert {len(row) for row in lists(admin, name).values()} == {4}
+    assert read_registry(tmp_path / "rackassign-state.json").plans == {}
+    undone = run("repair rollback")
+    assert (undone["done"], undone["phase"]) == (2, "rolled-back")
+    assert {len(row) for row in lists(admin, name).values()} == {3}
