@@ -48,7 +48,10 @@ class Steps:
         """Show a step, how far it is, and how many bytes of what is on its way have arrived."""
         self.say(step)
         counted = f"{done} of {total}"
-        self._update(done, total, f"{counted}, {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB" if bytes_ else counted)
+        if bytes_:
+            self._update(arrived, bytes_, f"{counted}, {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB")
+        else:
+            self._update(done, total, counted)
 
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)
