@@ -13,7 +13,7 @@ from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
-from rackassign.placement.repair.journal import read, write
+from rackassign.placement.repair.journal import begin, claimed, read, write
 from rackassign.placement.repair.run import Direction
 from rackassign.placement.repair.throttle import FOLLOWING, LEADING, Earlier
 from rackassign.placement.state import RATES
@@ -197,6 +197,19 @@ def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
     )
     write(tmp_path / "j", journal)
     assert read(tmp_path / "j") == journal
+
+
+def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
+    file, later = tmp_path / "plan.json", Journal("c", moves={place(0): Move((1,), (2,))})
+    assert begin(file, Journal("c", moves=MOVES)) is None
+    assert begin(file, Journal("c", moves=MOVES, phase="applied")) is None
+    assert begin(file, later) == tmp_path / "plan.old.json"
+    assert read(tmp_path / "plan.old.json").moves == MOVES
+    write(file, replace(later, phase="begun"))
+    with pytest.raises(ConfigError, match="not over"):
+        begin(file, later)
+    with claimed(file), pytest.raises(ConfigError, match="another repair is at work"), claimed(file):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from rackassign.cli.output import check_output
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, planned_as_json, show_outcome
 from rackassign.cli.signals import asked_to_stop
-from rackassign.errors import ConfigError
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
@@ -45,14 +44,15 @@ def leaders(
     from rackassign.placement.repair.desk import perform, prepare_leaders  # noqa: PLC0415
 
     file = Path(plan)
-    if not dry_run and file.exists() and journal.read(file).open:
-        raise ConfigError(f"{plan} is not over: `repair apply --plan {plan}` goes on, `repair rollback` goes back")
+    if not dry_run:
+        journal.check_over(file)
     rules = Rules.of({"leaders": even, "leader_racks": leader_rack or []})
     with connected(bootstrap, client_config) as admin:
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
-            with steps() as display, asked_to_stop() as stop:
+            with journal.claimed(file), steps() as display, asked_to_stop() as stop:
+                journal.begin(file, prepared.journal)
                 _, outcome = perform(
                     admin,
                     prepared.journal,

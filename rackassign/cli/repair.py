@@ -76,8 +76,7 @@ def plan(
     from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
 
     file, known = Path(plan), registry.read(Path(state))
-    if file.exists() and journal.read(file).open:
-        raise ConfigError(f"{plan} is a repair that is not over: `repair apply` goes on, `repair rollback` goes back")
+    journal.check_over(file)
     wish = Wish(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
@@ -91,8 +90,7 @@ def plan(
         prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
     planned = prepared.planned
     written = bool(planned.moves or planned.waiting)
-    if written:
-        journal.write(file, prepared.journal)
+    put_by = journal.begin(file, prepared.journal) if written else None
     if output == "json":
         sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
         return DONE
@@ -100,6 +98,8 @@ def plan(
     show_prepared(prepared, console)
     if written:
         console.print(f"written to {plan}: `repair apply` does it, `repair rollback` undoes it", soft_wrap=True)
+    if put_by is not None:
+        console.print(f"the plan that was applied before is kept in {put_by}", soft_wrap=True)
     return DONE
 
 
@@ -126,8 +126,8 @@ def apply(
     from rackassign.placement.repair import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
-    kept = journal.read(Path(plan))
-    with connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+    with journal.claimed(Path(plan)), connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+        kept = journal.read(Path(plan))
         work = _Work(admin, Path(plan), Path(state), pace, stop)
         kept, outcome = work.carry(kept, "apply")
         if watch:
@@ -155,8 +155,8 @@ def rollback(
     from rackassign.placement.repair import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
-    kept = journal.read(Path(plan))
-    with connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+    with journal.claimed(Path(plan)), connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
+        kept = journal.read(Path(plan))
         kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(kept, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
 

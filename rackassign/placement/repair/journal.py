@@ -6,8 +6,10 @@ what was throttled before.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -107,6 +109,54 @@ def write(file: Path, journal: Journal) -> None:
         },
     }
     write_whole(file, json.dumps(value, indent=1))
+
+
+def begin(file: Path, journal: Journal) -> Path | None:
+    """Write a new journal; one that was carried out is put by, as it alone knows the lists as they were.
+
+    Returns:
+        Where it is now, if there was one.
+
+    Raises:
+        ConfigError: The one that is there is not over, or is something else, or a file cannot be written.
+    """
+    old, put_by = check_over(file), None
+    if old is not None and old.phase == "applied":
+        put_by = file.with_name(f"{file.stem}.old{file.suffix}")
+        write(put_by, old)
+    write(file, journal)
+    return put_by
+
+
+def check_over(file: Path) -> Journal | None:
+    """Return the journal that is there, if there is one and it is over.
+
+    Raises:
+        ConfigError: It is not, or it is something else.
+    """
+    old = read(file) if file.exists() else None
+    if old is not None and old.open:
+        raise ConfigError(f"{file} is a repair that is not over: `repair apply` goes on, `repair rollback` goes back")
+    return old
+
+
+@contextmanager
+def claimed(file: Path) -> Iterator[None]:
+    """Let nobody else carry out the same journal during the block.
+
+    Raises:
+        ConfigError: Somebody does already, or there can be no lock beside the file.
+    """
+    try:
+        lock = file.with_name(f".{file.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"cannot write beside {file}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another repair is at work with {file}") from None
+        yield
 
 
 def _move(move: Move) -> dict[str, Any]:
