@@ -26,8 +26,12 @@ from kafka.protocol.admin import DescribeAclsRequest
 
 from rackassign import RackAwareConsumer
 from rackassign.cli.app import run
-from rackassign.clients.kafka_python.admin import topics
+from rackassign.clients.kafka_python.admin import cluster_id, topics
+from rackassign.clients.kafka_python.reassign import Reassigner
+from rackassign.model import TopicPartition
 from rackassign.placement.registry import read
+from rackassign.placement.repair import Journal, Move, journal
+from rackassign.placement.state import RATES, THROTTLED
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.listeners import MECHANISM, PASSWORD
 
@@ -90,8 +94,12 @@ DOCTOR_SERVED = ("doctor", "--group", SERVED)
 TOP = ("top", "--group", GROUP, "--looks", "1", "--interval", "1")
 EXPORTER = ("exporter", "--group", GROUP, "--listen", "127.0.0.1:0")
 
-NO_SELECTOR = r"rackassign: 3 of 3 brokers do not tell .*describe_?configs on the cluster.*"
-NO_SIZES = r"rackassign: broker 1 does not tell the sizes of its logs.*\nrackassign: broker 2 does not tell the sizes.*"
+NO_SELECTOR = r"rackassign: 3 of 3 brokers do not tell .* \(not allowed: DESCRIBE_CONFIGS on the cluster\): .*"
+NO_SIZES = "\n".join(
+    f"rackassign: broker {broker} does not tell the sizes of its logs: not allowed: DESCRIBE on the cluster"
+    for broker in (1, 2)
+)
+SOME_GROUPS = "rackassign: groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"
 NO_TOPIC = rf"rackassign: (billing: )?topic {TOPIC} is not described: not allowed: DESCRIBE on topic {TOPIC}"
 
 CASES = {
@@ -124,7 +132,8 @@ CASES = {
     "snapshot": Case(SNAPSHOT, but(READING, BROKER_CONFIGS)),
     "snapshot-without-group": refused(SNAPSHOT, but(READING, DESCRIBE_GROUP), f"DESCRIBE on group {GROUP}"),
     "snapshot-without-topic": Case(SNAPSHOT, (DESCRIBE_GROUP,), said=NO_TOPIC),
-    "snapshot-all": Case(SNAPSHOT_ALL, (DESCRIBE_GROUP, DESCRIBE)),
+    "snapshot-all": Case(SNAPSHOT_ALL, (DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE)),
+    "snapshot-all-without-cluster": Case(SNAPSHOT_ALL, (DESCRIBE_GROUP, DESCRIBE), said=SOME_GROUPS),
     "snapshot-all-without-group": Case(
         SNAPSHOT_ALL,
         (DESCRIBE_CLUSTER, DESCRIBE),
@@ -134,6 +143,9 @@ CASES = {
     "inspect-without-group": refused(INSPECT, but(MEASURING, DESCRIBE_GROUP), f"DESCRIBE on group {GROUP}"),
     "inspect-without-topic": Case(INSPECT, but(MEASURING, DESCRIBE), said=NO_TOPIC),
     "inspect-without-selectors": Case(INSPECT, but(MEASURING, BROKER_CONFIGS), said=NO_SELECTOR),
+    "inspect-all-without-cluster": Case(
+        ("inspect", "--all", "--interval", "0"), but(MEASURING, DESCRIBE_CLUSTER), said=SOME_GROUPS
+    ),
     "inspect-without-sizes": Case(INSPECT, but(MEASURING, DESCRIBE_CLUSTER), said=NO_SIZES),
     "doctor": Case(DOCTOR, (DESCRIBE_GROUP, BROKER_CONFIGS)),
     "doctor-without-group": refused(DOCTOR, (BROKER_CONFIGS,), f"DESCRIBE on group {GROUP}"),
@@ -152,6 +164,69 @@ CASES = {
         3,
         f"rackassign: not allowed: DESCRIBE on group {GROUP}",
     ),
+}
+
+
+LISTS, OTHERS = ((1, 2), (1, 2)), ((3, 1), (3, 1))
+"""Of a topic that a repair is played on; as it is, and as it is to be."""
+
+CHANGING = (("DESCRIBE", "TOPIC"), ("ALTER", "CLUSTER"))
+SLOWING = (*CHANGING, ("ALTER_CONFIGS", "TOPIC"), ("ALTER_CONFIGS", "CLUSTER"))
+LOOKING = (("DESCRIBE", "TOPIC"), ("DESCRIBE_CONFIGS", "TOPIC"))
+REPAIRS = {
+    "repair plan": (*LOOKING, ("DESCRIBE", "CLUSTER")),
+    "repair apply": CHANGING,
+    "repair apply --throttle 50M": SLOWING,
+    "repair rollback": CHANGING,
+    "repair rollback --throttle 50M": SLOWING,
+    "leaders --dry-run": (*LOOKING, ("DESCRIBE", "CLUSTER")),
+    "leaders": (*LOOKING, ("ALTER", "CLUSTER")),
+}
+"""What commands need, on a topic and on the cluster."""
+
+COMES_WITH = {"ALTER": "DESCRIBE", "ALTER_CONFIGS": "DESCRIBE_CONFIGS"}
+
+
+def repair_cases() -> Iterator[tuple[str, Case]]:
+    """Yield each command with all it needs, and with one permission less; each has a topic of the name of its case."""
+    for command, needs in REPAIRS.items():
+        name, words = command.replace(" --", "-").replace(" ", "-"), command.split()
+        yield name, repair_case(name, words, needs)
+        for operation, kind in needs:
+            rest, less = [need for need in needs if need != (operation, kind)], COMES_WITH.get(operation)
+            short = f"{name}-{operation}-{kind}"
+            if less:
+                yield f"{short}-alone", repair_case(f"{short}-alone", words, (*rest, (less, kind)), (operation, kind))
+            yield short, repair_case(short, words, rest, (less or operation, kind))
+
+
+def repair_case(
+    name: str, words: list[str], permissions: Sequence[tuple[str, str]], missing: tuple[str, str] | None = None
+) -> Case:
+    chosen = () if words[1:2] in (["apply"], ["rollback"]) else ("--topic", name)
+    granted = tuple((what, *CLUSTER) if kind == "CLUSTER" else (what, kind, name) for what, kind in permissions)
+    if missing is None:
+        return Case((*words, *chosen), granted)
+    what, kind = missing
+    return refused((*words, *chosen), granted, f"{what} on {'the cluster' if kind == 'CLUSTER' else f'topic {name}'}")
+
+
+HALF = "half-a-repair"
+"""Of a topic that may be repaired and, after it, of one that may not be seen."""
+
+OF_REPAIRS = {
+    HALF: refused(
+        ("repair", "apply", "--wave", "1"),
+        (("DESCRIBE", "TOPIC", HALF), ("ALTER", *CLUSTER)),
+        f"DESCRIBE on topic {TOPIC}",
+    ),
+    **dict(repair_cases()),
+}
+CASES |= OF_REPAIRS
+FOR_GROUP = ("repair", "plan", "--for-group", GROUP)
+CASES |= {
+    "plan-for-group": Case(FOR_GROUP, (*AUDIT, DESCRIBE_GROUP)),
+    "plan-for-group-without-group": refused(FOR_GROUP, AUDIT, f"DESCRIBE on group {GROUP}"),
 }
 
 
@@ -176,6 +251,8 @@ def cluster() -> Iterator[Cluster]:
     }
     with LocalCluster(["a", "b", "c"], listeners={"SECURE": "SASL_SSL"}, config=config) as made:
         create_topic(made.bootstrap, TOPIC, [[1, 2], [2, 3]])
+        for name in OF_REPAIRS:
+            create_topic(made.bootstrap, name, LISTS)
         with closing(KafkaAdminClient(bootstrap_servers=made.bootstrap)) as admin:
             last = "the-last"
             names = [*CASES, last]
@@ -252,8 +329,10 @@ def command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
             f"ssl.ca.location={config['ssl_cafile']}\n"
         )
         words = [*case.words, "--bootstrap", config["bootstrap_servers"], "--client-config", str(file)]
-        if case.words[0] in {"audit", "create"}:
+        if case.words[0] in {"audit", "create", "repair"}:
             words += ["--state", str(tmp_path / "state.json")]
+        if case.words[0] in {"repair", "leaders"}:
+            words += ["--plan", str(tmp_path / "plan.json")]
         capsys.readouterr()
         code = run(words)
         said = capsys.readouterr()
@@ -308,7 +387,7 @@ def served(cluster: Cluster) -> Iterator[str]:
         yield SERVED
 
 
-OF_GROUPS = [name for name in CASES if not name.startswith(("audit", "create", "add"))]
+OF_GROUPS = [name for name in CASES if name not in OF_REPAIRS and not name.startswith(("audit", "create", "add"))]
 
 
 @pytest.mark.parametrize("name", [name for name in OF_GROUPS if SERVED not in CASES[name].words])
@@ -323,6 +402,53 @@ def test_groups_that_the_broker_assigns(command: Ended, served: str, name: str) 
     printed = command(name)
     assert bool(printed) == (CASES[name].code != 3)
     assert not printed or served in printed
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a repair could leave on a cluster, of one topic."""
+
+    lists: tuple[tuple[int, ...], ...]
+    moving: bool
+    throttles: dict[str, str]
+
+
+def traces(admin: KafkaAdminClient, topic: str) -> Traces:
+    hands = Reassigner(admin)
+    return Traces(
+        tuple(partition.replicas for partition in topics(admin, [topic])[topic].partitions),
+        bool(hands.moving()),
+        {**hands.broker_settings(RATES), **hands.topic_settings([topic], THROTTLED)[topic]},
+    )
+
+
+@pytest.mark.parametrize("name", OF_REPAIRS)
+def test_repair(command: Ended, cluster: Cluster, name: str, tmp_path: Path) -> None:
+    file, case = tmp_path / "plan.json", CASES[name]
+    untouched = Traces(LISTS, moving=False, throttles={})
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        given = None
+        if case.words[1] in {"apply", "rollback"}:
+            apply = case.words[1] == "apply"
+            lists = zip(LISTS, OTHERS, strict=True)
+            moves = {TopicPartition(name, i): Move(*(row if apply else row[::-1])) for i, row in enumerate(lists)}
+            if name == HALF:
+                moves[TopicPartition(TOPIC, 0)] = Move((1, 2), (1, 3))
+            given = Journal(cluster_id(admin), moves=moves, phase="planned" if apply else "applied")
+            journal.write(file, given)
+        command(name)
+        if case.code:
+            assert traces(admin, name) == untouched
+            assert not (file.exists() and journal.read(file).open)
+            assert given is None or journal.read(file) == given
+            assert not (tmp_path / "state.json").exists()
+        elif given is not None:
+            assert journal.read(file).phase == ("applied" if given.phase == "planned" else "rolled-back")
+            wait_until(lambda: traces(admin, name) == Traces(OTHERS, moving=False, throttles={}), "the other lists")
+        elif case.words[0] == "leaders" and "--dry-run" not in case.words:
+            wait_until(lambda: {row[0] for row in traces(admin, name).lists} == {1, 2}, "two that lead")
+        else:
+            assert traces(admin, name) == untouched
 
 
 @pytest.mark.parametrize("name", [*(name for name in CASES if name.startswith("add-")), "add"])

@@ -203,8 +203,8 @@ def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
     file, later = tmp_path / "plan.json", Journal("c", moves={place(0): Move((1,), (2,))})
     assert begin(file, Journal("c", moves=MOVES)) is None
     assert begin(file, Journal("c", moves=MOVES, phase="applied")) is None
-    assert begin(file, later) == tmp_path / "plan.old.json"
-    assert read(tmp_path / "plan.old.json").moves == MOVES
+    assert begin(file, later) == tmp_path / "plan.1.json"
+    assert read(tmp_path / "plan.1.json").moves == MOVES
     write(file, replace(later, phase="begun"))
     with pytest.raises(ConfigError, match="not over"):
         begin(file, later)

@@ -51,7 +51,7 @@ def leaders(
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
-            with journal.claimed(file), steps() as display, asked_to_stop() as stop:
+            with journal.locked(file), steps() as display, asked_to_stop() as stop:
                 journal.begin(file, prepared.journal)
                 _, outcome = perform(
                     admin,

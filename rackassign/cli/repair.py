@@ -70,6 +70,7 @@ def plan(
     """Work out a repair with the fewest copies, and write it down; nothing is changed."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
+    from rackassign.observe.written import unasked  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415
@@ -85,9 +86,14 @@ def plan(
         for_group,
         _json(rules),
     )
+    given = read_reassignment(_json(import_)) if import_ else None
+    if given is not None and wish != Wish():
+        raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
     with connected(bootstrap, client_config) as admin:
-        given = read_reassignment(_json(import_)) if import_ else None
         prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
+    if prepared.readers is not None:
+        for trouble in unasked(prepared.readers.cluster):
+            complain(trouble)
     planned = prepared.planned
     written = bool(planned.moves or planned.waiting)
     put_by = journal.begin(file, prepared.journal) if written else None
@@ -97,7 +103,10 @@ def plan(
     console = Console(highlight=False)
     show_prepared(prepared, console)
     if written:
-        console.print(f"written to {plan}: `repair apply` does it, `repair rollback` undoes it", soft_wrap=True)
+        named = "" if plan == PLAN else f" --plan {plan}"
+        console.print(
+            f"written to {plan}: `repair apply{named}` does it, `repair rollback{named}` undoes it", soft_wrap=True
+        )
     if put_by is not None:
         console.print(f"the plan that was applied before is kept in {put_by}", soft_wrap=True)
     return DONE
@@ -126,10 +135,14 @@ def apply(
     from rackassign.placement.repair import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
-    with journal.claimed(Path(plan)), connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
-        kept = journal.read(Path(plan))
+    # What is wrong with the plan is said before anything else is begun.
+    with (
+        journal.claimed(Path(plan)) as found,
+        connected(bootstrap, client_config) as admin,
+        asked_to_stop() as stop,
+    ):
         work = _Work(admin, Path(plan), Path(state), pace, stop)
-        kept, outcome = work.carry(kept, "apply")
+        kept, outcome = work.carry(found, "apply")
         if watch:
             kept, outcome = work.watched(kept, outcome, watch)
         measured = work.measured(kept.wish.group, settle) if kept.wish.group and not stop() else None
@@ -155,9 +168,13 @@ def rollback(
     from rackassign.placement.repair import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
-    with journal.claimed(Path(plan)), connected(bootstrap, client_config) as admin, asked_to_stop() as stop:
-        kept = journal.read(Path(plan))
-        kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(kept, "rollback")
+    # What is wrong with the plan is said before anything else is begun.
+    with (
+        journal.claimed(Path(plan)) as found,
+        connected(bootstrap, client_config) as admin,
+        asked_to_stop() as stop,
+    ):
+        kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
 
 

@@ -91,7 +91,12 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
             soft_wrap=True,
         )
     else:
-        console.print("nothing to repair", soft_wrap=True)
+        topics = len(planned.before.topics)
+        count = sum(map(len, planned.before.topics.values()))
+        now = " now" if planned.waiting or planned.left_out else ""
+        console.print(
+            f"{_count(topics, 'topic')}, {_count(count, 'partition')}: nothing to repair{now}", soft_wrap=True
+        )
     if prepared.readers is not None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
 

@@ -59,6 +59,8 @@ class LiveCluster:
         """Return a topology with those replicas of each partition that the leader's broker sends readers to."""
         silent = {broker.id for broker in self.brokers if broker.problem} if self.holds != "any-replica" else set()
         plain = {*self.without_selector(), *silent}
+        if not plain:
+            return topology
         return replace(
             topology, topics={topic: tuple(_kept(p, plain) for p in row) for topic, row in topology.topics.items()}
         )
@@ -67,7 +69,9 @@ class LiveCluster:
         """Return a part of the topology with those replicas only that serve readers now."""
         topics = {
             topic: tuple(
-                replace(p, replicas=tuple(replica for replica in p.replicas if replica in in_sync))
+                p
+                if in_sync == p.replicas
+                else replace(p, replicas=tuple(replica for replica in p.replicas if replica in in_sync))
                 for p, in_sync in zip(row, self.in_sync[topic], strict=True)
             )
             for topic, row in topology.topics.items()

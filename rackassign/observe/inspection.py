@@ -197,7 +197,7 @@ class _Judge:
             plan.strategy,
             seen.partitions,
             seen.flows,
-            _moved(self.shot.group, self.owned, plan.target),
+            moved(self.shot.group, self.owned, plan.target),
             seen.reads,
             Counter(entry.reason for entry in not_local(told, plan)),
         )
@@ -296,7 +296,7 @@ def _gained(action: Action, before: _Seen, after: _Seen) -> Action:
     )
 
 
-def _moved(group: Group, owned: Mapping[str, Partitions], target: Mapping[str, Partitions]) -> int:
+def moved(group: Group, owned: Mapping[str, Partitions], target: Mapping[str, Partitions]) -> int:
     """Count the partitions that leave a reader that still subscribes to them."""
     return sum(
         len(set(ids) - set(target[member.id].get(topic, ())))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import groups_on, listed_brokers
+from rackassign.clients.kafka_python.admin import groups_on, listed_brokers, sees_all_groups
 from rackassign.clients.kafka_python.host.describe import GroupCalls
 from rackassign.errors import ConfigError
 from rackassign.observe.cluster import LiveCluster, describe_cluster
@@ -149,6 +149,8 @@ class Inspector:
             ask(broker)
         if failed and len(failed) == len(brokers):
             raise failed[0]
+        if not sees_all_groups(self._admin):
+            odd.append(Odd("", "groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"))
         for name, kind in sorted(kinds.items()):
             if kind not in {"consumer", ""}:
                 odd.append(

@@ -17,6 +17,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import log_sizes, offsets
+from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.observe.cluster import LiveCluster
 
@@ -88,7 +89,7 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
         try:
             sizes = log_sizes(admin, broker, wanted)
         except KafkaError as error:
-            problems.append(f"broker {broker} does not tell the sizes of its logs: {type(error).__name__}")
+            problems.append(f"broker {broker} does not tell the sizes of its logs: {_why(error)}")
             continue
         at_s = clock()
         ends = _offsets(admin, [place for place in places if place in sizes])
@@ -96,6 +97,11 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
         if not sizes.keys() >= set(places):
             problems.append(f"broker {broker} does not tell the sizes of its logs, perhaps for want of Describe on it")
     return Logs(logs, tuple(problems))
+
+
+def _why(error: KafkaError) -> str:
+    """Say what is missing where we know it; what the host adds to the names of its errors is long."""
+    return str(error) if isinstance(error, RackassignError) else type(error).__name__
 
 
 def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:

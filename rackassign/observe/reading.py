@@ -5,7 +5,7 @@ A reader in the rack of a counting replica is sent there, any other reads from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -49,22 +49,50 @@ def reads(
         serving: The copies that readers are sent to; a partition that is not in it is read from nowhere known.
         leaders_only: Members that do not ask for a near copy, by their ids.
     """
+    return tuple(
+        Read(TopicPartition(run.topic, i), run.member, run.home, source)
+        for run in runs(group, assignment, serving, leaders_only)
+        for i, source in zip(run.ids, run.sources, strict=True)
+    )
+
+
+class Run(NamedTuple):
+    """What one member reads of a topic.
+
+    Args:
+        topic: Its name.
+        member: The reader's id.
+        home: The reader's rack; None if it is not known.
+        ids: The partitions.
+        sources: The rack that each is read from; None if that is not known, or nothing serves it.
+    """
+
+    topic: str
+    member: str
+    home: str | None
+    ids: tuple[int, ...]
+    sources: list[str | None]
+
+
+def runs(
+    group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
+) -> Iterator[Run]:
+    """Yield the same as `reads`, a member and a topic at a time."""
     bits = RackBits.of(serving, "any-replica")
     racks = serving.racks_of_brokers()
     near = bits.of_topics(serving)
-    found: list[Read] = []
+    leading = {
+        topic: [None if p.leader is None else racks.get(p.leader) for p in row] for topic, row in serving.topics.items()
+    }
+    led = {topic: [p.leader is not None for p in row] for topic, row in serving.topics.items()}
     for member in sorted(group.members, key=lambda m: m.id):
         home = member.rack
         bit = 0 if member.id in leaders_only else bits.bits.get(home or "", 0)
         for topic, ids in sorted(assignment.get(member.id, {}).items()):
-            row = serving.topics.get(topic, ())
-            for i in ids:
-                leader = row[i].leader if i < len(row) else None
-                source = None
-                if leader is not None:
-                    source = home if near[topic][i] & bit else racks.get(leader)
-                found.append(Read(TopicPartition(topic, i), member.id, home, source))
-    return tuple(found)
+            row, far, has = near.get(topic, ()), leading.get(topic, ()), led.get(topic, ())
+            there = len(row)
+            sources = [(home if row[i] & bit else far[i]) if i < there and has[i] else None for i in ids]
+            yield Run(topic, member.id, home, tuple(ids), sources)
 
 
 def counted(found: Iterable[Read]) -> Locality:

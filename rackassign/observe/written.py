@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rackassign.model import Partitions
+from rackassign.observe.cluster import LiveCluster
 from rackassign.observe.groups import LiveMember
 from rackassign.observe.inspection import Action, Inspection
 from rackassign.observe.inspector import Odd, Survey
@@ -52,18 +53,23 @@ def troubles(survey: Survey) -> list[str]:
     """Say what was not seen, or not in full."""
     lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.odd]
     lines += survey.measured.problems
-    unasked = [broker for broker in survey.cluster.brokers if broker.problem]
-    if unasked:
-        lines.append(
-            f"{len(unasked)} of {len(survey.cluster.brokers)} brokers do not tell their replica.selector.class"
-            f" ({unasked[0].problem}): they are taken to be like the others, or to have none"
-        )
+    lines += unasked(survey.cluster)
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
         lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
         if survey.measured.seconds and inspected.flows.unmeasured:
             lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so there is more")
     return lines
+
+
+def unasked(cluster: LiveCluster) -> list[str]:
+    """Say which brokers do not tell what readers are sent to."""
+    silent = [broker for broker in cluster.brokers if broker.problem]
+    if not silent:
+        return []
+    count = f"{len(silent)} of {len(cluster.brokers)} brokers"
+    told = f"do not tell their replica.selector.class ({silent[0].problem})"
+    return [f"{count} {told}: they are taken to be like the others, or to have none"]
 
 
 def _strategy(inspected: Inspection) -> str:

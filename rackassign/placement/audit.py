@@ -119,7 +119,7 @@ def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
     racks = state.racks()
     findings = (
         *_of_the_views(state),
-        *_of_in_sync(places),
+        *_of_in_sync(places, still),
         *_of_min_isr(still),
         *_of_layout(still, racks, state.gone, want_rf),
         *_of_brokers(state, places),
@@ -158,7 +158,7 @@ def _found(
         yield Finding(kind, tell(_counted(len(bad), "partition")), advice, bad)
 
 
-def _of_in_sync(places: list[_Place]) -> Iterator[Finding]:
+def _of_in_sync(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
     yield from _found(
         "no-leader",
         places,
@@ -170,26 +170,26 @@ def _of_in_sync(places: list[_Place]) -> Iterator[Finding]:
         "under-min-isr",
         places,
         lambda n: f"{n} with fewer replicas in sync than min.insync.replicas: acks=all fails",
-        "bring the missing brokers back, or `repair`",
+        "bring the missing brokers back, or replace them: `repair plan --replace ID`",
         lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
     )
     yield from _found(
         "at-min-isr",
         places,
         lambda n: f"{n} with replicas missing, and just min.insync.replicas in sync: one more and acks=all fails",
-        "bring the missing brokers back, or `repair`",
+        "bring the missing brokers back, or replace them: `repair plan --replace ID`",
         lambda p: p.least is not None and len(p.in_sync) == p.least < p.rf,
     )
     yield from _found(
         "offline-replica",
         places,
         lambda n: f"{n} with a replica on a broker or disk that is down",
-        "bring it back, or replace it: `repair`",
+        "bring it back, or replace the broker: `repair plan --replace ID`",
         lambda p: bool(p.offline),
     )
     yield from _found(
         "under-replicated",
-        places,
+        still,
         lambda n: f"{n} with a replica that is up and not in sync",
         "if that lasts, look at the broker that lags",
         lambda p: bool(set(p.partition.replicas) - set(p.in_sync) - set(p.offline)),
@@ -201,14 +201,14 @@ def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
         "min-isr-above-rf",
         places,
         lambda n: f"{n} with min.insync.replicas above the number of replicas: acks=all can never succeed",
-        "lower min.insync.replicas, or add replicas: `repair`",
+        "lower min.insync.replicas, or add replicas: `repair plan --rf N`",
         lambda p: p.least is not None and p.least > p.rf,
     )
     yield from _found(
         "min-isr-is-rf",
         places,
         lambda n: f"{n} with min.insync.replicas equal to the number of replicas: one broker down stops writing",
-        "lower min.insync.replicas, or add a replica: `repair`",
+        "lower min.insync.replicas, or add a replica: `repair plan --rf N`",
         lambda p: p.least is not None and p.least == p.rf > 1,
     )
 
@@ -221,7 +221,7 @@ def _of_layout(
             "rf-below",
             places,
             lambda n: f"{n} with fewer than {want_rf} replicas",
-            f"`repair` with --want-rf {want_rf}",
+            f"`repair plan --rf {want_rf}`",
             lambda p: p.rf < want_rf,
         )
     there = frozenset(racks.values())
@@ -230,7 +230,7 @@ def _of_layout(
         "shared-rack",
         places,
         lambda n: f"{n} with replicas that share a rack while there are more racks: an outage takes several",
-        "`repair` moves as few as it takes",
+        "`repair plan` moves as few as it takes",
         lambda p: _shares_a_rack(p, everywhere, there),
     )
     yield from _found(
@@ -271,7 +271,7 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
         yield Finding(
             "broker-fenced",
             f"brokers that are down, or kept from serving: {_listed(fenced)}",
-            "bring them back; what will not come back `repair` replaces",
+            "bring them back, or replace those that will not come back: `repair plan --replace ID`",
             brokers=fenced,
         )
     if state.silent:
@@ -288,7 +288,7 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
         yield Finding(
             "broker-unknown",
             f"replicas on brokers that the cluster does not know (any more): {', '.join(named)}",
-            "`repair` replaces them",
+            "`repair plan` replaces them",
             brokers=unknown,
         )
 

@@ -214,6 +214,15 @@ def cluster_id(admin: KafkaAdminClient) -> str:
     return persist(lambda: listing.cluster_id(admin))
 
 
+def sees_all_groups(admin: KafkaAdminClient) -> bool:
+    """Tell whether brokers list all their groups to the user; those that do not tell are taken to.
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    return persist(lambda: listing.may_describe_cluster(admin)) is not False
+
+
 def _is_told(found: listing.Configured, *unless: int) -> bool:
     """Tell whether a configuration was told; raise why it was not, unless that is one of these errors."""
     if found.code and found.code not in unless:

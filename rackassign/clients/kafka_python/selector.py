@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import ClusterAuthorizationFailedError, KafkaError
+from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import listed_brokers
+from rackassign.clients.kafka_python.admin import broker_configs, listed_brokers
 from rackassign.clients.once import Once
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -20,14 +19,11 @@ def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
     """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders.
 
     Raises:
-        KafkaError: As the admin client does, and if the broker does not say.
+        NotAllowedError: It may not be asked.
+        KafkaError: As the admin client does.
     """
-    resource = ConfigResource(ConfigResourceType.BROKER, str(broker), [SELECTOR])
-    said = admin.describe_configs([resource], config_filter="all")["broker"][str(broker)]
-    if SELECTOR not in said:
-        # A refusal is lost in the client: what is left of it is an answer without the property asked for.
-        raise ClusterAuthorizationFailedError("it does not say, perhaps for want of DescribeConfigs on the cluster")
-    return said[SELECTOR]["value"] or None
+    own, _ = broker_configs(admin, broker, [SELECTOR])
+    return own.get(SELECTOR) or None
 
 
 def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:

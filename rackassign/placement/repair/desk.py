@@ -54,7 +54,7 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     """
     near = readers(admin, wish.group) if wish.group else None
     topics = near.topics if near is not None and wish.topics is None else wish.topics
-    state = observe(admin)
+    state = _seen(admin, topics)
     planned = plan_repair(state, replace(wish, topics=topics), registry, near.coverage if near is not None else None)
     journal = Journal(cluster_id(admin), wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))

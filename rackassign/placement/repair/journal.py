@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -122,7 +123,8 @@ def begin(file: Path, journal: Journal) -> Path | None:
     """
     old, put_by = check_over(file), None
     if old is not None and old.phase == "applied":
-        put_by = file.with_name(f"{file.stem}.old{file.suffix}")
+        free = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
+        put_by = next(name for name in free if not name.exists())
         write(put_by, old)
     write(file, journal)
     return put_by
@@ -136,13 +138,29 @@ def check_over(file: Path) -> Journal | None:
     """
     old = read(file) if file.exists() else None
     if old is not None and old.open:
-        raise ConfigError(f"{file} is a repair that is not over: `repair apply` goes on, `repair rollback` goes back")
+        raise ConfigError(
+            f"{file} is a repair that is not over:"
+            f" `repair apply --plan {file}` goes on, `repair rollback --plan {file}` goes back"
+        )
     return old
 
 
 @contextmanager
-def claimed(file: Path) -> Iterator[None]:
-    """Let nobody else carry out the same journal during the block.
+def claimed(file: Path) -> Iterator[Journal]:
+    """Lend a journal, and let nobody else carry it out during the block.
+
+    Raises:
+        ConfigError: As for `read`, and for `locked`.
+    """
+    # Without one there is nothing to lock.
+    read(file)
+    with locked(file):
+        yield read(file)
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Let nobody else use a journal of this name during the block.
 
     Raises:
         ConfigError: Somebody does already, or there can be no lock beside the file.

@@ -9,6 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import listed_brokers, log_sizes, topics
+from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
 from rackassign.clients.kafka_python.reassign import Moving, Reassigner
 from rackassign.errors import NoAnswerError
 from rackassign.model import TopicPartition
@@ -31,6 +32,7 @@ class LiveHands(Reassigner):
         """Return partitions as they are; those that the cluster does not know are left out.
 
         Raises:
+            NotAllowedError: One may not be described.
             KafkaError: As the admin client does.
         """
         wanted = list(places)
@@ -38,6 +40,9 @@ class LiveHands(Reassigner):
         running = self.moving()
         described = topics(self._admin, {place.topic for place in wanted})
         running |= self.moving()
+        refused = [name for name, topic in described.items() if topic.refused]
+        if refused:
+            raise NotAllowedError("DESCRIBE", topic_resource(refused))
         found: dict[TopicPartition, Seen] = {}
         for place in wanted:
             topic = described.get(place.topic)

@@ -246,12 +246,15 @@ class _Run:
     def all(self) -> Outcome:
         """Do all of it, wave by wave."""
         places = list(self._goals)
+        # Who may not see all of it does none of it.
+        self._hands.look(places)
         for begin in range(0, len(places), self._pace.wave):
             wave = places[begin : begin + self._pace.wave]
             self._settle(wave)
             self._lead(wave)
         failed = {place: self._failed[place] for place in sorted(self._failed)}
-        return Outcome(tuple(sorted(self._done.keys() - failed)), failed, len(self.sent), self._not_led)
+        done = self._done.keys() - failed
+        return Outcome(tuple(sorted(done)), failed, len(self.sent & done), self._not_led)
 
     def _settle(self, wave: Sequence[TopicPartition]) -> None:
         """Look and act until each partition has its list, or has been given up and is where it was."""

@@ -36,6 +36,8 @@ class Wish:
     def __post_init__(self) -> None:
         if self.rf is not None and self.rf < 1:
             raise ConfigError(f"rf must be 1 or more, got {self.rf}")
+        if not isinstance(self.rules, Mapping):
+            raise ConfigError(f"rules: expected an object, got {shown(self.rules)}")
         for name in self.rules:
             if name in _TAKEN:
                 raise ConfigError(f"{name} cannot be set for a repair")

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest
+from kafka.admin import ACLOperation
+from kafka.errors import IncompatibleBrokerVersion
+from kafka.protocol.admin import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from rackassign.model import Broker
@@ -43,6 +45,22 @@ def cluster_id(admin: Any) -> str:
     except KeyError:
         found = admin._manager.run(admin._get_cluster_metadata, [])
     return found.get("cluster_id") or ""
+
+
+def may_describe_cluster(admin: Any) -> bool | None:
+    """Tell whether the user has DESCRIBE on the cluster; None where brokers do not tell (before 2.8).
+
+    Asked for past the host's own method, which loses the answer of brokers before 3.7 (see `listed_brokers`).
+
+    Raises:
+        KafkaError: As the admin client does.
+    """
+    try:
+        response = _sent(admin, DescribeClusterRequest(include_cluster_authorized_operations=True), None)
+    except IncompatibleBrokerVersion:
+        return None
+    operations = response.authorized_operations
+    return None if operations is None else ACLOperation.DESCRIBE in operations
 
 
 def metadata_of(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
