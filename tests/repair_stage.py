@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.run import Copied
+from rackassign.placement.repair.hands import Copied
 from rackassign.placement.repair.steps import Replicas, Seen
 
 
@@ -54,6 +54,7 @@ class Stage:
         self.calls = 0
         self.crash_at = self.stop_at = -1
         self.most_running = self.unthrottled = 0
+        self.on_reassign: Callable[[Iterable[TopicPartition]], None] = lambda _: None
         self.events: list[tuple[float, Callable[[], None]]] = []
         self._show(1.0)
 
@@ -80,8 +81,13 @@ class Stage:
         self._call()
         return frozenset(self.away)
 
+    def running(self) -> frozenset[TopicPartition]:
+        self._call()
+        return frozenset(place for place, part in self.partitions.items() if part.target is not None)
+
     def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
         self._call()
+        self.on_reassign(lists)
         refused = {place: why for place, row in lists.items() if (why := self._begin(place, row))}
         running = [part for part in self.partitions.values() if part.target is not None]
         self.most_running = max(self.most_running, len(running))
@@ -137,7 +143,8 @@ class Stage:
 
     def _call(self) -> None:
         self.calls += 1
-        if self.calls == self.crash_at:
+        # Who was killed does nothing any more, whatever it had meant to do at its end.
+        if 0 <= self.crash_at <= self.calls:
             raise CrashError
 
     def _leader(self, part: Played) -> int | None:

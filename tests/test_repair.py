@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
-from rackassign.placement.repair.journal import begin, claimed, read, write
+from rackassign.placement.repair.journal import begin, claimed, read, withdraw, write
 from rackassign.placement.repair.run import Direction
 from rackassign.placement.repair.throttle import FOLLOWING, LEADING, Earlier
 from rackassign.placement.state import RATES
@@ -50,6 +52,10 @@ class Desk:
 
     def run(self, stage: Stage, direction: Direction = "apply", pace: Pace = PACE) -> Outcome:
         return carry_out(stage, self.kept, direction, keep=self.keep, pace=pace, stop=stage.stop)[1]
+
+
+def refuse(_: object) -> None:
+    raise NotAllowedError("ALTER", "the cluster")
 
 
 def untouched(stage: Stage) -> bool:
@@ -138,8 +144,8 @@ def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
     assert outcome.failed == {
         place(0): "its replicas are 5, 6, which is not what the plan knows",
         place(1): "somebody else reassigns it, to 1, 2, 6",
-        place(2): "its topic is gone",
     }
+    assert outcome.gone == (place(2),)
     assert stage.partitions[place(0)].replicas == (5, 6)
     assert stage.partitions[place(1)].target == (1, 2, 6)
 
@@ -171,13 +177,63 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
     assert (stage.defaults, stage.topics) == ({RATES[0]: "7"}, {"t": {LEADING: "9:9", FOLLOWING: "*"}})
 
 
+def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
+    moves = {TopicPartition("t", n): Move((1, 2), (2, 3)) for n in range(100)}
+    stage, desk = Stage({where: move.before for where, move in moves.items()}, BROKERS), Desk(Journal("c", moves=moves))
+    stage.stop_at = 40
+    calls: list[TopicPartition] = []
+    stage.on_reassign = calls.extend
+    outcome = desk.run(stage, pace=replace(PACE, wave=1))
+    assert len(outcome.done) < 20
+    assert set(calls) <= {*outcome.done, TopicPartition("t", len(outcome.done))}
+    assert {part.led_by for where, part in stage.partitions.items() if where in outcome.failed} == {1}
+    assert set(outcome.failed.values()) == {"stopped"}
+
+
+def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every_wave() -> None:
+    moves = {TopicPartition(topic, n): Move((1, 2), (2, 3)) for topic in ("gone", "t") for n in range(20)}
+    stage, desk = (
+        Stage({p: m.before for p, m in moves.items() if p.topic == "t"}, BROKERS),
+        Desk(Journal("c", moves=moves)),
+    )
+    stage.kill(3)
+    outcome = desk.run(stage, pace=replace(PACE, wave=1))
+    assert len(outcome.gone) == len(outcome.failed) == 20
+    assert stage.clock < 3 * PACE.patience_s
+
+
+@pytest.mark.parametrize("refuses", ["set_brokers", "set_topics"])
+def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
+    monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage.crash_at = 12
+    with pytest.raises(CrashError):
+        desk.run(stage)
+    left, stage.crash_at = desk.kept.throttled, -1
+    assert left is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, refuses, refuse)
+        with pytest.raises(NotAllowedError):
+            desk.run(stage, pace=replace(PACE, rate=None))
+    assert desk.kept.throttled == left
+    assert desk.run(stage).failed == {}
+    assert untouched(stage)
+
+
+def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves={place(0): MOVES[place(0)]}))
+    stage.defaults = dict.fromkeys(RATES, "500000")
+    stage.partitions[place(1)].target = (4, 5, 6)
+    with pytest.raises(ConfigError, match="somebody else's reassignments run"):
+        desk.run(stage)
+    assert desk.kept == Journal("c", moves={place(0): MOVES[place(0)]})
+    assert stage.lists()[place(0)] == BEFORE[place(0)]
+
+
 @pytest.mark.parametrize("refuses", ["reassign", "set_brokers", "set_topics"])
 def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
     stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
-
-    def refuse(_: object) -> None:
-        raise NotAllowedError("ALTER", "the cluster")
-
     monkeypatch.setattr(stage, refuses, refuse)
     with pytest.raises(NotAllowedError):
         desk.run(stage)
@@ -212,18 +268,59 @@ def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
         pass
 
 
+GOOD: dict[str, Any] = {
+    "format": "rackassign-repair/1",
+    "cluster": "c",
+    "phase": "planned",
+    "wish": None,
+    "moves": {"t": {"0": {"before": [1], "after": [2]}}},
+    "waiting": {},
+    "throttled": None,
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("wrong", "problem"),
     [
-        ("{", "is not a plan of rackassign"),
-        ("{}", "KeyError: 'format'"),
-        ('{"format": "rackassign-repair/2"}', "format is 'rackassign-repair/2'"),
+        ({"format": "rackassign-repair/2"}, "format is 'rackassign-repair/2'"),
+        ({"phase": "over"}, "phase is 'over'"),
+        ({"cluster": 7}, "expected text, got 7"),
+        ({"wish": {"group": 5}}, "group"),
+        ({"wish": {"no": 1}}, "no"),
+        ({"throttled": 5}, "not subscriptable"),
+        ({"throttled": {"brokers": {}, "topics": {"t": 5}}}, "AttributeError"),
+        ({"throttled": {"brokers": {"rate": 5}, "topics": {}}}, "expected text, got 5"),
+        ({"moves": {"t": {"0": {"before": [1], "after": [2**40]}}}}, "is no list of replicas"),
+        ({"moves": {"t": {"0": {"before": [1], "after": [-1]}}}}, "is no list of replicas"),
+        ({"moves": {"t": {"-1": {"before": [1], "after": [2]}}}}, "there can be no partition"),
+        ({"moves": {"\ud800": {"0": {"before": [1], "after": [2]}}}}, "there can be no partition"),
+        ({"moves": {"t": {"0": {"before": [], "after": [2]}}}}, "is no list of replicas"),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "j").write_text(text)
-    with pytest.raises(ConfigError, match=problem):
+def test_a_plan_that_somebody_has_spoilt_is_refused(tmp_path: Path, wrong: dict[str, Any], problem: str) -> None:
+    (tmp_path / "j").write_text(json.dumps(GOOD))
+    assert read(tmp_path / "j").moves == {place(0): Move((1,), (2,))}
+    (tmp_path / "j").write_text(json.dumps({**GOOD, **wrong}))
+    with pytest.raises(ConfigError, match=problem) as caught:
         read(tmp_path / "j")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", "[" * 100_000])
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "j").write_text(text)
+    with pytest.raises(ConfigError, match="is not a plan of rackassign"):
+        read(tmp_path / "j")
+
+
+def test_a_plan_that_nobody_wants_any_more_is_put_by(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    assert withdraw(file) is None
+    write(file, Journal("c", moves=MOVES))
+    assert withdraw(file) == tmp_path / "plan.1.json"
+    assert not file.exists()
+    write(file, Journal("c", moves=MOVES, phase="applied"))
+    assert withdraw(file) is None
 
 
 def test_a_repair_that_goes_on_still_knows_the_first_lists() -> None:

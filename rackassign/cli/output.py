@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from rich.console import Console
 from rich.text import Text
 
 from rackassign.errors import ConfigError, printable
@@ -18,6 +19,11 @@ def check_output(output: str, *known: str) -> None:
 def safe(text: str) -> Text:
     """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
     return Text("\n".join(map(printable, text.split("\n"))))
+
+
+def plain() -> Console:
+    """Return a console that shows text as it is: names are chosen by others, and brackets are no commands."""
+    return Console(highlight=False, markup=False)
 
 
 def complain(problem: str) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from rackassign import scenario
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.create import STATE
-from rackassign.cli.output import check_output, complain
+from rackassign.cli.output import check_output, complain, plain
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
-from rackassign.errors import ConfigError, InputError, shown
+from rackassign.errors import ConfigError, InputError, RackassignError, shown
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -77,7 +76,6 @@ def plan(
     from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
 
     file, known = Path(plan), registry.read(Path(state))
-    journal.check_over(file)
     wish = Wish(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
@@ -89,18 +87,19 @@ def plan(
     given = read_reassignment(_json(import_)) if import_ else None
     if given is not None and wish != Wish():
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
-    with connected(bootstrap, client_config) as admin:
-        prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
-    if prepared.readers is not None:
-        for trouble in unasked(prepared.readers.cluster):
-            complain(trouble)
-    planned = prepared.planned
-    written = bool(planned.moves or planned.waiting)
-    put_by = journal.begin(file, prepared.journal) if written else None
+    with journal.locked(file):
+        journal.check_over(file)
+        with connected(bootstrap, client_config) as admin:
+            prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
+        planned = prepared.planned
+        written = bool(planned.moves or planned.waiting)
+        put_by = journal.begin(file, prepared.journal) if written else journal.withdraw(file)
+    for trouble in unasked(prepared.readers.cluster) if prepared.readers is not None else ():
+        complain(trouble)
     if output == "json":
         sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
         return DONE
-    console = Console(highlight=False)
+    console = plain()
     show_prepared(prepared, console)
     if written:
         named = "" if plan == PLAN else f" --plan {plan}"
@@ -108,7 +107,7 @@ def plan(
             f"written to {plan}: `repair apply{named}` does it, `repair rollback{named}` undoes it", soft_wrap=True
         )
     if put_by is not None:
-        console.print(f"the plan that was applied before is kept in {put_by}", soft_wrap=True)
+        console.print(f"the plan that was there before is kept in {put_by}", soft_wrap=True)
     return DONE
 
 
@@ -145,7 +144,8 @@ def apply(
         kept, outcome = work.carry(found, "apply")
         if watch:
             kept, outcome = work.watched(kept, outcome, watch)
-        measured = work.measured(kept.wish.group, settle) if kept.wish.group and not stop() else None
+        group = kept.wish.group if kept.wish is not None else ""
+        measured = work.measured(group, settle) if group and not stop() else None
     return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
 
 
@@ -199,7 +199,11 @@ class _Work:
     """One run on a cluster: journal and registry are written down as it goes."""
 
     def __init__(self, admin: KafkaAdminClient, plan: Path, state: Path, pace: Pace, stop: Callable[[], bool]) -> None:
+        from rackassign.placement import registry  # noqa: PLC0415 - as above
+
         self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
+        # One that cannot be read is told before anything is begun.
+        registry.read(state)
 
     def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, Outcome]:
         """Carry a journal out or back, and show how far it is."""
@@ -229,28 +233,33 @@ class _Work:
         """Go on for some time: what is still to be done may become possible."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
-        from rackassign.errors import NoAnswerError  # noqa: PLC0415
         from rackassign.placement import registry  # noqa: PLC0415
-        from rackassign.placement.repair.desk import prepare  # noqa: PLC0415
+        from rackassign.placement.repair.desk import prepare_more  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while (kept.waiting or outcome.failed) and not self._stop() and time.monotonic() < until:
             self._rest(min(_LOOK_EVERY_S, until - time.monotonic()))
             try:
-                again = prepare(self._admin, kept.wish, registry.read(self._state))
-                if again.planned.moves and not self._stop():
-                    kept, outcome = self.carry(kept.joined(again.journal), "apply")
-            except (KafkaError, NoAnswerError) as error:
+                more = prepare_more(self._admin, kept, registry.read(self._state))
+                if more is not None and not self._stop():
+                    kept, outcome = self.carry(more, "apply")
+            except (KafkaError, RackassignError) as error:
                 complain(f"not seen now: {type(error).__name__}: {error}")
         return kept, outcome
 
     def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
-        """Return what a group reads at home, once it does as well as it can or time is up."""
-        from rackassign.placement.readers import readers  # noqa: PLC0415 - as above
+        """Return what a group reads at home, once it does as well as it can or time is up; None if it is not seen."""
+        from kafka.errors import KafkaError  # noqa: PLC0415 - as above
+
+        from rackassign.placement.readers import readers  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while True:
-            near = readers(self._admin, group)
+            try:
+                near = readers(self._admin, group)
+            except (KafkaError, RackassignError) as error:
+                complain(f"not measured: {error}")
+                return None
             now = near.inspection.partitions
             best = near.inspection.reach("cooperative-sticky").partitions
             if now.local >= best.local or time.monotonic() > until or self._stop():
@@ -278,12 +287,12 @@ def _end(
         told = {**outcome_as_json(outcome), "phase": kept.phase, "waiting_replicas": waiting, "group_partitions": local}
         sys.stdout.write(json.dumps(told) + "\n")
     else:
-        console = Console(highlight=False)
+        console = plain()
         show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
         if waiting:
             console.print(f"{waiting} replicas wait for a broker; see --watch", soft_wrap=True)
         if measured is not None:
-            console.print(f"group {kept.wish.group} reads {share(measured)} of its partitions at home", soft_wrap=True)
+            console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
     if stopped:
         return INTERRUPTED
     return NO if outcome.failed or waiting else DONE

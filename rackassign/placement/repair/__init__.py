@@ -8,7 +8,7 @@ Rules of this room:
   before. So a run that was killed is gone on with by running it again.
 * A reassignment that runs is never given another target. It is cancelled, and only then something else begun.
 * A throttle (`throttle`) is taken away however a run ends; if it was killed, by the next one.
-* `run` knows no client: `live` is its hands.
+* `run` and `waves` know no client: `live` is their hands.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 from rackassign.placement.repair.desk import Prepared
 from rackassign.placement.repair.journal import Journal
 from rackassign.placement.repair.plan import Planned, layout_of, plan_leaders, plan_repair
-from rackassign.placement.repair.run import Outcome, Pace, Progress, ThrottleLeftError, carry_out
+from rackassign.placement.repair.run import ThrottleLeftError, carry_out
 from rackassign.placement.repair.steps import Move
+from rackassign.placement.repair.waves import Outcome, Pace, Progress
 from rackassign.placement.repair.wish import Wish
 
 __all__ = [

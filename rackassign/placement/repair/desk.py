@@ -17,8 +17,9 @@ from rackassign.placement.repair.exchange import plan_given
 from rackassign.placement.repair.journal import Journal
 from rackassign.placement.repair.live import LiveHands
 from rackassign.placement.repair.plan import Planned, plan_leaders, plan_repair
-from rackassign.placement.repair.run import Direction, Outcome, Pace, Progress, carry_out
+from rackassign.placement.repair.run import Direction, carry_out
 from rackassign.placement.repair.steps import Move, Replicas
+from rackassign.placement.repair.waves import Outcome, Pace, Progress
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
 from rackassign.placement.state import ClusterState, observe
@@ -87,6 +88,26 @@ def prepare_leaders(admin: KafkaAdminClient, rules: Rules, topics: tuple[str, ..
     state = _seen(admin, topics)
     planned = plan_leaders(state, rules, topics)
     return Prepared(state, planned, Journal(cluster_id(admin), moves=planned.moves))
+
+
+def prepare_more(admin: KafkaAdminClient, journal: Journal, registry: Registry) -> Journal | None:
+    """Return what there is to do now of what a repair was for; None if nothing can be done.
+
+    Partitions that it was not for stay as they are, whatever is wrong with them. Lists that were given are tried again.
+
+    Raises:
+        ConfigError: Something is not there any more.
+        ReplicaPlacementError: As for `prepare`.
+        NoAnswerError: The same.
+        KafkaError: The same.
+    """
+    if journal.wish is None:
+        return journal
+    again = prepare(admin, journal.wish, registry).journal
+    mine = journal.moves.keys() | journal.waiting.keys()
+    moves = {place: move for place, move in again.moves.items() if place in mine}
+    waiting = {place: row for place, row in again.waiting.items() if place in mine}
+    return journal.joined(replace(again, moves=moves, waiting=waiting)) if moves else None
 
 
 def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:

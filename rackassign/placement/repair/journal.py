@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rackassign.errors import ConfigError, RackassignError
+from rackassign.errors import ConfigError, RackassignError, shown
 from rackassign.model import TopicPartition
 from rackassign.placement.registry import write_whole
 from rackassign.placement.repair.steps import Move, Replicas
@@ -23,6 +24,10 @@ from rackassign.placement.repair.throttle import Earlier
 from rackassign.placement.repair.wish import Wish
 
 FORMAT = "rackassign-repair/1"
+
+_LARGEST = 2**31 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""Names that Kafka takes."""
 
 Phase = Literal["planned", "begun", "applied", "rolled-back"]
 """How far it is: `begun` until all that was planned is done, or undone."""
@@ -36,7 +41,7 @@ class Journal:
 
     Args:
         cluster: Id of the cluster it is for.
-        wish: What was asked for.
+        wish: What was asked for; None for lists that were given.
         moves: The lists of each partition that is to have other replicas.
         waiting: The lists of partitions some of whose replicas no broker can take yet (negative numbers).
         phase: How far it is.
@@ -44,7 +49,7 @@ class Journal:
     """
 
     cluster: str
-    wish: Wish = field(default_factory=Wish)
+    wish: Wish | None = None
     moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
     waiting: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     phase: Phase = "planned"
@@ -85,7 +90,7 @@ def read(file: Path) -> Journal:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
         return _parsed(json.loads(text))
-    except (RackassignError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (RackassignError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{file} is not a plan of rackassign: {type(error).__name__}: {error}") from None
 
 
@@ -99,7 +104,7 @@ def write(file: Path, journal: Journal) -> None:
         "format": FORMAT,
         "cluster": journal.cluster,
         "phase": journal.phase,
-        "wish": journal.wish.written(),
+        "wish": None if journal.wish is None else journal.wish.written(),
         "moves": _by_topic((place, _move(move)) for place, move in journal.moves.items()),
         "waiting": _by_topic((place, list(row)) for place, row in journal.waiting.items()),
         "throttled": None
@@ -123,11 +128,25 @@ def begin(file: Path, journal: Journal) -> Path | None:
     """
     old, put_by = check_over(file), None
     if old is not None and old.phase == "applied":
-        free = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
-        put_by = next(name for name in free if not name.exists())
+        put_by = _free(file)
         write(put_by, old)
     write(file, journal)
     return put_by
+
+
+def withdraw(file: Path) -> Path | None:
+    """Put by a plan that was never begun, as it is not what was asked for last; return where it is now."""
+    old = check_over(file)
+    if old is None or old.phase != "planned":
+        return None
+    put_by = _free(file)
+    file.replace(put_by)
+    return put_by
+
+
+def _free(file: Path) -> Path:
+    names = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def check_over(file: Path) -> Journal | None:
@@ -194,28 +213,42 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
         raise ValueError(f"format is {value['format']!r}")
     if value["phase"] not in PHASES:
         raise ValueError(f"phase is {value['phase']!r}")
-    throttled = value["throttled"]
+    wish, throttled = value["wish"], value["throttled"]
     return Journal(
-        value["cluster"],
-        Wish.read(value["wish"]),
+        _text(value["cluster"]),
+        None if wish is None else Wish.read(wish),
         {
             place: Move(_ids(row["before"]), _ids(row["after"]), tuple(map(_ids, row.get("passed", ()))))
             for place, row in _places(value["moves"])
         },
-        {place: _ids(row) for place, row in _places(value["waiting"])},
+        {place: _ids(row, least=-_LARGEST) for place, row in _places(value["waiting"])},
         value["phase"],
-        None if throttled is None else Earlier(throttled["brokers"], throttled["topics"]),
+        None
+        if throttled is None
+        else Earlier(_texts(throttled["brokers"]), {t: _texts(keys) for t, keys in throttled["topics"].items()}),
     )
 
 
 def _places(value: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[TopicPartition, Any]]:
     for topic, rows in value.items():
         for partition, row in rows.items():
+            if not (_TOPIC.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
+                raise ValueError(f"there can be no partition {shown(topic)}-{shown(partition)}")
             yield TopicPartition(topic, int(partition)), row
 
 
-def _ids(row: Iterable[Any]) -> Replicas:
+def _ids(row: Iterable[Any], least: int = 0) -> Replicas:
     ids = tuple(row)
-    if not ids or any(type(broker) is not int for broker in ids) or len(set(ids)) < len(ids):
-        raise ValueError(f"{list(ids)} is no list of replicas")
+    if not ids or len(set(ids)) < len(ids) or any(type(b) is not int or not least <= b <= _LARGEST for b in ids):
+        raise ValueError(f"{shown(list(ids))} is no list of replicas")
     return ids
+
+
+def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+    return {key: _text(kept) for key, kept in value.items()}
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - it comes from JSON
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {shown(value)}")
+    return value

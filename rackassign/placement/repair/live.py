@@ -13,7 +13,7 @@ from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_r
 from rackassign.clients.kafka_python.reassign import Moving, Reassigner
 from rackassign.errors import NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.run import Copied
+from rackassign.placement.repair.hands import Copied
 from rackassign.placement.repair.steps import Seen
 
 
@@ -62,6 +62,14 @@ class LiveHands(Reassigner):
             KafkaError: As the admin client does.
         """
         return frozenset(broker.id for broker in listed_brokers(self._admin) if broker.fenced)
+
+    def running(self) -> frozenset[TopicPartition]:
+        """Return all that is being reassigned, by whomever.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
+        return frozenset(self.moving())
 
     def copied(self, adding: Mapping[TopicPartition, Iterable[int]]) -> Copied:
         """Return how far the copies on these brokers are; brokers that do not tell count for nothing."""

@@ -69,10 +69,12 @@ class Step(NamedTuple):
         do: `send` the list, `cancel` what runs, `wait` for it, nothing because it is `done`, or nothing because it is
             `foreign`: somebody else's. What is `stuck` goes on only if something else happens in the cluster.
         why: Of what is foreign or stuck.
+        cause: What others may be stuck for as well: `gone`, `unknown`, `leaderless`, or the brokers waited for.
     """
 
     do: Literal["send", "cancel", "wait", "done", "foreign", "stuck"]
     why: str = ""
+    cause: str = ""
 
 
 DONE, WAIT, SEND, CANCEL = Step("done"), Step("wait"), Step("send"), Step("cancel")
@@ -91,14 +93,14 @@ def next_step(
         down: Brokers that do not serve.
     """
     if seen is None:
-        return Step("stuck", "its topic is gone")
+        return Step("stuck", "its topic is gone", "gone")
     if seen.target is not None:
         return _of_what_runs(goal, known, seen, frozenset(down))
     if seen.replicas == goal:
         lagging = set(start.replicas) - start.in_sync
         return DONE if set(goal) - seen.in_sync <= lagging | set(down) else WAIT
     if set(seen.replicas) not in map(set, known):
-        return Step("stuck", f"its replicas are {_listed(seen.replicas)}, which is not what the plan knows")
+        return Step("stuck", f"its replicas are {_listed(seen.replicas)}, which is not what the plan knows", "unknown")
     return _blocked(set(goal) - set(seen.replicas), set(goal), seen, set(down)) or SEND
 
 
@@ -113,10 +115,10 @@ def _of_what_runs(goal: Replicas, known: frozenset[Replicas], seen: Seen, down: 
 def _blocked(adding: set[int], goal: set[int], seen: Seen, down: set[int]) -> Step | None:
     """Tell what would keep a reassignment from coming to its end."""
     if adding and seen.leader is None:
-        return Step("stuck", "it has no leader to copy from")
+        return Step("stuck", "it has no leader to copy from", "leaderless")
     waits_for = adding & down if adding else (goal & down if goal != set(seen.replicas) else set())
     if waits_for:
-        return Step("stuck", f"waits for {_brokers(waits_for)}")
+        return Step("stuck", f"waits for {_brokers(waits_for)}", _brokers(waits_for))
     return None
 
 

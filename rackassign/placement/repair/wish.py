@@ -34,6 +34,11 @@ class Wish:
     rules: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # It may come from a file that somebody has changed.
+        if not isinstance(self.group, str) or any(not isinstance(topic, str) for topic in self.topics or ()):
+            raise ConfigError("group and topics: expected names")
+        if any(type(broker) is not int for broker in self.replace):
+            raise ConfigError("replace: expected ids of brokers")
         if self.rf is not None and self.rf < 1:
             raise ConfigError(f"rf must be 1 or more, got {self.rf}")
         if not isinstance(self.rules, Mapping):
