@@ -35,7 +35,8 @@ class Wish:
 
     def __post_init__(self) -> None:
         # It may come from a file that somebody has changed.
-        if not isinstance(self.group, str) or any(not isinstance(topic, str) for topic in self.topics or ()):
+        names: list[object] = [self.group, *(self.topics or ())]
+        if not all(isinstance(name, str) for name in names):
             raise ConfigError("group and topics: expected names")
         if any(type(broker) is not int for broker in self.replace):
             raise ConfigError("replace: expected ids of brokers")
