@@ -21,6 +21,7 @@ from rackassign.cli.place import place
 from rackassign.cli.plan import plan
 from rackassign.cli.rack import rack
 from rackassign.cli.snapshot import snapshot
+from rackassign.cli.spark_doctor import spark_doctor
 from rackassign.cli.top import top
 from rackassign.errors import ClusterError, NoAnswerError, RackassignError
 
@@ -45,6 +46,7 @@ app.command()(place)
 app.command()(plan)
 app.command()(rack)
 app.command()(snapshot)
+app.command()(spark_doctor)
 app.command()(top)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(repair.app, name="repair")

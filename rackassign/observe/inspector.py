@@ -120,17 +120,23 @@ class Inspector:
             ConfigError: As for `shoot`.
             KafkaError: The same.
         """
-        shots = self.shoot(names, told)
-        measured = Rates()
-        if interval_s and shots.snapshots:
-            measured = self._measured(shots.cluster, interval_s, told)
-            # What is judged is what is there now.
-            shots = self.shoot(names, told)
+        shots, measured = self.measure(names, interval_s=interval_s, told=told)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
             told("Working out what each group could read", i, len(shots.snapshots))
             inspections.append(inspect(shot, shots.cluster, measured))
         return Survey(shots.cluster, tuple(inspections), shots.odd, measured)
+
+    def measure(
+        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: Told = lambda *_: None
+    ) -> tuple[Shots, Rates]:
+        """Describe groups and measure what is written to their topics; arguments and errors are those of `survey`."""
+        shots = self.shoot(names, told)
+        if not interval_s or not shots.snapshots:
+            return shots, Rates()
+        measured = self._measured(shots.cluster, interval_s, told)
+        # What is judged is what is there now.
+        return self.shoot(names, told), measured
 
     def _all(self, odd: list[Odd]) -> list[str]:
         """Return the names of all groups of consumers; others are odd, and so is a broker that does not answer."""

@@ -1,0 +1,345 @@
+"""The Spark source on real brokers: what it receives, and that each record is in the result once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as HostPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from pyspark.sql.functions import col, udf
+
+from integration.spark_stage import Received, fill, session, wire_size
+from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.spark import doctor
+from rackassign.spark.cluster import Cluster as Asked
+from rackassign.spark.options import Options, Topics
+from rackassign.spark.planning import Planner
+from rackassign.spark.ranges import Range, Split
+from rackassign.spark.reading import Terms, read, settings
+from rackassign.spark.sampling import sample
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+
+from .support import wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RECORD = 1000
+SPREAD = [[1, 2], [2, 3], [3, 1]]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session() as running:
+        yield running
+
+
+def planner(cluster: Cluster, topic: str, **options: str) -> Planner:
+    told = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic, **options}
+    parsed = Options.of(told, "stream")
+    return Planner(parsed, Asked(parsed.client), lambda wanted: sample(parsed.client, wanted))
+
+
+def received(cluster: Cluster, splits: list[Split]) -> int:
+    """Read splits one after the other, as workers do; return what they have received beyond getting to know brokers."""
+    total = 0
+    for fetch in {split.fetch_bytes for split in splits}:
+        seen = Received()
+        told = settings({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
+        consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
+        try:
+            consumer.list_topics(splits[0].range.place.topic, timeout=60)
+            before = seen.settled(consumer)
+            for split in splits:
+                if split.fetch_bytes == fetch:
+                    count = sum(map(len, read(consumer, split.range, Terms())))
+                    assert count == len(split.range)
+                    consumer.unassign()
+            total += seen.settled(consumer) - before
+        finally:
+            consumer.close()
+    return total
+
+
+@pytest.mark.parametrize("batch", [16_384, 65_536, 300_000, 1_000_000])
+@pytest.mark.parametrize("size", [300, 1000, 5000])
+def test_little_more_is_received_than_the_batches_that_hold_a_range(
+    rack_cluster: Cluster, spark_topics: Callable[[int], str], batch: int, size: int
+) -> None:
+    topic = spark_topics(batch)
+    plan = planner(rack_cluster, topic)
+    start = {TopicPartition(topic, number): 100 for number in range(3)}
+    # As a stream that catches up: batches that end in the middle of the log.
+    for _ in range(2):
+        end = {place: offset + size for place, offset in start.items()}
+        splits = plan.stream(start, end)
+        assert sum(len(split.range) for split in splits) == 3 * size
+        wire = sum(wire_size(rack_cluster, topic, *split_bounds(split)) for split in splits)
+        assert received(rack_cluster, splits) <= 1.15 * wire
+        start = end
+
+
+def split_bounds(split: Split) -> tuple[int, int, int]:
+    return split.range.place.partition, split.range.start, split.range.end
+
+
+@pytest.fixture(scope="module")
+def made_topics() -> dict[int, str]:
+    return {}
+
+
+@pytest.fixture
+def spark_topics(rack_cluster: Cluster, make_topic: MakeTopic, made_topics: dict[int, str]) -> Callable[[int], str]:
+    """A factory of topics with batches of about so many bytes, made once each."""
+
+    def made(batch: int) -> str:
+        if batch not in made_topics:
+            made_topics[batch] = make_topic(replicas=SPREAD)
+            counts = dict.fromkeys(range(3), 12_000)
+            fill(rack_cluster, made_topics[batch], counts, size=RECORD, **{"batch.size": batch, "linger.ms": 200})
+        return made_topics[batch]
+
+    return made
+
+
+def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Any) -> None:
+    topic = make_topic(replicas=[[1, 2]])
+    producer = Producer({"bootstrap.servers": rack_cluster.bootstrap, "transactional.id": unique_name()})
+    producer.init_transactions(60)
+    for number in range(6):
+        producer.begin_transaction()
+        for _ in range(50):
+            producer.produce(topic, b"%d" % number, partition=0)
+        # What was not sent yet an abort would just forget.
+        assert producer.flush(60) == 0
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(60)
+    for level, expected in (("read_committed", 150), ("read_uncommitted", 300)):
+        plan = planner(rack_cluster, topic, **{"kafka.isolation.level": level})
+        end = plan.latest()
+        assert end == {TopicPartition(topic, 0): 306}
+        told = settings({"bootstrap.servers": rack_cluster.bootstrap, "isolation.level": level}, "a", 1)
+        consumer = Consumer(told)
+        try:
+            for bounds, share in (((0, 306), 1.0), ((0, 51), 50 / expected)):
+                got = read(consumer, Range(TopicPartition(topic, 0), *bounds), Terms())
+                assert sum(map(len, got)) == round(expected * share)
+        finally:
+            consumer.close()
+
+
+def test_what_is_not_there_is_named(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=SPREAD)
+    asked = Asked({"bootstrap.servers": rack_cluster.bootstrap})
+    assert asked.places(Topics(pattern=topic[:-1] + ".")).racks_of(TopicPartition(topic, 1)) == ("b", "c")
+    assert asked.follower_reads() is True
+    with pytest.raises(ConfigError, match="subscribe: there is no topic nothing-like-it"):
+        asked.places(Topics(names=("nothing-like-it",)))
+    with pytest.raises(ConfigError, match=f"assign: there is no partition {topic}-7"):
+        asked.places(Topics(assigned=(TopicPartition(topic, 7),)))
+    with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*no.such.property"):
+        Asked({"bootstrap.servers": rack_cluster.bootstrap, "no.such.property": "1"})
+    with pytest.raises(NoAnswerError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+        Asked({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"}).offsets([TopicPartition(topic, 0)], -1)
+
+
+def loaded(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
+    reader = spark.read.format("rackassign").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.option("subscribe", topic).options(**options)
+
+
+def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 4, 1: 700})
+    frame = loaded(spark, rack_cluster, topic, includeHeaders="true", minPartitions="5").load()
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert all(field.nullable for field in frame.schema)
+    rows = frame.collect()
+    assert sorted((row.partition, row.offset, bytes(row.key)) for row in rows) == [
+        (partition, number, b"%d" % number) for partition, count in ((0, 4), (1, 700)) for number in range(count)
+    ]
+    assert {(row.topic, bytes(row.value), row.timestampType) for row in rows} == {(topic, bytes(range(10)), 0)}
+    odd = next(row for row in rows if row.offset == 3)
+    assert [(header.key, header.value and bytes(header.value)) for header in odd.headers] == [("n", b"3"), ("n", None)]
+    assert next(row for row in rows if row.offset == 2).headers is None
+    few = loaded(spark, rack_cluster, topic, endingOffsets=f'{{"{topic}": {{"0": 3, "1": 0, "2": 0}}}}')
+    assert [list(row.asDict()) for row in few.schema("offset long").load().collect()] == [["offset"]] * 3
+    fill(rack_cluster, topic, {2: 1})
+    told = tmp_path / "told"
+    assert (
+        loaded(spark, rack_cluster, topic, startingTimestamp="1", reportPath=str(told))
+        .schema("value binary")
+        .load()
+        .count()
+        == 705
+    )
+    lines = [json.loads(line) for file in told.iterdir() for line in file.read_text("utf-8").splitlines()]
+    assert {(line["partition"], line["end"], line["rack"], line["useful"]) for line in lines} == {
+        (0, 4, "a", 40),
+        (1, 700, "a", 7000),
+        (2, 1, "a", 10),
+    }
+    assert all(set(line["received"]) == {"1"} for line in lines if line["partition"] == 0)
+
+
+def test_options_that_cannot_work_are_told_in_spark(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=SPREAD)
+    for options, told in (
+        ({"binding": "pull"}, "binding: pull is for streams so far"),
+        ({"subscirbe": "x"}, "unknown option subscirbe"),
+    ):
+        with pytest.raises(Exception, match=told):
+            loaded(spark, rack_cluster, topic, **options).load().collect()
+
+
+def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
+    reader = spark.readStream.format("rackassign").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
+
+
+@pytest.mark.parametrize("options", [{}, {"tasks": "2"}])
+def test_pulled_splits_are_each_read_once_though_a_worker_dies(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, options: dict[str, str]
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    frame = stream(spark, rack_cluster, topic, binding="pull", maxRecordsPerPartition="100", **options)
+    died = run_dying(frame, tmp_path)
+    assert died.exists()
+    fill(rack_cluster, topic, {0: 300}, first=500)
+    run_out(stream(spark, rack_cluster, topic, binding="late"), tmp_path)
+    assert places(spark, tmp_path) == all_of(topic, {0: 800, 1: 500, 2: 500})
+
+
+def run_out(frame: Any, into: Path) -> list[int]:
+    """Run a query to the end of what there is, into Parquet; return the rows of each batch."""
+    writer = frame.selectExpr("topic", "partition", "offset").writeStream.format("parquet")
+    writer = writer.option("path", str(into / "rows")).option("checkpointLocation", str(into / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def run_dying(frame: Any, into: Path) -> Path:
+    """Run a query out, one worker of which dies once; return the file that then is there."""
+    died = into / "died"
+
+    def die_once(offset: int) -> int:
+        if offset == 250 and not died.exists():
+            died.touch()
+            os._exit(1)
+        return offset
+
+    dying = udf(die_once, "long", useArrow=False).asNondeterministic()
+    run_out(frame.withColumn("offset", dying(col("offset"))), into)
+    return died
+
+
+def places(spark: Any, into: Path) -> list[tuple[str, int, int]]:
+    return sorted(map(tuple, spark.read.parquet(str(into / "rows")).collect()))
+
+
+def all_of(topic: str, counts: dict[int, int]) -> list[tuple[str, int, int]]:
+    return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
+
+
+def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, other = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 1000))
+    limited = {"maxOffsetsPerTrigger": "1000"}
+    assert run_out(stream(spark, rack_cluster, topic, **limited), tmp_path) == [999, 999, 999, 3]
+    admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
+    try:
+        admin.create_partitions({topic: 5})
+    finally:
+        admin.close()
+    wait_until(
+        lambda: (
+            len(AdminClient({"bootstrap.servers": rack_cluster.bootstrap}).list_topics(topic).topics[topic].partitions)
+            == 5
+        ),
+        "new partitions",
+    )
+    fill(rack_cluster, topic, {3: 30, 4: 1})
+    fill(rack_cluster, other, {0: 7})
+    run_out(stream(spark, rack_cluster, f"{topic},{other}", **limited), tmp_path)
+    expected = {0: 1000, 1: 1000, 2: 1000, 3: 30, 4: 1}
+    assert places(spark, tmp_path) == sorted(all_of(topic, expected) + all_of(other, {0: 7}))
+
+
+def test_a_worker_that_dies_in_a_task_costs_no_row_and_doubles_none(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    assert run_dying(stream(spark, rack_cluster, topic), tmp_path).exists()
+    assert places(spark, tmp_path) == all_of(topic, dict.fromkeys(range(3), 500))
+
+
+def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 200))
+    seen: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def run() -> None:
+        def take(rows: Any, batch: int) -> None:
+            found = sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
+            seen.setdefault(batch, []).append(found)
+
+        frame = stream(spark, rack_cluster, topic, maxOffsetsPerTrigger="400")
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    last = max(seen)
+    for name in (f"{last}", f".{last}.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    fill(rack_cluster, topic, {0: 50}, first=200)
+    run()
+    assert len(seen[last]) == 2
+    assert seen[last][0] == seen[last][1]
+    everything = sorted(row for batches in seen.values() for row in batches[-1])
+    assert everything == [(p, o) for p, count in ((0, 250), (1, 200), (2, 200)) for o in range(count)]
+
+
+def test_records_that_are_gone_end_a_stream_or_are_left_out(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 100})
+    run_out(stream(spark, rack_cluster, topic), tmp_path)
+    fill(rack_cluster, topic, {0: 100}, first=100)
+    admin = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
+    for deleted in admin.delete_records([HostPartition(topic, 0, 150)]).values():
+        deleted.result(60)
+    with pytest.raises(Exception, match=r"the log starts at 150: records are gone; with failOnDataLoss=false"):
+        run_out(stream(spark, rack_cluster, topic), tmp_path)
+    run_out(stream(spark, rack_cluster, topic, failOnDataLoss="false"), tmp_path)
+    assert places(spark, tmp_path) == [(topic, 0, offset) for offset in (*range(100), *range(150, 200))]
+
+
+def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=SPREAD)
+    found = doctor(spark, rack_cluster.bootstrap, topic)
+    assert [(executor.rack, executor.slots) for executor in found.executors] == [("a", 2)]
+    assert (found.broker_racks, found.replicas, found.followers) == (("a", "b", "c"), (2, 2), True)
+    assert (round(found.expected.off, 2), round(found.expected.late, 2)) == (0.33, 0.67)
+    assert found.findings == ("3 of 3 partitions have no replica in some of the 3 racks: pulled splits do not help",)
+    nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
+    assert "executors do not know their rack" in nameless.findings[0]

@@ -1,0 +1,3 @@
+"""Where Spark finds `format("rackassign")` by itself: it looks for `DefaultSource` in modules called `pyspark_*`."""
+
+from rackassign.spark.source import RackassignDataSource as DefaultSource  # noqa: F401

@@ -1,0 +1,117 @@
+"""`rackassign spark-doctor`: the racks of a Spark application's executors, and how much it can read at home."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
+from rackassign.cli.output import check_output, safe
+from rackassign.errors import ConfigError, MissingExtraError, shown
+from rackassign.racks import RACK_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rackassign.spark import Diagnosis
+
+HEALTHY, FINDINGS = 0, 1
+
+_AS_LIBRDKAFKA = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+    "ssl_crlfile": "ssl.crl.location",
+}
+
+
+def spark_doctor(
+    *,
+    bootstrap: Bootstrap,
+    topic: Annotated[str, typer.Option(help="What the application reads.")],
+    master: Annotated[str, typer.Option(help="Of Spark; its own configuration says if left out.")] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", help="NAME=VALUE of Spark's configuration; as often as needed.")
+    ] = None,
+    rack_env: Annotated[
+        str, typer.Option(help="Environment variable of executors that holds the rack.")
+    ] = RACK_VARIABLE,
+    client_config_file: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Say which racks executors are in and what share they can read at home; exit 1 if something is wrong."""
+    check_output(output, "table", "json")
+    client = _client(bootstrap, client_config_file)
+    from rackassign.spark import doctor  # noqa: PLC0415 - other commands do without
+
+    session = _session(master, conf or [])
+    try:
+        diagnosis = doctor(session, bootstrap, topic, rack_env=rack_env, client=client)
+    finally:
+        session.stop()
+    if output == "json":
+        sys.stdout.write(json.dumps(diagnosis.as_json()) + "\n")
+    else:
+        _show(diagnosis, Console(highlight=False, soft_wrap=True))
+    return FINDINGS if diagnosis.findings else HEALTHY
+
+
+def _client(bootstrap: str, file: str) -> dict[str, str]:
+    """Return the properties of the file for librdkafka."""
+    given = client_config(bootstrap, file)
+    told = {name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given}
+    if "ssl_check_hostname" in given:
+        told["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
+    return told
+
+
+def _session(master: str, conf: list[str]) -> SparkSession:
+    pairs = [entry.partition("=") for entry in conf]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise ConfigError(f"conf: expected NAME=VALUE, got {shown(name)}")
+    try:
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - comes with an extra
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
+    except ImportError:
+        raise MissingExtraError("pyspark", "spark") from None
+    builder: Any = SparkSession.builder.appName("rackassign spark-doctor")
+    if master:
+        builder = builder.master(master)
+    for name, _, value in [("spark.ui.showConsoleProgress", "", "false"), *pairs]:
+        builder = builder.config(name, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except PySparkException as error:
+        raise ConfigError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+    return session
+
+
+def _show(diagnosis: Diagnosis, console: Console) -> None:
+    table = Table(title=f"Executors, and {diagnosis.topic}")
+    for heading in ("host", "process", "rack", "slots seen"):
+        table.add_column(heading)
+    for executor in diagnosis.executors:
+        rack = "unknown" if executor.rack is None else executor.rack
+        table.add_row(safe(executor.host), str(executor.process), safe(rack), str(executor.slots))
+    console.print(table)
+    least, most = diagnosis.replicas
+    spread = str(least) if least == most else f"{least} to {most}"
+    racks = ", ".join(diagnosis.broker_racks) or "none"
+    console.print(safe(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
+    expected = diagnosis.expected
+    for name, share in (("off", expected.off), ("late", expected.late), ("pull", expected.pull)):
+        console.print(safe(f"read at home with binding={name}: {share:.0%} to be expected"))
+    for finding in diagnosis.findings:
+        console.print(safe(f"- {finding}"))

@@ -1,0 +1,96 @@
+"""Records as Arrow batches with the columns of the JVM source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError, cut
+from rackassign.model import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+    from pyarrow import RecordBatch
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+
+
+def check_columns(names: Sequence[str], *, headers: bool) -> None:
+    """Refuse columns that there are not.
+
+    Raises:
+        ConfigError: Says which, and which there are.
+    """
+    known = (*COLUMNS, HEADERS) if headers else COLUMNS
+    for name in names:
+        if name == HEADERS and not headers:
+            raise ConfigError("headers: there are none without includeHeaders=true")
+        if name not in known:
+            raise ConfigError(f"no column {cut(name)}; there are {', '.join(known)}")
+
+
+def to_batch(messages: Sequence[Message], place: TopicPartition, names: Sequence[str]) -> RecordBatch:
+    """Return records as a batch.
+
+    Args:
+        messages: Of one partition.
+        place: The partition.
+        names: The columns, in order.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+
+    types = _types()
+    columns = [_BUILDERS[name](messages, place, types[name]) for name in names]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([(name, types[name]) for name in names]))
+
+
+def _types() -> dict[str, Any]:
+    """Return the types as Spark wants them to the letter."""
+    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    return {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestampType": pa.int32(),
+        HEADERS: pa.list_(pa.field("element", header)),
+    }
+
+
+def _repeated(value: object, messages: Sequence[Message], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+
+    return pa.repeat(pa.scalar(value, kind), len(messages))
+
+
+def _array(values: list[Any], kind: Any) -> Any:  # noqa: ANN401 - the same
+    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+
+    return pa.array(values, kind)
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    found = message.headers()
+    # A list in fact, whatever the types of the client say.
+    return [{"key": key, "value": value} for key, value in list(found)] if found else None
+
+
+_Builder = Callable[[Sequence["Message"], TopicPartition, Any], Any]
+
+_BUILDERS: Mapping[str, _Builder] = {
+    "key": lambda messages, _, kind: _array([message.key() for message in messages], kind),
+    "value": lambda messages, _, kind: _array([message.value() for message in messages], kind),
+    "topic": lambda messages, place, kind: _repeated(place.topic, messages, kind),
+    "partition": lambda messages, place, kind: _repeated(place.partition, messages, kind),
+    "offset": lambda messages, _, kind: _array([message.offset() for message in messages], kind),
+    # Kafka's are milliseconds.
+    "timestamp": lambda messages, _, kind: _array([message.timestamp()[1] * 1000 for message in messages], kind),
+    # librdkafka counts from 0 for none, Java from -1.
+    "timestampType": lambda messages, _, kind: _array([message.timestamp()[0] - 1 for message in messages], kind),
+    HEADERS: lambda messages, _, kind: _array([_headers(message) for message in messages], kind),
+}

@@ -1,0 +1,220 @@
+"""Where executors ask which split to read: a small server on the driver, as old as its query.
+
+Each question is a connection of its own: a line of JSON, answered by another. It must carry the token of the query, is
+short, and has little time; only so many are heard at once. The token keeps strangers from taking splits. It is not
+encrypted: who can read the traffic between driver and executors can do worse.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError, InputError, RackassignError, shown
+from rackassign.model import TopicPartition
+from rackassign.spark.dealing import Deal, Dealt
+from rackassign.spark.ranges import Range, Split
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LONGEST = 65_536
+"""Bytes of a line."""
+
+_MOST_AT_ONCE = 64
+_LINE_S = 10.0
+_KEPT = 2
+"""Batches: the one that runs, and the one before, of which a stage may be run again until the next has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where to ask for a batch, and as whom.
+
+    Args:
+        host: Of the coordinator.
+        port: The same.
+        token: Of the query.
+        batch: Which.
+    """
+
+    host: str
+    port: int
+    token: str
+    batch: int
+
+    def __repr__(self) -> str:
+        return f"Desk({self.host}:{self.port}, batch {self.batch})"
+
+
+class Coordinator:
+    """Deals out the splits of batches to tasks that ask; listens until it is closed.
+
+    Args:
+        host: The address to listen on, which executors can reach.
+        port: The same; 0 for any.
+        steal_after_s: So long a task waits before it takes what others can read at home.
+
+    Raises:
+        ConfigError: It cannot listen there.
+    """
+
+    def __init__(self, host: str, port: int = 0, *, steal_after_s: float = 0.0) -> None:
+        self._steal_after_s = steal_after_s
+        self._token = secrets.token_urlsafe(24)
+        self._deals: dict[int, Deal] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+        try:
+            self._server = _Server((host, port), self._answer)
+        except OSError as error:
+            raise ConfigError(f"coordinatorHost: cannot listen on {host}:{port}: {error.strerror}") from None
+        self._thread = threading.Thread(target=self._server.serve_forever, name="rackassign-coordinator", daemon=True)
+        self._thread.start()
+
+    def begin(self, splits: Sequence[Split], tasks: int, *, each: int = 0) -> Desk:
+        """Begin a batch; the one before the last is forgotten.
+
+        Args:
+            splits: What there is to read.
+            tasks: How many will ask.
+            each: At most so many splits to a task; 0 for no bound.
+        """
+        with self._lock:
+            slots = self._deals[self._next - 1].slots() if self._deals else {}
+            deal = Deal(splits, tasks, each=each, slots=slots, steal_after_s=self._steal_after_s)
+            batch, self._next = self._next, self._next + 1
+            self._deals[batch] = deal
+            for old in [number for number in self._deals if number <= batch - _KEPT]:
+                del self._deals[old]
+        host, port = self._server.server_address[:2]
+        return Desk(str(host), int(port), self._token, batch)
+
+    def dealt(self) -> Dealt:
+        """Return how much of the last batch was dealt."""
+        with self._lock:
+            deal = self._deals.get(self._next - 1)
+        return Dealt() if deal is None else deal.dealt()
+
+    def close(self) -> None:
+        """Stop listening; may be called again."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        """Answer a question, whatever it is."""
+        try:
+            asked = json.loads(line)
+            token, batch, task, number, rack = (asked[name] for name in ("token", "batch", "task", "number", "rack"))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {"error": "no question"}
+        if not isinstance(token, str) or not hmac.compare_digest(token.encode(), self._token.encode()):
+            return {"error": "wrong token"}
+        with self._lock:
+            deal = self._deals.get(batch) if type(batch) is int else None
+        if deal is None:
+            return {"error": f"batch {shown(batch)} is over"}
+        if type(task) is not int or type(number) is not int or not (rack is None or isinstance(rack, str)):
+            return {"error": "no question"}
+        try:
+            split = deal.answer(task, number, rack)
+        except RackassignError as error:
+            return {"error": str(error)}
+        return {"split": to_wire(split) if isinstance(split, Split) else split}
+
+
+def to_wire(split: Split) -> dict[str, Any]:
+    """Return a split as plain values."""
+    place = split.range.place
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "start": split.range.start,
+        "end": split.range.end,
+        "racks": list(split.racks),
+        "size": split.size,
+        "fetch": split.fetch_bytes,
+    }
+
+
+def from_wire(said: Mapping[str, Any]) -> Split:
+    """Return the split behind plain values.
+
+    Raises:
+        InputError: There is none.
+    """
+    try:
+        place = TopicPartition(str(said["topic"]), int(said["partition"]))
+        wanted = Range(place, int(said["start"]), int(said["end"]))
+        return Split(wanted, tuple(said["racks"]), int(said["size"]), int(said["fetch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("split", f"not what a coordinator says: {error}") from None
+
+
+def address_towards(servers: str) -> str:
+    """Return the address of this machine that it reaches these servers from; executors mostly reach it there.
+
+    Args:
+        servers: HOST:PORT, by comma.
+    """
+    host, _, port = servers.partition(",")[0].strip().rpartition("//")[2].rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(found[0], socket.SOCK_DGRAM) as asked:
+            # Sends nothing: a route is chosen.
+            asked.connect(found[4])
+            return str(asked.getsockname()[0])
+    except (OSError, ValueError):
+        return socket.gethostname()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 256
+
+    def __init__(self, address: tuple[str, int], answer: Any) -> None:  # noqa: ANN401 - a bound method
+        self.answer = answer
+        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class
+        # Others wait in the queue of connections; each has little time, so it moves.
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
+        """Say nothing of a connection that broke: who asked will ask again."""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = _LINE_S
+    server: _Server
+
+    def handle(self) -> None:
+        line = self.rfile.readline(LONGEST + 1)
+        if line.endswith(b"\n"):
+            self.wfile.write(json.dumps(self.server.answer(line)).encode() + b"\n")

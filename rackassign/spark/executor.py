@@ -1,0 +1,67 @@
+"""What a task does: binds the rack of its executor, and reads its split."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rackassign.errors import ConfigError
+from rackassign.spark.metering import meter_of_this_process, metered, report
+from rackassign.spark.options import Options
+from rackassign.spark.pool import consumers_of_this_process
+from rackassign.spark.ranges import Split
+from rackassign.spark.reading import Terms, read, settings
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+log = logging.getLogger(__name__)
+
+
+def rack_here(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rack that reads from this executor are bound to; None: they go to leaders.
+
+    Raises:
+        ConfigError: It has none, and needs one.
+    """
+    if options.binding == "off":
+        return None
+    rack = _environments(options, environment)
+    if rack is None:
+        problem = f"{options.rack_variable} is not set on this executor"
+        if options.rack_required:
+            raise ConfigError(f"unknownRack: fail: {problem}")
+        log.warning("%s: it reads from leaders, in whatever rack", problem)
+    return rack
+
+
+def _environments(options: Options, environment: Mapping[str, str]) -> str | None:
+    return environment.get(options.rack_variable, "").strip() or None
+
+
+def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[RecordBatch]:
+    """Yield the records of a split as Arrow batches with these columns.
+
+    Raises:
+        RackassignError: They cannot be read.
+    """
+    from rackassign.spark.arrow import to_batch  # noqa: PLC0415 - not before it is needed
+
+    terms = Terms(options.poll_timeout_s, options.fail_on_loss, options.batch_rows, options.batch_bytes)
+    rack = rack_here(options)
+    wanted = settings(options.client, rack, split.fetch_bytes) | (metered() if options.report_path else {})
+    with consumers_of_this_process().lent(wanted) as consumer:
+        before = meter_of_this_process().received()
+        useful = 0
+        for records in read(consumer, split.range, terms):
+            if options.report_path:
+                useful += sum(map(len, records))
+            yield to_batch(records, split.range.place, names)
+        if options.report_path:
+            consumer.unassign()
+            meter_of_this_process().settle(consumer)
+            # Where it is, also if it was not to make use of that.
+            here = _environments(options, os.environ)
+            report(options.report_path, split, here, useful, meter_of_this_process().received() - before)

@@ -1,0 +1,191 @@
+"""Every group under every strategy: what would be read from where, what that costs, and which is best.
+
+One function for all who run it: over batches of a Parquet file in this process, or as `mapInArrow` of a DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rackassign.errors import ConfigError, shown
+from rackassign.model import STRATEGY_NAMES, Partitions, StrategyName
+from rackassign.observe import Price, Rates, said
+from rackassign.observe.inspection import inspect, moved
+from rackassign.observe.reading import Run, runs
+from rackassign.spark.fleet.rows import Row, read
+from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
+from rackassign.strategies import STRATEGIES, Options
+
+NOW = "now"
+
+SCHEMA = pa.schema(
+    [
+        ("taken", pa.timestamp("us", "UTC")),
+        ("group", pa.string()),
+        ("what_if", pa.string()),
+        ("strategy", pa.string()),
+        ("topic", pa.string()),
+        ("source_rack", pa.string()),
+        ("reader_rack", pa.string()),
+        ("partitions", pa.int64()),
+        ("unmeasured", pa.int64()),
+        ("bytes_s", pa.float64()),
+        ("usd_month", pa.float64()),
+        ("moved", pa.int64()),
+        ("best", pa.bool_()),
+        ("take", pa.list_(pa.string())),
+    ]
+)
+"""A row for each group, change, strategy, topic and pair of racks; null stands for a rack that is not known.
+
+`partitions` are read along that pair, `unmeasured` of them at a rate that is not known; `usd_month` is what crosses
+racks for certain. `moved`: partitions that would leave their reader, of the whole group. `best`: the strategy by which
+least crosses racks, of those that could be had. `take`: what would gain most, of the group as it is, by its best
+strategy; null elsewhere.
+"""
+
+_ROWS_AT_ONCE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAudit:
+    """How to judge a fleet; a call maps batches of groups to batches of findings.
+
+    Args:
+        price: Of what crosses racks.
+        what_ifs: Names of the changes to try, of `WHAT_IFS`.
+        advise: Whether to look for what would gain most, which takes several times as long.
+
+    Raises:
+        ConfigError: There is no such change.
+    """
+
+    price: Price = Price()  # noqa: RUF009 - frozen
+    what_ifs: Sequence[str] = (AS_IS,)
+    advise: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.what_ifs:
+            if name not in WHAT_IFS:
+                raise ConfigError(f"what-if: expected one of {', '.join(WHAT_IFS)}, got {shown(name)}")
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Judge all groups in batches of rows (`rows.SCHEMA`), one after the other."""
+        found: list[dict[str, Any]] = []
+        for batch in batches:
+            for row in read(batch):
+                found += self.judge(row)
+                if len(found) >= _ROWS_AT_ONCE:
+                    yield pa.RecordBatch.from_pylist(found, SCHEMA)
+                    found = []
+        if found:
+            yield pa.RecordBatch.from_pylist(found, SCHEMA)
+
+    def judge(self, row: Row) -> Iterator[dict[str, Any]]:
+        """Yield what is found out about one group."""
+        for name in self.what_ifs:
+            yield from self._tried(name, WHAT_IFS[name](row))
+
+    def _tried(self, what_if: str, row: Row) -> Iterator[dict[str, Any]]:
+        rates = _by_topic(row.rates)
+        ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
+        best = min(ways, key=lambda way: way.rank, default=None)
+        take = None
+        if what_if == AS_IS:
+            ways.insert(0, _now(row, rates))
+            if self.advise:
+                found = inspect(row.snapshot, row.cluster, row.rates)
+                take = [said(action, found) for action in found.actions]
+        for way in ways:
+            base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": way.strategy}
+            mine = {"moved": way.moved, "best": way is best, "take": take if way is best else None}
+            for pair in way.pairs:
+                yield {**base, **pair, "usd_month": self._usd(pair), **mine}
+
+    def _usd(self, pair: Mapping[str, Any]) -> float:
+        known = None not in {pair["source_rack"], pair["reader_rack"]}
+        return self.price.monthly(pair["bytes_s"]) if known and pair["source_rack"] != pair["reader_rack"] else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A group under a strategy, or as it is."""
+
+    strategy: str
+    pairs: tuple[dict[str, Any], ...]
+    moved: int = 0
+
+    @property
+    def rank(self) -> tuple[float, int, int]:
+        """Return how much is not surely local, in bytes, then in partitions; of equals the last named is best."""
+        afar = [
+            pair for pair in self.pairs if pair["source_rack"] is None or pair["source_rack"] != pair["reader_rack"]
+        ]
+        names: tuple[str, ...] = STRATEGY_NAMES
+        return sum(p["bytes_s"] for p in afar), sum(p["partitions"] for p in afar), -names.index(self.strategy)
+
+
+def _now(row: Row, rates: Mapping[str, list[float | None]]) -> _Way:
+    shot = row.snapshot
+    serving = row.cluster.serving(shot.group.topology)
+    return _Way(NOW, _pairs(runs(shot.group, _owned(row), serving, shot.leaders_only), rates))
+
+
+def _way(strategy: StrategyName, row: Row, rates: Mapping[str, list[float | None]]) -> _Way:
+    """Return what a strategy would make of the group, planned as its leader sees it."""
+    shot = row.snapshot
+    plan = STRATEGIES[strategy](shot.as_told(), Options(locality=row.cluster.mode))
+    reading = runs(shot.group, plan.target, row.cluster.counting(shot.group.topology), shot.leaders_only)
+    return _Way(strategy, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target))
+
+
+def _owned(row: Row) -> dict[str, Partitions]:
+    known = row.snapshot.group.topology.topics.keys()
+    members = row.snapshot.group.members
+    return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in members}
+
+
+def _by_topic(rates: Rates) -> dict[str, list[float | None]]:
+    """Return rates by topic and partition, as far as they are known."""
+    found: dict[str, list[float | None]] = {}
+    for (topic, partition), rate in rates.bytes_s.items():
+        row = found.setdefault(topic, [])
+        row.extend([None] * (partition + 1 - len(row)))
+        row[partition] = rate
+    return found
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What goes along a pair of racks."""
+
+    partitions: int = 0
+    unmeasured: int = 0
+    bytes_s: float = 0.0
+
+
+def _pairs(reading: Iterable[Run], rates: Mapping[str, list[float | None]]) -> tuple[dict[str, Any], ...]:
+    sums: dict[tuple[str, str | None], dict[str | None, _Sum]] = {}
+    for run in reading:
+        known = rates.get(run.topic, [])
+        measured = len(known)
+        by_source = sums.setdefault((run.topic, run.home), {})
+        for i, source in zip(run.ids, run.sources, strict=True):
+            rate = known[i] if i < measured else None
+            of = by_source.get(source)
+            if of is None:
+                of = by_source[source] = _Sum()
+            of.partitions += 1
+            if rate is None:
+                of.unmeasured += 1
+            else:
+                of.bytes_s += rate
+    found = [(topic, source, home, of) for (topic, home), by in sums.items() for source, of in by.items()]
+    found.sort(key=lambda row: (row[0], row[1] or "", row[2] or ""))
+    return tuple(
+        {"topic": topic, "source_rack": source, "reader_rack": home, **asdict(of)} for topic, source, home, of in found
+    )

@@ -1,0 +1,218 @@
+"""A fleet of groups as Arrow rows: one row for a group with all it takes to judge it, in list columns.
+
+One row for a group, not one for a partition: a thousand groups are a thousand rows, nothing has to be shuffled
+together again, and whoever has a row can judge the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
+from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
+from rackassign.wire import Subscription
+
+FORMAT = "rackassign-fleet/1"
+
+
+def _rows(**fields: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct(list(fields.items())))
+
+
+_TEXT, _YES_NO, _IDS = pa.string(), pa.bool_(), pa.list_(pa.int32())
+
+_BROKERS = _rows(id=pa.int32(), rack=_TEXT, fenced=_YES_NO, selector=_TEXT, problem=_TEXT)
+_TOPICS = _rows(
+    topic=_TEXT, replicas=pa.list_(_IDS), in_sync=pa.list_(_IDS), leaders=_IDS, bytes_s=pa.list_(pa.float64())
+)
+_MEMBERS = _rows(
+    id=_TEXT,
+    client_id=_TEXT,
+    host=_TEXT,
+    instance_id=_TEXT,
+    classic=_YES_NO,
+    problem=_TEXT,
+    pattern=_TEXT,
+    topics=pa.list_(_TEXT),
+    rack=_TEXT,
+    mapped=_YES_NO,
+    reads_near=_YES_NO,
+    assigned=_rows(topic=_TEXT, partitions=_IDS),
+)
+
+SCHEMA = pa.schema(
+    [
+        ("taken", pa.timestamp("us", "UTC")),
+        ("group", _TEXT),
+        ("kind", _TEXT),
+        ("state", _TEXT),
+        ("strategy", _TEXT),
+        ("brokers", _BROKERS),
+        ("topics", _TOPICS),
+        ("members", _MEMBERS),
+        ("missing", _rows(topic=_TEXT, why=_TEXT)),
+    ],
+    metadata={"format": FORMAT},
+)
+"""A missing leader is -1; a rate that is not known is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A group with all it takes to judge it.
+
+    Args:
+        taken: When it was looked at.
+        snapshot: The group.
+        cluster: Its brokers and topics.
+        rates: What is written to those.
+    """
+
+    taken: datetime
+    snapshot: Snapshot
+    cluster: LiveCluster
+    rates: Rates
+
+
+def written(
+    taken: datetime, snapshots: Iterable[Snapshot], cluster: LiveCluster, rates: Rates | None = None
+) -> pa.RecordBatch:
+    """Return groups as rows.
+
+    Args:
+        taken: When they were looked at, with a time zone.
+        snapshots: The groups.
+        cluster: All their topics.
+        rates: What is written to those; left out if that was not measured.
+    """
+    rows = [_row(taken, shot, cluster, rates or Rates()) for shot in snapshots]
+    return pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+
+def read(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Return the groups in rows, one after the other."""
+    for at in range(batch.num_rows):
+        (row,) = batch.slice(at, 1).to_pylist()
+        yield _read(row)
+
+
+def _row(taken: datetime, shot: Snapshot, cluster: LiveCluster, rates: Rates) -> dict[str, Any]:
+    live = shot.live
+    topics = shot.group.topology.topics
+    return {
+        "taken": taken,
+        "group": live.name,
+        "kind": live.kind,
+        "state": live.state,
+        "strategy": live.strategy,
+        "brokers": [
+            {"id": b.id, "rack": b.rack, "fenced": b.fenced, "selector": b.selector, "problem": b.problem}
+            for b in _brokers(cluster)
+        ],
+        "topics": [_topic(topic, row, cluster, rates) for topic, row in topics.items()],
+        "members": [_member(member, seen, shot) for member, seen in zip(shot.group.members, live.members, strict=True)],
+        "missing": [{"topic": topic, "why": why} for topic, why in sorted(cluster.missing.items())],
+    }
+
+
+def _brokers(cluster: LiveCluster) -> list[LiveBroker]:
+    """Return all brokers, those too that only the memory of racks knows."""
+    listed = {broker.id for broker in cluster.brokers}
+    gone = (LiveBroker(b.id, b.rack, fenced=True) for b in cluster.topology.brokers if b.id not in listed)
+    return [*cluster.brokers, *gone]
+
+
+def _topic(topic: str, row: tuple[Partition, ...], cluster: LiveCluster, rates: Rates) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "replicas": [list(partition.replicas) for partition in row],
+        "in_sync": [list(ids) for ids in cluster.in_sync[topic]],
+        "leaders": [-1 if partition.leader is None else partition.leader for partition in row],
+        "bytes_s": [rates.bytes_s.get(TopicPartition(topic, i)) for i in range(len(row))],
+    }
+
+
+def _member(member: Member, seen: LiveMember, shot: Snapshot) -> dict[str, Any]:
+    return {
+        "id": member.id,
+        "client_id": seen.client_id,
+        "host": seen.host,
+        "instance_id": seen.instance_id,
+        "classic": seen.classic,
+        "problem": seen.problem,
+        "pattern": seen.pattern,
+        "topics": sorted(member.topics),
+        "rack": member.rack,
+        "mapped": member.id in shot.mapped,
+        "reads_near": member.id not in shot.leaders_only,
+        "assigned": [{"topic": topic, "partitions": list(ids)} for topic, ids in sorted(member.owned.items())],
+    }
+
+
+def _read(row: Mapping[str, Any]) -> Row:
+    brokers = tuple(LiveBroker(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"])
+    topics = {entry["topic"]: _partitions(entry) for entry in row["topics"]}
+    topology = Topology(tuple(Broker(b.id, b.rack, fenced=b.fenced) for b in brokers), topics)
+    cluster = LiveCluster(
+        brokers,
+        topology,
+        {entry["topic"]: tuple(map(tuple, entry["in_sync"])) for entry in row["topics"]},
+        {entry["topic"]: entry["why"] for entry in row["missing"]},
+    )
+    bytes_s = {
+        TopicPartition(entry["topic"], i): rate
+        for entry in row["topics"]
+        for i, rate in enumerate(entry["bytes_s"])
+        if rate is not None
+    }
+    return Row(row["taken"], _snapshot(row, topology), cluster, Rates(bytes_s))
+
+
+def _partitions(entry: Mapping[str, Any]) -> tuple[Partition, ...]:
+    # One for all partitions that have the same replicas.
+    made: dict[tuple[int, ...], Partition] = {}
+    row = []
+    for replicas, leader in zip(entry["replicas"], entry["leaders"], strict=True):
+        key = (leader, *replicas)
+        if key not in made:
+            made[key] = Partition(tuple(replicas), None if leader < 0 else leader)
+        row.append(made[key])
+    return tuple(row)
+
+
+def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
+    members, live = [], []
+    for said in row["members"]:
+        assigned: Partitions = {entry["topic"]: tuple(entry["partitions"]) for entry in said["assigned"]}
+        rack, topics = said["rack"], tuple(said["topics"])
+        members.append(
+            Member(said["id"], frozenset(topics), rack=rack, instance_id=said["instance_id"], owned=assigned)
+        )
+        told = Subscription(topics, rack=None if said["mapped"] else rack)
+        live.append(
+            LiveMember(
+                said["id"],
+                said["client_id"],
+                said["host"],
+                said["instance_id"],
+                said["classic"],
+                told,
+                said["problem"],
+                assigned,
+                said["pattern"],
+            )
+        )
+    group = Group(topology, tuple(members), name=row["group"])
+    seen = LiveGroup(row["group"], row["kind"], row["state"], row["strategy"], tuple(live))
+    return Snapshot(
+        seen,
+        group,
+        frozenset(said["id"] for said in row["members"] if said["mapped"]),
+        tuple(member for member, said in zip(live, row["members"], strict=True) if said["rack"] is None),
+        frozenset(said["id"] for said in row["members"] if not said["reads_near"]),
+    )

@@ -1,0 +1,309 @@
+"""The options of the source: those of the JVM source by the same names, and ours.
+
+Pure: neither Spark nor Kafka. Names are taken in any case, as Spark hands them over in lower case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from rackassign.errors import ConfigError, cut, shown
+from rackassign.model import TopicPartition
+from rackassign.racks import RACK_VARIABLE
+from rackassign.spark.fetching import LARGEST_FETCH
+from rackassign.spark.offsets import EARLIEST, LATEST, parse_assignment, parse_offsets
+from rackassign.spark.properties import to_librdkafka
+
+Binding = Literal["off", "late", "pull"]
+"""When a rack is bound: never; by each executor for itself; or with it the split that it reads."""
+
+Mode = Literal["batch", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read: exactly one of these.
+
+    Args:
+        names: `subscribe`, sorted.
+        pattern: `subscribePattern`.
+        assigned: `assign`, sorted.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends.
+
+    Args:
+        everywhere: -1 (latest) or -2 (earliest) for all partitions; None if one of the others says.
+        offsets: For each partition; -1 and -2 as above.
+        timestamp: In milliseconds, for all partitions.
+        timestamps: The same for each partition.
+    """
+
+    everywhere: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a reader was told.
+
+    Args:
+        client: Properties for librdkafka, without rack.
+        topics: What is read.
+        start: Where.
+        end: How far, in batch.
+        no_later_record: What `startingTimestamp` means where no record is as late: an error, or the latest offset.
+        limit: At most so many offsets in a batch of a stream; None for all there is.
+        fail_on_loss: Whether records that are gone end the query.
+        headers: Whether rows have them.
+        least_splits: At least so many tasks; 0 for one a partition.
+        most_records: At most so many offsets in a task; 0 for no bound.
+        binding: When the rack is bound.
+        rack_variable: Environment variable of an executor that holds its rack.
+        rack_required: Whether an executor without a rack is an error.
+        poll_timeout_s: So long without anything is an error.
+        batch_rows: At most so many rows in an Arrow batch.
+        batch_bytes: About so many bytes of values in an Arrow batch.
+        most_fetched: At most so many bytes in a fetch.
+        tasks: With pulled splits: so many tasks, each of which reads one split after the other; 0 for one each.
+        steal_after_s: So long a task that finds nothing in its rack waits before it reads across.
+        coordinator_host: The driver's address as executors reach it; empty for the one it reaches Kafka from.
+        coordinator_port: The same; 0 for any.
+        coordinator_timeout_s: So long an executor asks again and again.
+        report_path: A directory of each executor, where tasks say what they have received; empty for none.
+    """
+
+    client: Mapping[str, str]
+    topics: Topics
+    start: Bound
+    end: Bound
+    no_later_record: Literal["error", "latest"] = "error"
+    limit: int | None = None
+    fail_on_loss: bool = True
+    headers: bool = False
+    least_splits: int = 0
+    most_records: int = 0
+    binding: Binding = "late"
+    rack_variable: str = RACK_VARIABLE
+    rack_required: bool = False
+    poll_timeout_s: float = 60.0
+    batch_rows: int = 10_000
+    batch_bytes: int = 16 * 2**20
+    most_fetched: int = LARGEST_FETCH
+    tasks: int = 0
+    steal_after_s: float = 0.5
+    coordinator_host: str = ""
+    coordinator_port: int = 0
+    coordinator_timeout_s: float = 10.0
+    report_path: str = ""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
+        """Read options.
+
+        Args:
+            given: As Spark hands them over.
+            mode: What some of them are for, and what the defaults are.
+
+        Raises:
+            ConfigError: One is wrong, missing, unknown or cannot be kept; says which, and what would do.
+        """
+        told = {name.lower(): str(value) for name, value in given.items()}
+        kafka = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
+        own = {name: value for name, value in told.items() if not name.startswith("kafka.")}
+        _check_known(own)
+        if own.get("binding", "").lower() == "pull" and mode == "batch":
+            raise ConfigError("binding: pull is for streams so far; expected off or late")
+        if not kafka.get("bootstrap.servers", "").strip():
+            raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, by comma")
+        most_fetched = _whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
+        # Not needed: whole answers are bounded by their one partition.
+        kafka.pop("fetch.max.bytes", None)
+        if "groupidprefix" in own:
+            kafka.setdefault("group.id", own["groupidprefix"])
+        return cls(
+            # Kafka's own default, which is not librdkafka's.
+            client={"isolation.level": "read_uncommitted", **to_librdkafka(kafka)},
+            topics=_topics(own),
+            start=_start(own, mode),
+            end=_end(own, mode),
+            most_fetched=min(most_fetched, LARGEST_FETCH),
+            **{_PLAIN[name][0]: _PLAIN[name][1](_SHOWN[name], own[name]) for name in _PLAIN if name in own},
+        )
+
+
+def _one_of(*known: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if value.lower() not in known:
+            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown(value)}")
+        return value.lower()
+
+    return read
+
+
+def _whole(name: str, value: object) -> int:
+    text = str(value).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"{name}: expected a whole number, 1 or more, got {shown(value)}")
+    return int(text)
+
+
+def _milliseconds(name: str, value: str) -> float:
+    return _whole(name, value) / 1000
+
+
+def _milliseconds_or_none(name: str, value: str) -> float:
+    return 0.0 if value.strip() == "0" else _milliseconds(name, value)
+
+
+def _switch(name: str, value: str) -> bool:
+    return _one_of("true", "false")(name, value) == "true"
+
+
+def _variable(name: str, value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ConfigError(f"{name}: expected the name of an environment variable, got {shown(value)}")
+    return value
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise ConfigError(f"{name}: expected something, got {shown(value)}")
+    return value.strip()
+
+
+def _required(name: str, value: str) -> bool:
+    return _one_of("warn", "fail")(name, value) == "fail"
+
+
+_PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "startingoffsetsbytimestampstrategy": ("no_later_record", _one_of("error", "latest")),
+    "maxoffsetspertrigger": ("limit", _whole),
+    "failondataloss": ("fail_on_loss", _switch),
+    "includeheaders": ("headers", _switch),
+    "minpartitions": ("least_splits", _whole),
+    "maxrecordsperpartition": ("most_records", _whole),
+    "binding": ("binding", _one_of(*get_args(Binding))),
+    "rackenv": ("rack_variable", _variable),
+    "unknownrack": ("rack_required", _required),
+    "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
+    "batchrows": ("batch_rows", _whole),
+    "batchbytes": ("batch_bytes", _whole),
+    "reportpath": ("report_path", _text),
+    "tasks": ("tasks", _whole),
+    "stealafterms": ("steal_after_s", _milliseconds_or_none),
+    "coordinatorhost": ("coordinator_host", _text),
+    "coordinatorport": ("coordinator_port", _whole),
+    "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
+}
+"""For each option the argument it becomes, and how it is read."""
+
+_SHOWN = {
+    name.lower(): name
+    for name in (
+        *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
+        *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingTimestamp", "groupIdPrefix"),
+        *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders"),
+        *("minPartitions", "maxRecordsPerPartition", "binding", "rackEnv", "unknownRack"),
+        *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
+        *("tasks", "reportPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorTimeoutMs"),
+        *("fetchOffset.retryIntervalMs", "path", "rack", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    )
+}
+"""The options as they are written, for errors."""
+
+_CANNOT = {
+    "minoffsetspertrigger": "a Python source can have one limit only; use maxOffsetsPerTrigger or a longer trigger",
+    "maxtriggerdelay": "it goes with minOffsetsPerTrigger, which a Python source cannot have",
+    "fetchoffset.numretries": "librdkafka tries again by itself; use kafka.request.timeout.ms",
+    "fetchoffset.retryintervalms": "librdkafka tries again by itself; use kafka.request.timeout.ms",
+    "path": "the source reads topics; use subscribe",
+    "rack": f"it would be one rack for all executors; set {RACK_VARIABLE} where each of them starts, or name rackEnv",
+}
+
+
+def _check_known(own: Mapping[str, str]) -> None:
+    for name in own:
+        if name in _CANNOT:
+            raise ConfigError(f"{_SHOWN[name]}: cannot be kept: {_CANNOT[name]}")
+        if name not in _SHOWN:
+            there = sorted(written for known, written in _SHOWN.items() if known not in _CANNOT)
+            raise ConfigError(f"unknown option {cut(name)}; there are {', '.join(there)}")
+
+
+def _only(own: Mapping[str, str], *names: str) -> str | None:
+    """Return which of these options is set, in lower case; they exclude each other."""
+    found = [name for name in names if name.lower() in own]
+    if len(found) > 1:
+        raise ConfigError(f"{' and '.join(found)}: only one of them can be kept")
+    return found[0].lower() if found else None
+
+
+def _topics(own: Mapping[str, str]) -> Topics:
+    chosen = _only(own, "subscribe", "subscribePattern", "assign")
+    if chosen is None:
+        raise ConfigError("subscribe is missing: expected topics by comma, or subscribePattern, or assign")
+    value = own[chosen]
+    if chosen == "assign":
+        return Topics(assigned=parse_assignment("assign", value))
+    if chosen == "subscribe":
+        names = sorted({name.strip() for name in value.split(",")} - {""})
+        if not names:
+            raise ConfigError("subscribe: expected topics by comma, got none")
+        return Topics(names=tuple(names))
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ConfigError(f"subscribePattern: expected a regular expression: {error}") from None
+    if not value:
+        raise ConfigError("subscribePattern: expected a regular expression, got none")
+    return Topics(pattern=value)
+
+
+def _start(own: Mapping[str, str], mode: Mode) -> Bound:
+    names = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    bound = _bound(own, names, "latest" if mode == "stream" else "earliest")
+    if mode == "batch":
+        _forbid(bound, LATEST, "startingOffsets: latest: a batch that starts there has no records")
+    return bound
+
+
+def _end(own: Mapping[str, str], mode: Mode) -> Bound:
+    names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if mode == "stream":
+        told = [name for name in names if name.lower() in own]
+        if told:
+            raise ConfigError(f"{told[0]}: a stream has no end; use trigger(availableNow=True)")
+    bound = _bound(own, names, "latest")
+    _forbid(bound, EARLIEST, "endingOffsets: earliest: a batch that ends there has no records")
+    return bound
+
+
+def _forbid(bound: Bound, logical: int, problem: str) -> None:
+    if bound.everywhere == logical or logical in (bound.offsets or {}).values():
+        raise ConfigError(problem)
+
+
+def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Bound:
+    """Return what the first of the options says that is set, as the JVM source does."""
+    timestamp, timestamps, offsets = names
+    if timestamp.lower() in own:
+        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()]))
+    if timestamps.lower() in own:
+        return Bound(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
+    value = own.get(offsets.lower(), default)
+    if value.strip().startswith("{"):
+        return Bound(offsets=parse_offsets(offsets, value))
+    return Bound(everywhere={"earliest": EARLIEST, "latest": LATEST}[_one_of("earliest", "latest")(offsets, value)])

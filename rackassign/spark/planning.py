@@ -1,0 +1,201 @@
+"""What a batch holds: from options and what the brokers say to splits. Knows no Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from rackassign.errors import ConfigError, RackassignError, cut
+from rackassign.model import TopicPartition
+from rackassign.spark import ranges
+from rackassign.spark.cluster import NO_LATER, Places
+from rackassign.spark.fetching import UNKNOWN, Grain, fetch_bytes
+from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, places, rationed
+from rackassign.spark.options import Bound, Options, Topics
+from rackassign.spark.ranges import Range, Split
+from rackassign.spark.reading import DataLossError
+
+log = logging.getLogger(__name__)
+
+_GRAIN_LASTS_S = 600.0
+_WORTH_A_LOOK = 100
+"""Records; fewer are read one batch at a time, whatever the batches are."""
+
+
+class Brokers(Protocol):
+    """What is asked of the brokers; see `cluster.Cluster`."""
+
+    def places(self, topics: Topics) -> Places:
+        """Return the partitions of topics."""
+
+    def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+        """Return the earliest or the latest offsets."""
+
+    def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offsets that are as late."""
+
+
+class Planner:
+    """Plans what is read.
+
+    Args:
+        options: What the user wants.
+        brokers: Who is asked.
+        look: Finds out what the records of a range are like.
+    """
+
+    def __init__(self, options: Options, brokers: Brokers, look: Callable[[Range], Grain]) -> None:
+        self._options = options
+        self._brokers = brokers
+        self._look = look
+        self._grains: dict[str, tuple[Grain, float]] = {}
+
+    def batch(self) -> list[Split]:
+        """Return the splits of a batch query.
+
+        Raises:
+            RackassignError: An option does not fit to what there is, or there is no answer.
+        """
+        known = self._brokers.places(self._options.topics)
+        starts = self._resolved("startingOffsets", self._options.start, known.partitions)
+        ends = self._resolved("endingOffsets", self._options.end, known.partitions)
+        return self._splits(known, {place: (starts[place], ends[place]) for place in ends})
+
+    def initial(self) -> dict[TopicPartition, int]:
+        """Return where a stream begins that has no checkpoint."""
+        known = self._brokers.places(self._options.topics)
+        return self._resolved("startingOffsets", self._options.start, known.partitions)
+
+    def latest(self) -> dict[TopicPartition, int]:
+        """Return all there is now."""
+        return self._brokers.offsets(self._brokers.places(self._options.topics).partitions, LATEST)
+
+    def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
+        """Return where the next batch of a stream ends.
+
+        Args:
+            start: Where it begins.
+            latest: What there is.
+            limit: At most so many offsets; None for all.
+
+        Raises:
+            DataLossError: A partition, or the end of one, is gone.
+        """
+        self._check_gone(start, latest)
+        begun = self._begun(start, latest)
+        for place in sorted(latest):
+            if latest[place] < begun[place]:
+                self._lost(f"{_name(place)} ends at {latest[place]}, and was read to {begun[place]}")
+        return dict(latest) if limit is None else rationed(begun, latest, limit)
+
+    def stream(self, start: Offsets, end: Offsets) -> list[Split]:
+        """Return the splits of a batch of a stream.
+
+        Args:
+            start: Where it begins; a partition that is not in it is new, and read from its first record.
+            end: Where it ends.
+
+        Raises:
+            DataLossError: A partition is gone, or the beginning of a new one.
+        """
+        known = self._brokers.places(self._options.topics)
+        self._check_gone(start, end)
+        self._check_gone(end, known.partitions)
+        begun = self._begun(start, {place: end[place] for place in end if place in known.partitions})
+        for place in sorted(set(begun) - set(start)):
+            if begun[place] > 0:
+                self._lost(f"{_name(place)} is new and starts at {begun[place]} instead of 0")
+        return self._splits(known, {place: (begun[place], end[place]) for place in begun})
+
+    def _begun(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        """Return where to begin for each partition of the end."""
+        added = self._brokers.offsets([place for place in end if place not in start], EARLIEST)
+        return {place: start[place] if place in start else added[place] for place in end}
+
+    def _check_gone(self, before: Iterable[TopicPartition], now: Iterable[TopicPartition]) -> None:
+        gone = set(before) - set(now)
+        if gone:
+            self._lost(f"{places(gone)} do not exist any more")
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_loss:
+            raise DataLossError(f"{what}: records may be gone; failOnDataLoss=false goes on without them")
+        log.warning("%s: records may be gone", what)
+
+    def _resolved(self, name: str, bound: Bound, known: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets that an option means."""
+        wanted = set(known)
+        if bound.everywhere is not None:
+            return self._brokers.offsets(wanted, bound.everywhere)
+        if bound.timestamp is not None:
+            return self._as_late(name, dict.fromkeys(wanted, bound.timestamp))
+        if bound.timestamps is not None:
+            _check_covers(f"{name}ByTimestamp", bound.timestamps, wanted)
+            return self._as_late(name, bound.timestamps)
+        told = bound.offsets or {}
+        _check_covers(name, told, wanted)
+        found = {place: offset for place, offset in told.items() if offset >= 0}
+        for logical in (LATEST, EARLIEST):
+            found |= self._brokers.offsets([place for place, offset in told.items() if offset == logical], logical)
+        return found
+
+    def _as_late(self, name: str, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = self._brokers.offsets_at(timestamps)
+        none = [place for place, offset in found.items() if offset == NO_LATER]
+        if none and name == "startingOffsets" and self._options.no_later_record == "error":
+            raise ConfigError(
+                f"startingTimestamp: no record of {places(none)} is as late as that; "
+                "startingOffsetsByTimestampStrategy=latest starts there at the end"
+            )
+        return found | self._brokers.offsets(none, LATEST)
+
+    def _splits(self, known: Places, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
+        """Return what is to be read, cut as the options say."""
+        whole = [Range(place, start, end) for place, (start, end) in bounds.items() if start < end]
+        pieces = ranges.cut(whole, least=self._options.least_splits, most_records=self._options.most_records)
+        grains = self._grains_of(whole)
+        return [
+            Split(
+                piece,
+                known.racks_of(piece.place),
+                round(len(piece) * grains[piece.place.topic].record),
+                fetch_bytes(len(piece), grains[piece.place.topic], self._options.most_fetched),
+            )
+            for piece in pieces
+        ]
+
+    def _grains_of(self, whole: Iterable[Range]) -> dict[str, Grain]:
+        """Return what the records of each topic are like, looking where that is not known or long ago."""
+        largest: dict[str, Range] = {}
+        for each in whole:
+            if each.place.topic not in largest or len(each) > len(largest[each.place.topic]):
+                largest[each.place.topic] = each
+        now = time.monotonic()
+        for topic, wanted in largest.items():
+            grain, since = self._grains.get(topic, (UNKNOWN, -_GRAIN_LASTS_S))
+            if now - since >= _GRAIN_LASTS_S and len(wanted) >= _WORTH_A_LOOK:
+                self._grains[topic] = (self._looked(wanted, grain), now)
+        return {topic: self._grains.get(topic, (UNKNOWN, now))[0] for topic in largest}
+
+    def _looked(self, wanted: Range, otherwise: Grain) -> Grain:
+        try:
+            return self._look(wanted)
+        except RackassignError as error:
+            # It only decides how much is fetched at once; what is wrong will come out where the range is read.
+            log.warning("cannot look at the records of %s: %s", cut(wanted.place.topic), error)
+            return otherwise
+
+
+def _check_covers(name: str, told: Iterable[TopicPartition], wanted: Iterable[TopicPartition]) -> None:
+    """Refuse what does not name just the partitions there are, as the JVM source does."""
+    missing, more = set(wanted) - set(told), set(told) - set(wanted)
+    if missing:
+        raise ConfigError(f"{name}: {places(missing)} missing; -1 is for latest and -2 for earliest")
+    if more:
+        raise ConfigError(f"{name}: {places(more)} named, and not among what is read")
+
+
+def _name(place: TopicPartition) -> str:
+    return f"{place.topic}-{place.partition}"

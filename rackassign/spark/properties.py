@@ -1,0 +1,117 @@
+"""Properties of the Java client as librdkafka calls them.
+
+The JVM source's options carry Java names behind `kafka.`; those of librdkafka are taken as well, and librdkafka itself
+refuses what it does not know. What has no counterpart, or would break the source, is refused here by name. No value is
+ever shown: it may be a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rackassign.errors import ConfigError
+
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "metadata.max.age.ms": "topic.metadata.refresh.interval.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "request.timeout.ms": "socket.timeout.ms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+
+_REFUSED = {
+    "auto.offset.reset": "use startingOffsets and failOnDataLoss",
+    "client.rack": "it would be one rack for all executors; set RACKASSIGN_RACK where each of them starts",
+    "enable.auto.commit": "the checkpoint holds the offsets",
+    "enable.partition.eof": "the source needs it itself",
+    "fetch.message.max.bytes": "use kafka.max.partition.fetch.bytes",
+    "fetch.queue.backoff.ms": "the source sets it by the range",
+    "interceptor.classes": "librdkafka has none",
+    "key.deserializer": "keys are bytes; cast them in the query",
+    "metric.reporters": "librdkafka has none",
+    "queued.max.messages.kbytes": "the source sets it by the range",
+    "queued.min.messages": "the source sets it by the range",
+    "sasl.login.callback.handler.class": "librdkafka cannot run Java classes",
+    "sasl.client.callback.handler.class": "librdkafka cannot run Java classes",
+    "ssl.engine.factory.class": "librdkafka cannot run Java classes",
+    "value.deserializer": "values are bytes; cast them in the query",
+}
+
+_OF_THE_POLLS = frozenset({
+    "default.api.timeout.ms", "exclude.internal.topics", "heartbeat.interval.ms", "max.poll.interval.ms",
+    "max.poll.records", "partition.assignment.strategy", "session.timeout.ms",
+})  # fmt: skip
+"""About members of a group, or about how the Java client is polled: no member and no such poll is here."""
+
+_STORES = frozenset({
+    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
+    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.key", "ssl.keystore.certificate.chain",
+})  # fmt: skip
+
+_LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
+_IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties as librdkafka calls them.
+
+    Args:
+        java: By their names in Java or in librdkafka, without `kafka.`.
+
+    Raises:
+        ConfigError: One of them cannot be kept; says which, and what would do.
+    """
+    told: dict[str, str] = {}
+    for name, value in java.items():
+        if name in _REFUSED:
+            raise ConfigError(f"kafka.{name}: cannot be set: {_REFUSED[name]}")
+        if name in _OF_THE_POLLS or name in _STORES:
+            continue
+        if name == "sasl.jaas.config":
+            told |= _login(value)
+        elif name == "ssl.endpoint.identification.algorithm":
+            told[name] = value.lower() or "none"
+        else:
+            told[_RENAMED.get(name, name)] = value
+    return told | _stores(java)
+
+
+def _login(jaas: str) -> dict[str, str]:
+    if not _LOGIN.search(jaas):
+        raise ConfigError(
+            "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are read; "
+            "for others use the properties of librdkafka, as kafka.sasl.kerberos.keytab"
+        )
+    found = dict(_IN_JAAS.findall(jaas))
+    if set(found) != {"username", "password"}:
+        raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..." in it')
+    return {f"sasl.{key}": _ESCAPED.sub(r"\1", value) for key, value in found.items()}
+
+
+def _stores(java: Mapping[str, str]) -> dict[str, str]:
+    """Return where certificates and keys are; Java's own form of a store cannot be read by librdkafka."""
+    told: dict[str, str] = {}
+    if "ssl.truststore.location" in java:
+        _form(java, "ssl.truststore", "PEM")
+        told["ssl.ca.location"] = java["ssl.truststore.location"]
+    if "ssl.truststore.certificates" in java:
+        told["ssl.ca.pem"] = java["ssl.truststore.certificates"]
+    if "ssl.keystore.location" in java:
+        if _form(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
+            told["ssl.certificate.location"] = told["ssl.key.location"] = java["ssl.keystore.location"]
+        else:
+            told["ssl.keystore.location"] = java["ssl.keystore.location"]
+    if "ssl.keystore.key" in java:
+        told["ssl.key.pem"] = java["ssl.keystore.key"]
+    if "ssl.keystore.certificate.chain" in java:
+        told["ssl.certificate.pem"] = java["ssl.keystore.certificate.chain"]
+    return told
+
+
+def _form(java: Mapping[str, str], store: str, *readable: str) -> str:
+    form = java.get(f"{store}.type", "JKS").upper()
+    if form not in readable:
+        raise ConfigError(f"kafka.{store}.type: librdkafka reads {' or '.join(readable)} and not {form}")
+    return form

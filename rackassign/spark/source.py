@@ -1,0 +1,161 @@
+"""`format("rackassign")`: what Spark calls, and nothing it could do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from rackassign.errors import ConfigError
+from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark.executor import batches, rack_here
+from rackassign.spark.options import Mode, Options
+from rackassign.spark.planning import Planner
+from rackassign.spark.ranges import Split
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from rackassign.spark.coordinator import Desk
+
+NAME = "rackassign"
+
+
+class RackassignDataSource(DataSource):
+    """Reads topics like `format("kafka")`, each executor in its own rack."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what it is called."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns of the JVM source."""
+        return full_schema(headers=self._options("batch", only_headers=True).headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch."""
+        options = self._options("batch")
+        return BatchReader(options, columns(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
+        """Return what reads a stream."""
+        from rackassign.spark.stream import check_limit, stream_reader  # noqa: PLC0415 - a batch does without
+
+        options = self._options("stream")
+        check_limit(options)
+        return stream_reader(options, columns(options, schema))
+
+    def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
+        told = {str(name): str(value) for name, value in self.options.items()}
+        if only_headers:
+            # Whether this is a batch or a stream is not known yet, and what they allow differs.
+            kept = {"includeheaders", "kafka.bootstrap.servers"}
+            told = {name: value for name, value in told.items() if name.lower() in kept}
+            told = {"subscribe": "any", "kafka.bootstrap.servers": "any", **told}
+        return Options.of(told, mode)
+
+
+def full_schema(*, headers: bool) -> StructType:
+    """Return all columns there are."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only here
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types = (
+        *(BinaryType(), BinaryType(), StringType(), IntegerType(), LongType(), TimestampType(), IntegerType()),
+        ArrayType(header),
+    )
+    names = (*COLUMNS, HEADERS) if headers else COLUMNS
+    return StructType([StructField(name, kind) for name, kind in zip(names, types, strict=False)])
+
+
+def columns(options: Options, schema: StructType) -> tuple[str, ...]:
+    """Return the columns a query wants: all, or those of a schema the user has given.
+
+    Raises:
+        ConfigError: One of them there is not, or not of that type.
+    """
+    check_columns(schema.names, headers=options.headers)
+    ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}
+    for field in schema:
+        if field.dataType != ours[field.name]:
+            kind = ours[field.name].simpleString()
+            raise ConfigError(f"{field.name}: expected type {kind}, got {field.dataType.simpleString()}")
+        if not field.nullable:
+            raise ConfigError(f"{field.name}: a column of a Python source cannot be NOT NULL")
+    return tuple(schema.names)
+
+
+class Piece(InputPartition):
+    """What one task reads.
+
+    Args:
+        split: Which.
+    """
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+
+class Pull(InputPartition):
+    """A task that asks for what it reads.
+
+    Args:
+        desk: Where.
+        task: Its index.
+    """
+
+    def __init__(self, desk: Desk, task: int) -> None:
+        super().__init__(None)
+        self.desk = desk
+        self.task = task
+
+
+def read_piece(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
+    """Yield the rows of a task; Spark makes a task of nothing where there are no splits."""
+    if isinstance(piece, Piece):
+        yield from batches(options, piece.split, names)
+    elif isinstance(piece, Pull):
+        from rackassign.spark.pulling import pulled  # noqa: PLC0415 - most do without
+
+        for split in pulled(piece.desk, piece.task, rack_here(options), options.coordinator_timeout_s):
+            yield from batches(options, split, names)
+
+
+def planner(options: Options) -> Planner:
+    """Return what plans for these options, connected to the brokers."""
+    from rackassign.spark.cluster import Cluster  # noqa: PLC0415 - not where rows are read
+    from rackassign.spark.sampling import sample  # noqa: PLC0415
+
+    return Planner(options, Cluster(options.client), lambda wanted: sample(options.client, wanted))
+
+
+class BatchReader(DataSourceReader):
+    """Reads a batch.
+
+    Args:
+        options: What the user wants.
+        names: The columns.
+    """
+
+    def __init__(self, options: Options, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks; runs on the driver."""
+        return [Piece(split) for split in planner(self._options).batch()]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """Yield the rows of a task; runs on an executor."""
+        return read_piece(self._options, partition, self._names)

@@ -1,0 +1,94 @@
+"""Splits that are asked for over a socket: answered to those of the query, and to nobody else."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rackassign.errors import ConfigError, InputError, NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire
+from rackassign.spark.dealing import Dealt
+from rackassign.spark.pulling import pulled
+from rackassign.spark.ranges import Range, Split
+
+SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
+
+
+def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
+    with Coordinator("127.0.0.1") as coordinator, ThreadPoolExecutor(6) as pool:
+        desk = coordinator.begin(SPLITS, 6)
+        read = list(pool.map(lambda task: list(pulled(desk, task, "abc"[task % 3], 30)), range(6)))
+        assert sorted(split.range.place.partition for splits in read for split in splits) == list(range(30))
+        again = list(pool.map(lambda task: list(pulled(desk, task, "c", 30)), range(6)))
+        assert again == read
+        assert sum(getattr(coordinator.dealt(), kind) for kind in ("local", "stolen")) == 30 * 7
+
+
+def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        first = coordinator.begin(SPLITS[:1], 1)
+        assert list(pulled(first, 0, "a", 30)) == SPLITS[:1]
+        second = coordinator.begin(SPLITS[1:2], 1)
+        assert list(pulled(first, 0, "a", 30)) == SPLITS[:1]
+        coordinator.begin([], 1)
+        assert coordinator.dealt() == Dealt()
+        assert list(pulled(second, 0, "b", 30)) == SPLITS[1:2]
+        with pytest.raises(NoAnswerError, match="refuses: batch 0 is over"):
+            list(pulled(first, 0, "a", 30))
+
+
+def test_strangers_get_nothing() -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS, 1)
+        assert desk.token not in repr(desk)
+        stranger = Desk(desk.host, desk.port, "guess", desk.batch)
+        with pytest.raises(NoAnswerError, match="refuses: wrong token"):
+            list(pulled(stranger, 0, "a", 30))
+        question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
+        for wrong, told in (
+            ({"task": 1}, "task: expected 0 to 0"),
+            ({"number": 5}, "number: task 0 has 0 answers"),
+            ({"task": "0"}, "no question"),
+            ({"rack": 5}, "no question"),
+            ({"batch": [0]}, "batch an array of 1 is over"),
+        ):
+            assert told in asked(desk, json.dumps({**question, **wrong}).encode() + b"\n")
+        for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b"[" * 50_000 + b"\n"):
+            assert "no question" in asked(desk, nonsense)
+        assert asked(desk, b"x" * (LONGEST + 10)) == ""
+        assert len(list(pulled(desk, 0, "a", 30))) == 30
+
+
+def asked(desk: Desk, line: bytes) -> str:
+    with socket.create_connection((desk.host, desk.port), timeout=60) as connection:
+        try:
+            connection.sendall(line)
+            return connection.makefile("rb").readline().decode()
+        except ConnectionError:
+            return ""
+
+
+def test_nothing_listens_longer_than_the_query() -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS, 1)
+    with pytest.raises(NoAnswerError, match=r"does not answer.*coordinatorHost.*or use binding=late"):
+        list(pulled(desk, 0, "a", 0.01))
+
+
+def test_where_it_cannot_listen_is_said() -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        port = coordinator.begin([], 1).port
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            with pytest.raises(ConfigError, match="coordinatorHost: cannot listen on"):
+                Coordinator("127.0.0.1", taken.getsockname()[1])
+        assert port > 0
+    assert address_towards("PLAINTEXT://127.0.0.1:9092,other:1") == "127.0.0.1"
+    assert address_towards("not a server") == socket.gethostname()
+    with pytest.raises(InputError, match="split"):
+        from_wire({"topic": "t"})

@@ -1,0 +1,153 @@
+"""Splits that are pulled: each is read by one task, every question has one answer, and what can be local is."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.spark.dealing import Deal, Dealt, plan
+from rackassign.spark.ranges import Range, Split
+
+RACKS = ("a", "b", "c")
+
+
+def split(number: int, racks: tuple[str, ...], size: int = 100) -> Split:
+    return Split(Range(TopicPartition("t", number), 0, 10), racks, size, 1)
+
+
+def striped(count: int) -> list[Split]:
+    return [split(number, tuple(sorted({RACKS[number % 3], RACKS[(number + 1) % 3]}))) for number in range(count)]
+
+
+SPLITS = st.lists(
+    st.tuples(st.sets(st.sampled_from(RACKS)), st.integers(0, 1000)).map(
+        lambda pair: (tuple(sorted(pair[0])), pair[1])
+    ),
+    max_size=12,
+).map(lambda drawn: [split(number, racks, size) for number, (racks, size) in enumerate(drawn)])
+QUESTIONS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([*RACKS, "z", None])), max_size=60)
+
+
+@given(SPLITS, QUESTIONS, st.sampled_from([None, {"a": 2, "b": 1, None: 1}]))
+def test_every_split_has_one_task_and_every_question_one_answer(
+    splits: list[Split], questions: list[tuple[int, str | None]], slots: dict[str | None, int] | None
+) -> None:
+    deal = Deal(splits, 5, slots=slots)
+    lists: dict[int, list[Split]] = {task: [] for task in range(5)}
+    ended: set[int] = set()
+    # The last questions are those of tasks that are run until they have no more.
+    for task, rack in [*questions, *((task, "a") for task in range(5) for _ in range(len(splits) + 1))]:
+        answer = deal.answer(task, len(lists[task]), rack)
+        assert answer != "wait"
+        if answer is None:
+            ended.add(task)
+        else:
+            assert task not in ended
+            lists[task].append(answer)
+        # Whoever asks again, from wherever, is told the same.
+        for number, told in enumerate(lists[task]):
+            assert deal.answer(task, number, "c") == told
+    dealt = [each.range.place.partition for told in lists.values() for each in told]
+    assert sorted(dealt) == list(range(len(splits)))
+    found = deal.dealt()
+    assert found.local + found.stolen + found.unknown == sum(each.size for each in splits)
+    assert deal.left() == 0
+
+
+@given(SPLITS, st.integers(1, 3))
+def test_with_a_bound_every_split_finds_room(splits: list[Split], each: int) -> None:
+    tasks = max(1, -(-len(splits) // each))
+    deal = Deal(splits, tasks, each=each)
+    for task in range(tasks):
+        dealt = 0
+        while deal.answer(task, dealt, "b") is not None:
+            dealt += 1
+        assert dealt <= each
+    assert deal.left() == 0
+
+
+@pytest.mark.parametrize("order", ["abc", "cab", "aabbcc", "abcabc"])
+def test_tasks_that_come_evenly_read_all_at_home(order: str) -> None:
+    deal = Deal(striped(12), len(order))
+    asked: Counter[int] = Counter()
+    while deal.left():
+        for task, rack in enumerate(order):
+            if deal.answer(task, asked[task], rack) is not None:
+                asked[task] += 1
+    assert deal.dealt() == Dealt(local=1200)
+
+
+def test_what_was_seen_before_saves_what_others_need() -> None:
+    # Rack a could take all, and b only one of them.
+    splits = [split(0, ("a",)), split(1, ("a", "b"))]
+    knowing = Deal(splits, 2, slots={"a": 1, "b": 1})
+    first = knowing.answer(0, 0, "a")
+    assert first == splits[0]
+    assert knowing.answer(1, 0, "b") == splits[1]
+    assert knowing.dealt() == Dealt(local=200)
+
+
+def test_what_cannot_be_local_is_taken_from_where_most_is_left() -> None:
+    splits = [split(0, ("a",), 10), split(1, ("b",), 10), split(2, ("b",), 10)]
+    deal = Deal(splits, 3, slots={"a": 1, "b": 1, "z": 1})
+    stolen = deal.answer(2, 0, "z")
+    assert isinstance(stolen, Split)
+    assert stolen.racks == ("b",)
+    assert deal.dealt() == Dealt(stolen=10)
+    assert deal.slots() == {"z": 1}
+
+
+def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
+    now = [0.0]
+    splits = [split(number, ("a",)) for number in range(3)]
+    deal = Deal(splits, 2, steal_after_s=5, clock=lambda: now[0])
+    for number in range(2):
+        assert deal.answer(0, number, "b") == "wait"
+        now[0] += 4
+        assert deal.answer(0, number, "b") == "wait"
+        now[0] += 1
+        assert isinstance(deal.answer(0, number, "b"), Split)
+    assert deal.answer(0, 2, "b") == "wait"
+    assert isinstance(deal.answer(1, 0, "a"), Split)
+    assert deal.answer(0, 2, "b") is None
+    assert deal.dealt() == Dealt(local=100, stolen=200)
+
+
+def test_what_is_planned_is_local_and_even() -> None:
+    planned = plan(dict(enumerate(striped(12))), {"a": 1, "b": 1, "c": 1})
+    assert Counter(planned.values()) == {"a": 4, "b": 4, "c": 4}
+    assert all(rack in striped(12)[number].racks for number, rack in planned.items())
+
+
+def test_questions_that_make_no_sense_are_refused() -> None:
+    deal = Deal(striped(3), 2)
+    for task, number in ((2, 0), (-1, 0), (0, 1), (0, -1)):
+        with pytest.raises(ConfigError, match="task"):
+            deal.answer(task, number, "a")
+    with pytest.raises(ConfigError, match="tasks: 2 are too few for 3 splits"):
+        Deal(striped(3), 2, each=1)
+
+
+@given(st.permutations("abc" * 4), st.permutations(range(12)))
+def test_as_many_tasks_of_each_rack_read_all_at_home_in_whatever_order_they_come(
+    order: list[str], places: list[int]
+) -> None:
+    splits = [striped(12)[place] for place in places]
+    deal = Deal(splits, 12, each=1, slots={"a": 4, "b": 4, "c": 4})
+    for task, rack in enumerate(order):
+        deal.answer(task, 0, rack)
+    assert deal.dealt() == Dealt(local=1200)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12))
+def test_nearly_all_is_read_at_home_whoever_comes(order: list[str]) -> None:
+    deal = Deal(striped(12), 12, each=1)
+    for task, rack in enumerate(order):
+        deal.answer(task, 0, rack)
+    # Of each rack eight are local; more than that nobody could read at home.
+    assert deal.dealt().stolen <= 100 * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)

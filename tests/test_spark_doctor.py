@@ -1,0 +1,122 @@
+"""What the doctor of Spark makes of what was seen, without a session and without brokers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.cli import spark_doctor
+from rackassign.errors import ConfigError
+from rackassign.model import Partition, TopicPartition
+from rackassign.spark.doctor import diagnose, gathered
+from rackassign.spark.metering import Meter, report
+from rackassign.spark.ranges import Range, Split
+from rackassign.spark.shares import Executor, Shares, shares
+
+RACKS = {1: "a", 2: "b", 3: "c"}
+RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
+RF3 = [Partition(replicas, replicas[0]) for replicas in ((1, 2, 3), (2, 3, 1), (3, 1, 2))]
+THREE = [Executor(f"h{rack}", 1, rack, 2) for rack in "abc"]
+
+
+def rounded(found: Shares) -> tuple[float, float, float]:
+    return round(found.off, 2), round(found.late, 2), round(found.pull, 2)
+
+
+@pytest.mark.parametrize(
+    ("executors", "partitions", "expected"),
+    [
+        (THREE, RF2, (0.33, 0.67, 1.0)),
+        (THREE, RF3, (0.33, 1.0, 1.0)),
+        (THREE[:1], RF2, (0.33, 0.67, 0.67)),
+        ([*THREE[:2], Executor("hc", 1, None, 2)], RF2, (0.22, 0.44, 0.67)),
+        ([Executor("h", 1, "z", 1)], RF2, (0.0, 0.0, 0.0)),
+        ([], RF2, (0.0, 0.0, 0.0)),
+        (THREE, [], (0.0, 0.0, 0.0)),
+        (THREE, [Partition((1, 9), None)], (0.0, 0.33, 1.0)),
+    ],
+)
+def test_shares_to_expect(
+    executors: list[Executor], partitions: list[Partition], expected: tuple[float, float, float]
+) -> None:
+    assert rounded(shares(executors, partitions, RACKS)) == expected
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "c", "z", None]), st.integers(1, 3)), min_size=1, max_size=4),
+    st.lists(st.sets(st.integers(1, 4), min_size=1), min_size=1, max_size=9),
+)
+def test_a_rack_never_makes_it_worse(told: list[tuple[str | None, int]], replicas: list[set[int]]) -> None:
+    executors = [Executor("h", number, rack, slots) for number, (rack, slots) in enumerate(told)]
+    partitions = [Partition(tuple(sorted(each)), min(each)) for each in replicas]
+    found = shares(executors, partitions, RACKS)
+    assert 0 <= found.off <= found.late <= 1
+    assert 0 <= found.pull <= 1
+
+
+def test_nothing_is_wrong_where_all_is_well() -> None:
+    found = diagnose("t", THREE, RF3, RACKS, followers=True)
+    assert found.findings == ()
+    assert json.loads(json.dumps(found.as_json()))["expected"] == {
+        "off": pytest.approx(1 / 3),
+        "late": 1.0,
+        "pull": 1.0,
+    }
+
+
+def test_what_is_wrong_is_said_with_what_would_help() -> None:
+    executors = [Executor("h1", 1, "a", 1), Executor("h2", 1, None, 1), Executor("h3", 1, "z", 1)]
+    found = diagnose("t", executors, RF2, {**RACKS, 4: None}, followers=False, rack_env="ZONE")
+    assert found.expected.late == found.expected.off
+    unknown, nowhere, nameless, leaders, few = found.findings
+    assert "1 of 3 executors do not know their rack (on h2): set ZONE" in unknown
+    assert "no broker is in rack z" in nowhere
+    assert "brokers 4 have no rack" in nameless
+    assert "RackAwareReplicaSelector" in leaders
+    assert "3 of 3 partitions have no replica in some of the 3 racks" in few
+    assert "do not tell" in diagnose("t", THREE, RF3, RACKS, followers=None).findings[0]
+    assert "no task ran" in diagnose("t", [], RF3, RACKS, followers=True).findings[0]
+
+
+def test_slots_are_the_workers_that_were_met() -> None:
+    answers = [("h", 1, 11, "a"), ("h", 1, 12, "a"), ("h", 1, 11, "a"), ("h", 2, 11, None), ("g", 1, 5, "b")]
+    assert gathered(answers) == [Executor("g", 1, "b", 1), Executor("h", 1, "a", 2), Executor("h", 2, None, 1)]
+
+
+def test_the_command_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="output"):
+        spark_doctor.spark_doctor(bootstrap="k:1", topic="t", output="xml")
+    with pytest.raises(ConfigError, match="conf: expected NAME=VALUE"):
+        spark_doctor.spark_doctor(bootstrap="k:1", topic="t", conf=["spark.ui.enabled"])
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\nssl.endpoint.identification.algorithm=\n", "utf-8")
+    assert spark_doctor._client("k:1", str(file)) == {
+        "security.protocol": "SSL",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
+def test_what_was_received_is_told_by_broker(tmp_path: Path) -> None:
+    meter = Meter()
+    for name, received in (("one", 5), ("two", 7), ("one", 6)):
+        brokers = {"k:1/bootstrap": {"nodeid": -1, "rxbytes": 99}, "k:1/1": {"nodeid": 1, "rxbytes": received}}
+        meter(json.dumps({"name": name, "brokers": brokers}))
+    assert meter.received() == Counter({1: 13})
+    split = Split(Range(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
+    report(str(tmp_path / "new"), split, "a", 4, meter.received())
+    (file,) = (tmp_path / "new").iterdir()
+    assert json.loads(file.read_text("utf-8")) == {
+        "topic": "t",
+        "partition": 3,
+        "start": 5,
+        "end": 9,
+        "rack": "a",
+        "replica_racks": ["a"],
+        "useful": 4,
+        "received": {"1": 13},
+    }

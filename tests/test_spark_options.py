@@ -1,0 +1,212 @@
+"""What can be said about the Spark source, and what is said of what cannot."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import TopicPartition
+from rackassign.spark.jvm import kafka_options
+from rackassign.spark.offsets import Offsets, from_json, parse_assignment, parse_offsets, rationed, to_json
+from rackassign.spark.options import Bound, Mode, Options
+from rackassign.spark.properties import to_librdkafka
+
+BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
+ORDERS = [TopicPartition("orders", number) for number in range(3)]
+
+
+def test_jvm_source_binds_the_rack_of_each_executor() -> None:
+    assert kafka_options() == {
+        "kafka.config.providers": "env",
+        "kafka.config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "kafka.client.rack": "${env:RACKASSIGN_RACK}",
+    }
+    assert kafka_options("ZONE", provider="e2")["kafka.client.rack"] == "${e2:ZONE}"
+
+
+@pytest.mark.parametrize("bad", ["", "A B", "1A", "${A}", "A}"])
+def test_what_is_no_variable_is_refused(bad: str) -> None:
+    with pytest.raises(ConfigError, match="rack_env"):
+        kafka_options(bad)
+    with pytest.raises(ConfigError, match="rackEnv"):
+        Options.of({**BASE, "rackEnv": bad}, "batch")
+
+
+def test_names_of_options_are_taken_in_any_case() -> None:
+    options = Options.of(
+        {
+            **BASE,
+            "STARTINGOFFSETS": "earliest",
+            "maxoffsetspertrigger": "100",
+            "FailOnDataLoss": "False",
+            "INCLUDEHEADERS": "true",
+            "Binding": "OFF",
+            "unknownRack": "fail",
+            "kafkaConsumer.pollTimeoutMs": "1500",
+            "minPartitions": "6",
+        },
+        "stream",
+    )
+    assert options.start == Bound(everywhere=-2)
+    assert (options.limit, options.fail_on_loss, options.headers) == (100, False, True)
+    assert (options.binding, options.rack_required, options.poll_timeout_s) == ("off", True, 1.5)
+    assert options.least_splits == 6
+
+
+def test_defaults_are_those_of_the_jvm_source() -> None:
+    batch, stream = Options.of(BASE, "batch"), Options.of(BASE, "stream")
+    assert (batch.start, batch.end, stream.start) == (Bound(everywhere=-2), Bound(everywhere=-1), Bound(everywhere=-1))
+    assert batch.fail_on_loss
+    assert batch.binding == "late"
+    assert batch.client["isolation.level"] == "read_uncommitted"
+
+
+def test_options_travel_to_executors() -> None:
+    options = Options.of({**BASE, "startingOffsets": '{"orders": {"0": 5}}'}, "batch")
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("wrong", "mode", "told"),
+    [
+        ({"kafka.bootstrap.servers": " "}, "batch", "kafka.bootstrap.servers is missing"),
+        ({"subscribe": " , "}, "batch", "subscribe: expected topics"),
+        ({"assign": '{"t": [0]}'}, "batch", "subscribe and assign: only one"),
+        ({"startingOffsets": "latest"}, "batch", "startingOffsets: latest: a batch"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "batch", "startingOffsets: latest: a batch"),
+        ({"endingOffsets": "earliest"}, "batch", "endingOffsets: earliest: a batch"),
+        ({"endingOffsets": "latest"}, "stream", "endingOffsets: a stream has no end"),
+        ({"startingOffsets": "soon"}, "stream", "startingOffsets: expected one of earliest, latest"),
+        ({"startingOffsets": '{"orders": 3}'}, "stream", "startingOffsets: .*expected an object by partition"),
+        ({"startingOffsets": '{"orders": {"x": 3}}'}, "stream", "startingOffsets: .*expected a partition"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "stream", "startingOffsets: .*expected a number from -2"),
+        ({"startingOffsets": '{"orders": {"0": 1.5}}'}, "stream", "startingOffsets: .*expected a number"),
+        ({"startingOffsets": "{"}, "stream", "startingOffsets: expected JSON"),
+        ({"startingTimestamp": "-5"}, "stream", "startingTimestamp: expected a whole number"),
+        ({"maxOffsetsPerTrigger": "0"}, "stream", "maxOffsetsPerTrigger: expected a whole number"),
+        ({"failOnDataLoss": "maybe"}, "stream", "failOnDataLoss: expected one of true, false"),
+        ({"binding": "early"}, "batch", "binding: expected one of off, late, pull"),
+        ({"minOffsetsPerTrigger": "5"}, "stream", "minOffsetsPerTrigger: cannot be kept"),
+        ({"rack": "a"}, "batch", "rack: cannot be kept: it would be one rack for all"),
+        ({"subscirbe": "t"}, "batch", "unknown option subscirbe; there are .*subscribe"),
+        ({"kafka.client.rack": "a"}, "batch", "kafka.client.rack: cannot be set"),
+        ({"kafka.auto.offset.reset": "earliest"}, "batch", "kafka.auto.offset.reset: cannot be set: use startingOff"),
+        ({"kafka.max.partition.fetch.bytes": "x"}, "batch", "kafka.max.partition.fetch.bytes: expected a whole"),
+    ],
+)
+def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Options.of({**BASE, **wrong}, mode)
+
+
+def test_a_pattern_must_be_one() -> None:
+    told = {"kafka.bootstrap.servers": "k:9092", "subscribePattern": "orders.*"}
+    assert Options.of(told, "batch").topics.pattern == "orders.*"
+    with pytest.raises(ConfigError, match="subscribePattern: expected a regular expression"):
+        Options.of({**told, "subscribePattern": "("}, "batch")
+    with pytest.raises(ConfigError, match="subscribe is missing"):
+        Options.of({"kafka.bootstrap.servers": "k:9092"}, "batch")
+
+
+def test_splits_are_pulled_in_streams() -> None:
+    assert Options.of({**BASE, "binding": "pull", "tasks": "3"}, "stream").tasks == 3
+    with pytest.raises(ConfigError, match="binding: pull is for streams so far"):
+        Options.of({**BASE, "binding": "pull"}, "batch")
+
+
+def test_java_properties_become_those_of_librdkafka() -> None:
+    assert to_librdkafka(
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            'username="me" password="a\\"b";',
+            "ssl.truststore.location": "/ca.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.keystore.location": "/key.p12",
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.password": "secret",
+            "ssl.endpoint.identification.algorithm": "",
+            "fetch.max.wait.ms": "10",
+            "max.poll.records": "5",
+            "client.id": "mine",
+        }
+    ) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'a"b',
+        "ssl.ca.location": "/ca.pem",
+        "ssl.keystore.location": "/key.p12",
+        "ssl.keystore.password": "secret",
+        "ssl.endpoint.identification.algorithm": "none",
+        "fetch.wait.max.ms": "10",
+        "client.id": "mine",
+    }
+
+
+@pytest.mark.parametrize(
+    "given_properties",
+    [
+        {"ssl.truststore.location": "secret-place"},
+        {"ssl.keystore.location": "secret-place", "ssl.keystore.type": "jks"},
+        {"sasl.jaas.config": 'x.OAuthBearerLoginModule required password="secret-place";'},
+        {"sasl.jaas.config": 'x.PlainLoginModule required password="secret-place";'},
+        {"interceptor.classes": "secret-place"},
+    ],
+)
+def test_what_librdkafka_cannot_do_is_refused_and_no_value_shown(given_properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.[a-z]+") as caught:
+        to_librdkafka(given_properties)
+    assert "secret-place" not in str(caught.value)
+
+
+def test_the_offsets_of_a_checkpoint_are_those_of_the_jvm_source() -> None:
+    offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 2**60, TopicPartition("a", 0): 0}
+    text = json.dumps(to_json(offsets), separators=(",", ":"))
+    assert text == '{"a":{"0":0},"b":{"2":1152921504606846976,"10":3}}'
+    assert from_json(json.loads(text)) == offsets
+    wrongs: list[object] = [None, [], {"a": 1}, {"a": {"0": "1"}}, {"a": {"0": -1}}]
+    for wrong in wrongs:
+        with pytest.raises(InputError, match="checkpoint"):
+            from_json(wrong)
+
+
+def test_partitions_may_be_named() -> None:
+    assert parse_assignment("assign", '{"b": [1, 0, 1], "a": [2]}') == (("a", 2), ("b", 0), ("b", 1))
+    for wrong in ("{}", '{"a": 1}', '{"a": [-1]}', '{"a": [true]}', "[]"):
+        with pytest.raises(ConfigError, match="assign"):
+            parse_assignment("assign", wrong)
+    assert parse_offsets("startingOffsets", '{"a": {"0": -2}}') == {TopicPartition("a", 0): -2}
+
+
+def test_a_limit_is_shared_out_as_by_the_jvm_source() -> None:
+    start: dict[TopicPartition, int] = dict.fromkeys(ORDERS, 0)
+    latest = dict.fromkeys(ORDERS, 1000)
+    taken = []
+    while start != latest:
+        end = rationed(start, latest, 1000)
+        taken.append(sum(end.values()) - sum(start.values()))
+        start = end
+    assert taken == [999, 999, 999, 3]
+
+
+SIZES = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=20)
+
+
+@given(SIZES, st.integers(1, 2**41))
+def test_a_limit_holds_and_nobody_starves(sizes: list[tuple[int, int]], limit: int) -> None:
+    start = {TopicPartition("t", number): begin for number, (begin, _) in enumerate(sizes)}
+    latest: Offsets = {place: start[place] + size for place, (_, size) in zip(start, sizes, strict=True)}
+    end = rationed(start, latest, limit)
+    waiting = [place for place in start if latest[place] > start[place]]
+    assert all(start[place] < end[place] <= latest[place] for place in waiting)
+    assert all(end[place] == latest[place] for place in start if place not in waiting)
+    assert sum(end.values()) - sum(start.values()) <= limit + len(waiting)
+    if sum(latest.values()) - sum(start.values()) <= limit:
+        assert end == latest

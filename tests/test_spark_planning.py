@@ -1,0 +1,208 @@
+"""What a batch of the Spark source holds, without Spark and without brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError, InputError, NoAnswerError
+from rackassign.model import Partition, TopicPartition
+from rackassign.spark.cluster import NO_LATER, Places
+from rackassign.spark.fetching import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
+from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.options import Options, Topics
+from rackassign.spark.planning import Planner
+from rackassign.spark.ranges import Range, Split, cut
+from rackassign.spark.reading import DataLossError
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+RACKS = {1: "a", 2: "b", 3: "c"}
+
+
+class Cluster:
+    """Brokers that hold what a test says: for each partition where its log starts and ends."""
+
+    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self.logs = dict(logs)
+
+    def places(self, topics: Topics) -> Places:
+        assert topics.names == ("t",)
+        replicas = {place: Partition((place.partition + 1, place.partition % 3 + 7)) for place in self.logs}
+        return Places(replicas, RACKS)
+
+    def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+        return {place: self.logs[place][{EARLIEST: 0, LATEST: 1}[logical]] for place in places}
+
+    def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Records are as late as their offset."""
+        return {place: at if at < self.logs[place][1] else NO_LATER for place, at in timestamps.items()}
+
+
+def planner(cluster: Cluster, *, mode: str = "stream", **options: str) -> Planner:
+    told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t", **options}
+    return Planner(Options.of(told, "batch" if mode == "batch" else "stream"), cluster, lambda _: Grain(100, 1000))
+
+
+def spans(splits: Iterable[Split]) -> list[tuple[int, int, int]]:
+    return [(split.range.place.partition, split.range.start, split.range.end) for split in splits]
+
+
+def test_a_batch_holds_all_there_is() -> None:
+    splits = planner(Cluster({P0: (5, 10), P1: (0, 0), P2: (0, 1000)}), mode="batch").batch()
+    assert spans(splits) == [(0, 5, 10), (2, 0, 1000)]
+    assert [split.racks for split in splits] == [("a",), ("c",)]
+    assert [split.size for split in splits] == [500, 100_000]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"t": {"0": 7, "1": -2}}', "endingOffsets": '{"t": {"0": -1, "1": 9}}'}, [7, 20, 3, 9]),
+        ({"startingTimestamp": "8"}, [8, 20, 8, 20]),
+        ({"startingTimestamp": "8", "endingTimestamp": "30"}, [8, 20, 8, 20]),
+        ({"endingTimestamp": "12"}, [0, 12, 3, 12]),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": 4, "1": 5}}', "endingOffsets": "latest"}, [4, 20, 5, 20]),
+        ({"startingTimestamp": "30", "startingOffsetsByTimestampStrategy": "latest"}, []),
+    ],
+)
+def test_bounds_are_what_options_say(options: dict[str, str], expected: list[int]) -> None:
+    splits = planner(Cluster({P0: (0, 20), P1: (3, 20)}), mode="batch", **options).batch()
+    assert [number for span in spans(splits) for number in span[1:]] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"startingTimestamp": "30"}, "no record of t-0, t-1 is as late.*startingOffsetsByTimestampStrategy"),
+        ({"startingOffsets": '{"t": {"0": 7}}'}, "startingOffsets: t-1 missing; -1 is for latest"),
+        ({"startingOffsets": '{"t": {"0": 7, "1": 7, "2": 7}}'}, "startingOffsets: t-2 named"),
+    ],
+)
+def test_bounds_that_do_not_fit_are_named(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        planner(Cluster({P0: (0, 20), P1: (3, 20)}), mode="batch", **options).batch()
+
+
+def test_a_stream_begins_where_it_is_told_and_new_partitions_at_their_first_record() -> None:
+    cluster = Cluster({P0: (0, 10)})
+    plan = planner(cluster, startingOffsets="latest")
+    begin = plan.initial()
+    assert begin == {P0: 10}
+    cluster.logs |= {P0: (0, 15), P1: (0, 4)}
+    end = plan.next(begin, plan.latest(), None)
+    assert end == {P0: 15, P1: 4}
+    assert spans(plan.stream(begin, end)) == [(0, 10, 15), (1, 0, 4)]
+
+
+def test_a_limit_counts_from_where_the_batch_starts() -> None:
+    plan = planner(Cluster({P0: (0, 100), P1: (0, 100)}))
+    assert plan.next({P0: 100}, plan.latest(), 10) == {P0: 100, P1: 10}
+    assert plan.next({P0: 50, P1: 50}, plan.latest(), 10) == {P0: 55, P1: 55}
+
+
+@pytest.mark.parametrize(
+    ("start", "now", "told"),
+    [
+        ({P0: 5, P1: 5}, {P0: (0, 9)}, "t-1 do not exist any more"),
+        ({P0: 15}, {P0: (0, 9)}, "t-0 ends at 9, and was read to 15"),
+        ({P0: 5}, {P0: (0, 9), P1: (3, 9)}, "t-1 is new and starts at 3 instead of 0"),
+    ],
+)
+def test_loss_ends_the_query_or_is_left_out(
+    start: dict[TopicPartition, int], now: dict[TopicPartition, tuple[int, int]], told: str
+) -> None:
+    strict, lenient = planner(Cluster(now)), planner(Cluster(now), failOnDataLoss="false")
+    with pytest.raises(DataLossError, match=told):
+        strict.stream(start, strict.next(start, strict.latest(), None))
+    end = lenient.next(start, lenient.latest(), None)
+    read = spans(lenient.stream(start, end))
+    assert all(begin >= now[TopicPartition("t", number)][0] for number, begin, _ in read)
+    assert set(end) == set(now)
+
+
+def test_a_partition_that_went_after_its_batch_was_planned_is_a_loss() -> None:
+    with pytest.raises(DataLossError, match="t-1 do not exist"):
+        planner(Cluster({P0: (0, 9)})).stream({P0: 5, P1: 5}, {P0: 9, P1: 9})
+    lenient = planner(Cluster({P0: (0, 9)}), failOnDataLoss="false")
+    assert spans(lenient.stream({P0: 5, P1: 5}, {P0: 9, P1: 9})) == [(0, 5, 9)]
+
+
+def test_replayed_batches_have_the_same_splits() -> None:
+    plan = planner(Cluster({P0: (0, 900), P1: (0, 70)}), minPartitions="7")
+    start, end = {P0: 3}, {P0: 850, P1: 60}
+    assert plan.stream(start, end) == planner(Cluster({P0: (0, 999), P1: (0, 99)}), minPartitions="7").stream(
+        start, end
+    )
+
+
+def test_records_are_looked_at_once_and_not_for_a_few() -> None:
+    looked: list[Range] = []
+
+    def look(wanted: Range) -> Grain:
+        looked.append(wanted)
+        return Grain(10, 100)
+
+    options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
+    plan = Planner(options, Cluster({P0: (0, 10_000), P1: (0, 10_000)}), look)
+    assert [split.size for split in plan.stream({P0: 0, P1: 0}, {P0: 9, P1: 9})] == [round(9 * UNKNOWN.record)] * 2
+    assert looked == []
+    plan.stream({P0: 0, P1: 0}, {P0: 100, P1: 900})
+    assert [split.size for split in plan.stream({P0: 100, P1: 900}, {P0: 1100, P1: 900})] == [10_000]
+    assert looked == [Range(P1, 0, 900)]
+
+
+def test_what_records_are_like_may_remain_unknown() -> None:
+    def look(_: Range) -> Grain:
+        raise NoAnswerError("nobody there")
+
+    options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
+    plan = Planner(options, Cluster({P0: (0, 10_000)}), look)
+    assert spans(plan.stream({P0: 0}, {P0: 500})) == [(0, 0, 500)]
+
+
+RANGES = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(0, 10**6), st.integers(0, 5000)), max_size=12)
+
+
+@given(RANGES, st.integers(0, 60), st.integers(0, 700))
+def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
+    told: dict[int, tuple[int, int]], least: int, most_records: int
+) -> None:
+    whole = [Range(TopicPartition("t", number), start, start + size) for number, (start, size) in told.items()]
+    pieces = cut(whole, least=least, most_records=most_records)
+    for each in whole:
+        parts = [piece for piece in pieces if piece.place == each.place]
+        covered = [offset for part in parts for offset in (part.start, part.end)]
+        expected = [each.start, *covered[1:-1], each.end] if len(each) else []
+        assert covered == expected
+        assert covered[1:-1:2] == covered[2::2]
+        assert all(parts)
+        assert not parts or max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert all(not most_records or len(piece) <= most_records for piece in pieces)
+    assert len(pieces) >= min(least, sum(map(len, whole)))
+
+
+def test_a_range_that_runs_backwards_is_refused() -> None:
+    with pytest.raises(InputError, match="start <= end"):
+        Range(P0, 5, 4)
+
+
+@given(
+    st.integers(1, 10**7),
+    st.floats(1, 1e6, allow_nan=False),
+    st.floats(1, 1e3, allow_nan=False),
+    st.integers(1, LARGEST_FETCH),
+)
+def test_what_is_thrown_away_is_bounded(records: int, record: float, per_batch: float, most: int) -> None:
+    grain = Grain(record, record * per_batch)
+    fetch, whole = fetch_bytes(records, grain, most), records * record
+    if fetch == ONE_BATCH:
+        # Round trips are bounded where batches are small.
+        assert whole < 16 * 6 * grain.batch * 2 + 16 or grain.batch >= 2**17 or most < 6 * grain.batch * 2
+        return
+    assert fetch <= most
+    past_the_end, cut_batches = fetch / whole, grain.batch / 2 / fetch
+    assert past_the_end <= 1 / 16
+    assert cut_batches <= 1 / 12

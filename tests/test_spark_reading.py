@@ -1,0 +1,237 @@
+"""A range is read whole, and little more than it, whatever comes in place of records."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.spark.arrow import check_columns, to_batch
+from rackassign.spark.executor import rack_here
+from rackassign.spark.options import Options
+from rackassign.spark.pool import ConsumerPool
+from rackassign.spark.ranges import Range
+from rackassign.spark.reading import DataLossError, Terms, read, settings
+
+PLACE = TopicPartition("t", 0)
+IMPATIENT = Terms(poll_timeout_s=0.001)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record, or what comes in place of one."""
+
+    at: int
+    size: int = 10
+    problem: KafkaError | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return self.problem
+
+    def key(self) -> bytes | None:
+        return b"k" if self.at % 2 else None
+
+    def value(self) -> bytes:
+        return bytes(self.size)
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_700_000_000_000 + self.at
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return [("h", b"1"), ("h", None)] if self.at % 2 else None
+
+
+@dataclass
+class Log:
+    """A consumer of one partition, all of which is on this machine."""
+
+    records: list[Record]
+    start: int
+    end: int
+    troubles: list[KafkaError] = field(default_factory=list)
+    taken: int = -1
+    at: int = 0
+    told_end: bool = False
+
+    def assign(self, places: list[Any]) -> None:
+        self.at = places[0].offset
+        self.told_end = False
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return self.start, self.end
+
+    def consume(self, most: int, _timeout: float) -> list[Record]:
+        if self.troubles:
+            return [Record(-1001, problem=self.troubles.pop(0))]
+        if not self.start <= self.at <= self.end:
+            return [Record(self.at, problem=KafkaError(KafkaError._AUTO_OFFSET_RESET))]
+        got = [record for record in self.records if record.at >= self.at][:most]
+        if got:
+            self.at = got[-1].at + 1
+            self.taken = max(self.taken, got[-1].at)
+        elif not self.told_end:
+            self.told_end = True
+            got = [Record(self.end, problem=KafkaError(KafkaError._PARTITION_EOF))]
+        return got
+
+
+def played(log: Any, start: int, end: int, terms: Terms = IMPATIENT) -> list[int]:
+    chunks: Iterator[list[Any]] = read(log, Range(PLACE, start, end), terms)
+    return [record.at for chunk in chunks for record in chunk]
+
+
+@given(st.sets(st.integers(0, 400)), st.integers(0, 400), st.integers(0, 400), st.integers(1, 50))
+def test_a_range_is_read_whole_wherever_records_are_missing(there: set[int], a: int, b: int, rows: int) -> None:
+    start, end = min(a, b), max(a, b)
+    log = Log([Record(at) for at in sorted(there)], 0, 401)
+    terms = Terms(poll_timeout_s=0.001, batch_rows=rows)
+    assert played(log, start, end, terms) == [at for at in sorted(there) if start <= at < end]
+
+
+def test_nothing_is_taken_past_the_end_where_all_records_are_there() -> None:
+    log = Log([Record(at) for at in range(5000)], 0, 5000)
+    assert played(log, 100, 3100) == list(range(100, 3100))
+    assert log.taken == 3099
+
+
+def test_little_is_taken_past_the_end_where_most_records_are_gone() -> None:
+    log = Log([Record(at) for at in range(0, 100_000, 10)], 0, 100_000)
+    assert len(played(log, 0, 50_000)) == 5000
+    assert log.taken < 50_000 * 1.01
+
+
+def test_few_large_records_are_taken_at_a_time() -> None:
+    log = Log([Record(at, size=1000) for at in range(500)], 0, 500)
+    sizes = [
+        len(chunk)
+        for chunk in read(log, Range(PLACE, 0, 500), Terms(batch_bytes=20_000))  # type: ignore[arg-type]
+    ]
+    assert max(sizes[1:]) == 20
+
+
+@pytest.mark.parametrize(
+    ("log", "told", "kept"),
+    [
+        (Log([Record(at) for at in range(50, 90)], 50, 90), "the log starts at 50", list(range(50, 80))),
+        (Log([Record(at) for at in range(40)], 0, 40), "the log ends at 40", list(range(20, 40))),
+        (Log([], 0, 0), "the log ends at 0", []),
+        (Log([], 500, 900), "the log starts at 500", []),
+    ],
+)
+def test_loss_is_an_error_or_left_out(log: Log, told: str, kept: list[int]) -> None:
+    with pytest.raises(DataLossError, match=told):
+        played(log, 20, 80)
+    assert played(log, 20, 80, Terms(poll_timeout_s=0.001, fail_on_loss=False)) == kept
+
+
+def test_a_follower_that_is_behind_is_waited_for() -> None:
+    class Behind(Log):
+        def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+            return 0, 20
+
+    with pytest.raises(NoAnswerError, match=r"t-0, offsets 0 to 15, at 10: nothing came"):
+        played(Behind([Record(at) for at in range(10)], 0, 10), 0, 15)
+
+
+def test_passing_trouble_is_passed_and_named_where_it_does_not() -> None:
+    log = Log([Record(at) for at in range(10)], 0, 10, [KafkaError(KafkaError._TRANSPORT)])
+    assert played(log, 0, 10, Terms()) == list(range(10))
+    log = Log([], 0, 10, [KafkaError(KafkaError._ALL_BROKERS_DOWN)] * 1000)
+    with pytest.raises(NoAnswerError, match=r"nothing came .*the last trouble was: "):
+        played(log, 0, 10)
+    log = Log([], 0, 10, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(NoAnswerError, match="t-0, offsets 0 to 10"):
+        played(log, 0, 10, Terms())
+
+
+def test_rows_have_the_columns_that_are_wanted() -> None:
+    records: list[Any] = [Record(4), Record(5)]
+    rows = to_batch(records, PLACE, ("offset", "key", "topic", "timestampType", "headers", "timestamp")).to_pylist()
+    assert [(row["offset"], row["key"], row["topic"], row["timestampType"]) for row in rows] == [
+        (4, None, "t", 0),
+        (5, b"k", "t", 0),
+    ]
+    assert [row["headers"] for row in rows] == [None, [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]]
+    assert rows[1]["timestamp"].timestamp() == 1_700_000_000.005
+    for wrong, told in ((("ofset",), "no column ofset"), (("headers",), "includeHeaders")):
+        with pytest.raises(ConfigError, match=told):
+            check_columns(wrong, headers=False)
+
+
+def test_a_rack_is_bound_where_the_task_runs() -> None:
+    told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t"}
+    assert rack_here(Options.of(told, "batch"), {"RACKASSIGN_RACK": " a "}) == "a"
+    assert rack_here(Options.of({**told, "rackEnv": "ZONE"}, "batch"), {"ZONE": "b"}) == "b"
+    assert rack_here(Options.of({**told, "binding": "off"}, "batch"), {"RACKASSIGN_RACK": "a"}) is None
+    assert rack_here(Options.of(told, "batch"), {}) is None
+    with pytest.raises(ConfigError, match="unknownRack: fail: RACKASSIGN_RACK is not set"):
+        rack_here(Options.of({**told, "unknownRack": "fail"}, "batch"), {})
+    assert "client.rack" not in settings({}, None, 1)
+
+
+def test_consumers_are_used_again_until_nobody_wants_them() -> None:
+    pool = ConsumerPool(most=1)
+    one, other = ({**settings({"bootstrap.servers": "127.0.0.1:1"}, rack, 1), "log_level": 0} for rack in ("a", "b"))
+    with pool.lent(one) as first, pool.lent(one) as second:
+        assert first is not second
+    with pool.lent(one) as again:
+        # The one that was given back last.
+        assert again is first
+    with pool.lent(other) as different:
+        assert different is not first
+    # Only one is kept, and that is no longer it.
+    assert is_closed(first)
+    pool.close()
+    assert is_closed(different)
+
+
+def test_a_consumer_that_has_failed_is_not_used_again() -> None:
+    pool = ConsumerPool()
+    told = {**settings({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}
+    lent: list[Any] = []
+
+    def fail() -> None:
+        with pool.lent(told) as consumer:
+            lent.append(consumer)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert is_closed(lent[0])
+
+
+def test_idle_consumers_are_closed() -> None:
+    pool = ConsumerPool(idle_s=0.01)
+    with pool.lent({**settings({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}) as consumer:
+        pass
+    deadline = time.monotonic() + 60
+    while pool._resting:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer) and thread.interval == pool._idle_s:
+            thread.join()
+    assert is_closed(consumer)
+
+
+def is_closed(consumer: Any) -> bool:
+    try:
+        consumer.consume(1, 0)
+    except RuntimeError:
+        return True
+    return False
