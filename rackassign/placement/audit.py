@@ -100,6 +100,7 @@ class _Place(NamedTuple):
     in_sync: tuple[int, ...]
     offline: tuple[int, ...]
     least: int | None
+    internal: bool
 
     @property
     def rf(self) -> int:
@@ -121,7 +122,7 @@ def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
         *_of_the_views(state),
         *_of_in_sync(places, still),
         *_of_min_isr(still),
-        *_of_layout(still, racks, state.gone, want_rf),
+        *_of_layout(still, state, want_rf),
         *_of_brokers(state, places),
         *_of_what_goes_on(state),
     )
@@ -135,7 +136,7 @@ def _places(state: ClusterState) -> Iterator[_Place]:
     for name, topic in state.topics.items():
         rows = zip(topic.partitions, topic.in_sync, topic.offline, strict=True)
         for i, (partition, in_sync, offline) in enumerate(rows):
-            yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name))
+            yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name), topic.internal)
 
 
 def _of_the_views(state: ClusterState) -> Iterator[Finding]:
@@ -153,9 +154,18 @@ def _found(
     kind: Kind, places: list[_Place], tell: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
     """Yield a finding if something is wrong with any."""
-    bad = tuple(place.at for place in places if wrong(place))
+    bad = [place for place in places if wrong(place)]
     if bad:
-        yield Finding(kind, tell(_counted(len(bad), "partition")), advice, bad)
+        yield Finding(kind, tell(_counted(len(bad), "partition")), advice, tuple(place.at for place in bad))
+
+
+def _thin(
+    kind: Kind, places: list[_Place], tell: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+) -> Iterator[Finding]:
+    """Yield a finding that other numbers of replicas put right."""
+    own = any(place.internal and wrong(place) for place in places)
+    named = "; Kafka's own topics only where `--topic` names them" if own else ""
+    yield from _found(kind, places, tell, advice + named, wrong)
 
 
 def _of_in_sync(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
@@ -197,14 +207,15 @@ def _of_in_sync(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
 
 
 def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
-    yield from _found(
+    yield from _thin(
         "min-isr-above-rf",
         places,
-        lambda n: f"{n} with min.insync.replicas above the number of replicas: acks=all can never succeed",
+        lambda n: f"{n} with min.insync.replicas above the number of replicas: brokers that take that number for the"
+        " limit (4.3 does) ask for all replicas and no more, older ones refuse every acks=all",
         "lower min.insync.replicas, or add replicas: `repair plan --rf N`",
         lambda p: p.least is not None and p.least > p.rf,
     )
-    yield from _found(
+    yield from _thin(
         "min-isr-is-rf",
         places,
         lambda n: f"{n} with min.insync.replicas equal to the number of replicas: one broker down stops writing",
@@ -213,19 +224,17 @@ def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
     )
 
 
-def _of_layout(
-    places: list[_Place], racks: dict[int, str], gone: Mapping[int, str], want_rf: int | None
-) -> Iterator[Finding]:
+def _of_layout(places: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
     if want_rf is not None:
-        yield from _found(
+        yield from _thin(
             "rf-below",
             places,
             lambda n: f"{n} with fewer than {want_rf} replicas",
             f"`repair plan --rf {want_rf}`",
             lambda p: p.rf < want_rf,
         )
-    there = frozenset(racks.values())
-    everywhere = {**gone, **racks}
+    there = frozenset(broker.rack for broker in state.brokers if broker.rack is not None and not broker.fenced)
+    everywhere = {**state.gone, **state.racks()}
     yield from _found(
         "shared-rack",
         places,
@@ -245,7 +254,7 @@ def _of_layout(
 def _shares_a_rack(place: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
     """Tell whether another layout has fewer replicas in one rack.
 
-    A rack all of whose brokers are gone can take no replica; where one is still listed, it counts.
+    A rack none of whose brokers is up can take no replica; where one is there already, it counts.
     """
     known = [racks[broker] for broker in set(place.partition.replicas) if broker in racks]
     used = set(known)

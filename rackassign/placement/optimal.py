@@ -34,6 +34,10 @@ Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Ma
 """How many replicas: the same for all, or by topic or partition; what a partition is given counts before its topic."""
 
 
+class RacklessError(ReplicaPlacementError):
+    """Some brokers have no rack, and the rules refuse that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where replicas go.
@@ -138,6 +142,8 @@ def rebalance(
     """
     rules = rules or Rules()
     rows = _Rows.of(layout, topics)
+    if not rows.replicas:
+        return rows.as_they_are()
     known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
     door = _Door.of(known, rules, layout, keep_fenced=True)
     factors = _factors(replication_factor, layout, rows)
@@ -182,6 +188,8 @@ def reorder(
     """
     rules = rules or Rules()
     rows = _Rows.of(layout, topics)
+    if not rows.replicas:
+        return rows.as_they_are()
     door = _Door.of([broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True)
     held = tuple(door.numbered(replicas) for replicas in rows.replicas)
     items = Items(np.asarray([max(1, len(own)) for own in held], np.int64), np.asarray(rows.group, np.int64), held)
@@ -220,6 +228,10 @@ class _Rows:
         rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
         others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
         return cls(tuple(chosen), tuple(group for group, _ in rows), tuple(own for _, own in rows), others)
+
+    def as_they_are(self) -> Placement:
+        """Return the lists there are: of no partitions, nothing can be better."""
+        return Placement(self.lists(self.replicas), 0, 0, proven=True)
 
     def lists(self, replicas: Iterable[tuple[int, ...]]) -> Lists:
         """Return lists of these partitions by topic."""
@@ -356,7 +368,7 @@ def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
     without = [broker.id for broker in asked if broker.rack is None]
     if without and len(without) < len(asked) and rules.rackless == "refuse":
         shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
-        raise ReplicaPlacementError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
+        raise RacklessError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
 from rackassign.errors import ConfigError, shown
 from rackassign.locality import Locality
-from rackassign.model import Group, Partition
+from rackassign.model import Group, Member, Partition
 from rackassign.observe import Inspection, Inspector, Rates
 from rackassign.observe.cluster import LiveCluster
 from rackassign.observe.inspection import inspect
@@ -28,18 +28,24 @@ class Readers:
         cluster: With the group's topics.
         inspection: What it reads from where.
         coverage: How many of its members are in each rack of the brokers; 0 where there is none.
+        by_topic: The same of the members that subscribe to each topic.
         unknown: Members of whom nobody knows where they are, or who are where no broker is.
     """
 
     cluster: LiveCluster
     inspection: Inspection
     coverage: Mapping[str, int]
+    by_topic: Mapping[str, Mapping[str, int]]
     unknown: int
 
     @property
     def topics(self) -> tuple[str, ...]:
         """Return the topics it subscribes to that there are."""
         return tuple(sorted(self.inspection.snapshot.group.topology.topics))
+
+    def coverage_of(self, topics: Iterable[str]) -> dict[str, Mapping[str, int]]:
+        """Return who reads each topic from where; of one that it does not subscribe to, all of it might."""
+        return {topic: self.by_topic.get(topic, self.coverage) for topic in topics}
 
     def with_layout(self, layout: Layout) -> Locality:
         """Return what the cooperative strategy would make of the group if replicas were so."""
@@ -66,16 +72,25 @@ def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) ->
     if not shots.snapshots:
         raise ConfigError(f"group {shown(name)}: {shots.odd[0].problem if shots.odd else 'it has no members'}")
     (shot,) = shots.snapshots
-    known = dict.fromkeys(sorted(set(shots.cluster.topology.racks_of_brokers().values())), 0)
-    found = Counter(member.rack for member in shot.group.members if member.rack in known)
-    if not found:
+    known = sorted(set(shots.cluster.topology.racks_of_brokers().values()))
+    members = shot.group.members
+    coverage = _counted_in(known, members)
+    if not any(coverage.values()):
         raise ConfigError(
             f"group {shown(name)}: no member is in a rack of the brokers"
-            f" ({len(shot.group.members)} members; racks are {', '.join(known) or 'none'})"
+            f" ({len(members)} member{'' if len(members) == 1 else 's'}; racks are {', '.join(known) or 'none'})"
         )
-    coverage = {rack: found[rack] for rack in known}
+    by_topic = {
+        topic: _counted_in(known, (member for member in members if topic in member.topics))
+        for topic in sorted(shot.group.topology.topics)
+    }
     inspection = inspect(shot, shots.cluster, Rates())
-    return Readers(shots.cluster, inspection, coverage, len(shot.group.members) - found.total())
+    return Readers(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
+
+
+def _counted_in(racks: Iterable[str], members: Iterable[Member]) -> dict[str, int]:
+    found = Counter(member.rack for member in members)
+    return {rack: found[rack] for rack in racks}
 
 
 def _moved(group: Group, layout: Layout) -> Group:

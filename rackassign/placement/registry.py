@@ -1,7 +1,7 @@
 """Brokers that were seen, and placeholders that wait for one: two small files beside each other on this machine.
 
 A broker that was unregistered takes its rack with it, and a placeholder cannot be told to the cluster at all. So both
-are written down here, by cluster. A file that cannot be read is refused and never overwritten: it may be all there is
+are written down here, for one cluster a file. A file that cannot be read is refused and never overwritten: it may be all there is
 of a plan.
 """
 
@@ -11,11 +11,11 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, shown
 from rackassign.model import Broker, TopicPartition
 
 FORMAT = "rackassign-registry/1"
@@ -28,23 +28,38 @@ class Registry:
     Args:
         brokers: The last known rack of each broker that was ever seen, by id.
         plans: Where the replicas of a partition are to be, placeholders (negative numbers) among them.
+        cluster: Its id; empty where that is not known, as in files from before it was written down.
     """
 
     brokers: Mapping[int, str | None] = field(default_factory=dict)
     plans: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    cluster: str = ""
+
+    def on(self, cluster: str) -> Registry:
+        """Return the registry as that of a cluster, by its id; one that is of none yet is of this one from now on.
+
+        Raises:
+            ConfigError: It is of another one.
+        """
+        if self.cluster and cluster and self.cluster != cluster:
+            raise ConfigError(
+                f"state: the file is of cluster {shown(self.cluster)}, and this is {shown(cluster)};"
+                " name another with --state"
+            )
+        return replace(self, cluster=self.cluster or cluster)
 
     def see(self, brokers: Iterable[Broker]) -> Registry:
         """Return the registry with these brokers in it, as they are now."""
-        return Registry({**self.brokers, **{broker.id: broker.rack for broker in brokers}}, self.plans)
+        return replace(self, brokers={**self.brokers, **{broker.id: broker.rack for broker in brokers}})
 
     def forget(self, broker: int) -> Registry:
         """Return the registry without a broker that will not come back."""
-        return Registry({known: rack for known, rack in self.brokers.items() if known != broker}, self.plans)
+        return replace(self, brokers={known: rack for known, rack in self.brokers.items() if known != broker})
 
     def plan(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Registry:
         """Return the registry with these plans; those without a placeholder need not be kept, and are dropped."""
         merged = {**self.plans, **plans}
-        return Registry(self.brokers, {place: row for place, row in merged.items() if any(b < 0 for b in row)})
+        return replace(self, plans={place: row for place, row in merged.items() if any(b < 0 for b in row)})
 
 
 def read(file: Path) -> Registry:
@@ -69,13 +84,26 @@ def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
     if value["format"] != FORMAT:
         raise ValueError(f"format is {value['format']!r}")
     return Registry(
-        {int(broker): rack for broker, rack in value["brokers"].items()},
+        {int(broker): None if rack is None else _text(rack) for broker, rack in value["brokers"].items()},
         {
-            TopicPartition(topic, int(partition)): tuple(map(int, row))
+            TopicPartition(topic, int(partition)): tuple(map(_number, row))
             for topic, rows in value["plans"].items()
             for partition, row in rows.items()
         },
+        _text(value.get("cluster", "")),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {shown(value)}")
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"expected a broker id, got {shown(value)}")
+    return value
 
 
 def write(file: Path, registry: Registry) -> None:
@@ -88,7 +116,8 @@ def write(file: Path, registry: Registry) -> None:
     for (topic, partition), row in sorted(registry.plans.items()):
         plans.setdefault(topic, {})[str(partition)] = list(row)
     brokers = {str(broker): rack for broker, rack in sorted(registry.brokers.items())}
-    write_whole(file, json.dumps({"format": FORMAT, "brokers": brokers, "plans": plans}, indent=1))
+    value = {"format": FORMAT, "cluster": registry.cluster, "brokers": brokers, "plans": plans}
+    write_whole(file, json.dumps(value, indent=1))
 
 
 def write_whole(file: Path, text: str) -> None:

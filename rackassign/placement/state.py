@@ -93,7 +93,7 @@ def observe(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> Clu
 
     Args:
         admin: To ask with.
-        topics: Names; all that may be described but Kafka's own if left out.
+        topics: Names; all that may be described if left out, Kafka's own among them.
 
     Raises:
         ConfigError: There is no topic of such a name.
@@ -183,8 +183,7 @@ def _views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | None) -
 
 def _view(admin: KafkaAdminClient, broker: int, wanted: list[str] | None) -> View | None:
     try:
-        found = topics_of(admin, broker, wanted)
+        return topics_of(admin, broker, wanted)
     except KafkaError:
         # One that is about to be fenced: its answer is not needed.
         return None
-    return {name: topic for name, topic in found.items() if wanted is not None or not topic.internal}
