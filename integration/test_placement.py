@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from rackassign.cli.app import run
-from rackassign.clients.kafka_python.admin import listed_brokers, topics
+from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, topics
 from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.placement.audit import audit
-from rackassign.placement.registry import read
+from rackassign.placement.registry import read, write
 from rackassign.placement.state import RATES, THROTTLED, observe, with_rates
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -26,6 +27,9 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from .support import rackassign, wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+
+OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
         each["kind"]: each["partitions"] for each in command(rack_cluster, "audit", "--topic", name, code=1)["findings"]
     }
     assert found["at-min-isr"] == found["offline-replica"] == {name: [0, 1, 2, 3]}
-    more = command(rack_cluster, *words, "--add-to", "2")
+    more = command(rack_cluster, "create", name, "--state", str(state), "--add-to", "2")
     assert list(more["partitions"]) == ["4", "5"]
     rack_cluster.start_rack("c")
     wait_until(lambda: in_sync(admin, name) == [3] * 6, "all replicas in sync, and nobody has done anything")
@@ -106,6 +110,56 @@ def test_what_cannot_be_written_to_is_not_made(
         controller.create(name, {}, [[2, 3]])
     with pytest.raises(RefusedError, match="no such broker is registered"):
         controller.add(name, 2, [[2, 99]])
+
+
+def test_what_the_cluster_refuses_whatever_it_is_like_is_bad_input(
+    rack_cluster: Cluster,
+    admin: KafkaAdminClient,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    state, there = ("--state", str(tmp_path / "state.json")), make_topic(replicas=[[1, 2]])
+    bad: tuple[tuple[tuple[str, ...], str], ...] = (
+        ((there, "--rf", "2"), "TopicAlreadyExistsError"),
+        (("a/b",), "InvalidTopicError"),
+        (("x" * 250,), "InvalidTopicError"),
+        ((unique_name(), "--config", "no.such.key=1"), "InvalidConfigurationError"),
+        ((there, "--add-to", "1", "--rf", "3"), "has 2 replicas"),
+    )
+    for words, said in bad:
+        assert said in command(rack_cluster, "create", *words, *state, code=2)
+    more = command(rack_cluster, "create", there, "--add-to", "1", *state)
+    assert [len(row) for row in more["partitions"].values()] == [2]
+    # What was seen of this cluster is not believed of another, nor written over.
+    mine = read(tmp_path / "state.json")
+    assert mine.cluster == cluster_id(admin)
+    write(tmp_path / "state.json", replace(mine, cluster="another"))
+    for name, argument in (("create", unique_name()), ("audit", f"--topic={there}")):
+        assert 'the file is of cluster "another", and this is ' in command(rack_cluster, name, argument, *state, code=2)
+    assert read(tmp_path / "state.json").cluster == "another"
+
+
+def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
+    rack_cluster: Cluster,
+    admin: KafkaAdminClient,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    topic, files = make_topic(), ("--state", str(tmp_path / "state.json"), "--plan", str(tmp_path / "plan.json"))
+    with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name())) as consumer:
+        consumer.assign([HostPartition(topic, 0)])
+        consumer.commit({HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+    wait_until(lambda: OFFSETS in observe(admin).topics, "offsets have a topic that brokers agree on")
+    below = {
+        each["kind"]: each for each in command(rack_cluster, "audit", "--want-rf", "4", *files[:2], code=1)["findings"]
+    }
+    assert OFFSETS in below["rf-below"]["partitions"]
+    assert "where `--topic` names them" in below["rf-below"]["advice"]
+    planned = command(rack_cluster, "repair plan", "--replace", "3", *files)
+    assert all(3 not in row["after"] for row in planned["moves"][OFFSETS].values())
+    assert OFFSETS not in command(rack_cluster, "repair plan", "--rf", "1", *files)["moves"]
 
 
 def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic) -> None:

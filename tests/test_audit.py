@@ -71,6 +71,26 @@ def test_what_is_wrong_is_found(seen: ClusterState, found: dict[str, list[int]])
     assert kinds(audit(seen)) == found
 
 
+def test_a_rack_that_is_down_is_no_rack_to_move_to() -> None:
+    rows, b_down = [[1, 2, 5]], tuple(replace(broker, fenced=broker.rack == "b") for broker in BROKERS)
+    assert kinds(audit(state(rows, brokers=b_down))) == {"broker-fenced": []}
+    half = (*BROKERS[:2], replace(BROKERS[2], fenced=True), *BROKERS[3:])
+    assert kinds(audit(state(rows, brokers=half))) == {"shared-rack": [0], "broker-fenced": []}
+
+
+def test_what_min_isr_above_the_replicas_does_is_said_for_old_brokers_and_new_ones() -> None:
+    (finding,) = audit(state([[1, 3, 5]], min_isr=4)).findings
+    assert "4.3 does" in finding.problem
+    assert "older ones refuse every acks=all" in finding.problem
+
+
+def test_advice_for_kafka_s_own_topics_names_the_option_they_need() -> None:
+    for internal in (False, True):
+        (finding,) = audit(state([[1, 3]], min_isr=1, internal=internal), want_rf=3).findings
+        assert finding.kind == "rf-below"
+        assert ("--topic" in finding.advice) == internal
+
+
 def test_leaders_are_held_against_the_preferred_ones() -> None:
     moved = state()
     led = tuple(replace(p, leader=leader) for p, leader in zip(moved.topics["t"].partitions, (1, 6, None), strict=True))
@@ -183,6 +203,14 @@ class Brokers:
 UNKNOWN = DescribedTopic(problem="UnknownTopicOrPartitionError", unknown=True)
 REFUSED = DescribedTopic(problem="not allowed: DESCRIBE on topic t", refused=True)
 THERE = topic(SOUND)
+
+
+def test_kafka_s_own_topics_are_seen_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, {"t": THERE, "__consumer_offsets": topic([[1, 2]], internal=True)})
+    seen = observe(None)
+    assert list(seen.topics) == ["__consumer_offsets", "t"]
+    assert kinds(audit(replace(seen, brokers=BROKERS)))["shared-rack"] == [0]
+    assert list(observe(None, ["t"]).topics) == ["t"]
 
 
 def test_a_topic_that_does_not_exist_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,24 @@
-"""`rackassign place` shows placers side by side, without a cluster."""
+"""`rackassign place` without a cluster, and what the other commands of placement print and refuse without one."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rackassign.cli.app import run
+from rackassign.cli.create import show_new
+from rackassign.cli.repaired import show_rest
+from rackassign.model import TopicPartition
+from rackassign.placement.create import New
+from rackassign.placement.layout import Layout
+from rackassign.placement.policy import Placed
+from rackassign.placement.repair import Planned
 
 RESONANT = {
     "brokers": [{"id": i, "rack": rack} for i, rack in enumerate("aaabbbccc", 1)],
@@ -45,6 +54,68 @@ def test_a_layout_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert run(["place", "--placer", "kafka", "--rf", "2", "--output", "json"]) == 0
     (made,) = json.loads(capsys.readouterr().out)["placers"].values()
     assert {len(replicas) for replicas in made["topics"]["t"]} == {2}
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = {"brokers": [{"id": 1, "rack": "[/x]"}, {"id": 2, "rack": "b"}], "topics": {"[/t]": [[1, 2]]}}
+    assert run(["place", written(odd, tmp_path)]) == 0
+    assert "[/x]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["create", "t", "--add-to", "1", "--config", "a=b"], "--partitions and --config are for a new topic"),
+        (["create", "t", "--add-to", "1", "--partitions", "2"], "--partitions and --config are for a new topic"),
+        (["create", "t", "--config", "a=b", "--config", "a=c"], 'config: "a" is given twice'),
+        (["create", "t", "--config", "a"], "config: expected KEY=VALUE"),
+        (["leaders", "--even", "x"], 'even: expected broker, rack, mixed, got "x"'),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said_before_anybody_is_asked(
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([*words, "--bootstrap", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err.startswith(f"rackassign: {problem}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def shown(show: Callable[[Console], None]) -> str:
+    console = Console(file=io.StringIO(), width=200, highlight=False, markup=False)
+    show(console)
+    text = console.file
+    assert isinstance(text, io.StringIO)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (((1, -1),), "t: 1 partition made, 1 of them with replicas missing; 1 replica waits for a broker: "),
+        (((1, -1), (2, -1)), "t: 2 partitions made, 2 of them with replicas missing; 2 replicas wait for a broker: "),
+    ],
+)
+def test_one_is_not_told_as_many(rows: tuple[tuple[int, ...], ...], told: str) -> None:
+    new = New("t", 0, Placed(rows), 1)
+    assert told in shown(lambda console: show_new(new, console, made=True))
+
+
+def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> None:
+    layout = Layout((), {})
+    places = {TopicPartition("[/t]", 0): "is being reassigned"}
+    waiting, over = {TopicPartition("u", 0): (1, -1)}, frozenset({TopicPartition("u", 1)})
+    planned = Planned(layout, layout, {}, waiting, places, 0, 0, ("of [b]that[/b]",), over)
+    assert shown(lambda console: show_rest(planned, console)).splitlines() == [
+        "left out: [/t]-0: is being reassigned",
+        "1 replica waits for a broker that can take it",
+        "1 partition waits for a broker no longer",
+        "not proven best: of [b]that[/b]",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -454,6 +454,20 @@ def changes(before: Layout, topics: Any) -> tuple[int, int]:
     return sum(old != new for old, new in pairs), sum(old[0] != new[0] for old, new in pairs)
 
 
+@pytest.mark.parametrize(
+    "brokers", [(), (Broker(1, "a"),), (Broker(1, "a", fenced=True),), (Broker(1), Broker(2, "a"))]
+)
+@pytest.mark.parametrize("topics", [{}, {"t": ()}])
+def test_of_no_partitions_nothing_is_unproven(
+    brokers: tuple[Broker, ...], topics: dict[str, tuple[tuple[int, ...], ...]]
+) -> None:
+    layout = Layout(brokers, topics)
+    for found in (rebalance(layout, replication_factor=3), reorder(layout)):
+        assert (found.topics, found.moved, found.least, found.proven, found.doubts) == (topics, 0, 0, True, ())
+    with pytest.raises(ConfigError, match='there is no topic "x"'):
+        rebalance(layout, replication_factor={"x": 1})
+
+
 def test_leaders_that_resonate_are_evened_in_place() -> None:
     brokers = brokers_in(3, 3, 3)
     topics = {f"p{n}": load_placer("striped", {"seed": n}).place(0, n, 3, brokers) for n in (9, 12, 18, 30, 60, 90)}

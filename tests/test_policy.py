@@ -114,7 +114,35 @@ def test_a_registry_keeps_brokers_and_plans_with_placeholders(tmp_path: Path) ->
     assert [path.name for path in file.parent.iterdir()] == ["registry.json"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "other/1", "brokers": {}, "plans": {}}', "\udcff"])
+def test_a_registry_is_of_one_cluster(tmp_path: Path) -> None:
+    file = tmp_path / "registry.json"
+    # As it was written before clusters were told apart.
+    file.write_text('{"format": "rackassign-registry/1", "brokers": {"1": "a"}, "plans": {"t": {"0": [1, -1]}}}')
+    old = read(file)
+    assert (old.cluster, old.brokers) == ("", {1: "a"})
+    mine = old.on("one").see([Broker(2, "b")]).plan({TopicPartition("t", 1): (2, -1)}).forget(1)
+    write(file, mine)
+    assert read(file) == mine.on("one") == mine
+    assert read(file).cluster == "one"
+    with pytest.raises(ConfigError, match=r'^state: the file is of cluster "one", and this is "two"; .* --state$'):
+        read(file).on("two")
+    # One that does not tell its id is taken at the user's word.
+    assert read(file).on("") == mine
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": "other/1", "brokers": {}, "plans": {}}',
+        '{"format": "rackassign-registry/1", "brokers": {"1": 5}, "plans": {}}',
+        '{"format": "rackassign-registry/1", "brokers": {}, "plans": {"t": {"0": ["1"]}}}',
+        '{"format": "rackassign-registry/1", "brokers": {}, "plans": {}, "cluster": 5}',
+        "\udcff",
+    ],
+)
 def test_a_registry_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "registry.json"
     file.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,11 +15,17 @@ from hypothesis import strategies as st
 from rackassign.clients.kafka_python.admin import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
+from rackassign.observe import Inspector, RackMap
+from rackassign.observe.inspector import Shots
+from rackassign.observe.snapshot import snapshot
 from rackassign.placement import ReplicaPlacementError, Rules
+from rackassign.placement.readers import readers
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair import Move, Planned, Wish, plan_leaders, plan_repair
 from rackassign.placement.repair.exchange import plan_given, read_reassignment, write_reassignment
 from rackassign.placement.state import ClusterState
+
+from .live import cluster, group, member
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 
@@ -40,6 +47,11 @@ def state(*, down: Sequence[int] = (), brokers: Sequence[Broker] = BROKERS, **to
 
 def planned(seen: ClusterState, *, registry: Registry | None = None, **wish: Any) -> Planned:
     return plan_repair(seen, Wish(**wish), registry or Registry())
+
+
+def own(seen: ClusterState, name: str) -> ClusterState:
+    """Return a cluster in which a topic is one of Kafka's own."""
+    return replace(seen, topics={**seen.topics, name: replace(seen.topics[name], internal=True)})
 
 
 def place(number: int, name: str = "t") -> TopicPartition:
@@ -121,8 +133,148 @@ def test_only_the_topics_that_are_named_are_touched() -> None:
 
 
 def test_a_broker_without_a_rack_among_others_is_refused() -> None:
+    seen = state(t=[[1, 2]], brokers=(*BROKERS, Broker(7)))
+    with pytest.raises(ReplicaPlacementError, match=r'brokers 7 have none.* --rules .*{"rackless": "rack"}'):
+        planned(seen)
+    assert planned(seen, rules={"rackless": "rack"}).copies == 1
+    # Nothing is copied for leaders, so it is nothing to them.
+    assert plan_leaders(seen, Rules()).doubts == ()
+
+
+def test_a_broker_without_a_rack_that_is_down_and_holds_nothing_is_in_nobody_s_way() -> None:
+    seven = (*BROKERS, Broker(7))
+    assert planned(state(t=[[1, 2]], brokers=seven, down=[7])).copies == 1
     with pytest.raises(ReplicaPlacementError, match="brokers 7 have none"):
-        planned(state(t=[[1, 2]], brokers=(*BROKERS, Broker(7))))
+        planned(state(t=[[1, 2, 7]], brokers=seven, down=[7]))
+
+
+def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_not_meant_for_them() -> None:
+    seen = own(state(t=[[1, 3, 6]], o=[[1, 3, 6]]), "o")
+    moves = planned(seen, replace=frozenset({6})).moves
+    assert {set(move.after) == {1, 3, 5} for move in moves.values()} == {True}
+    assert set(moves) == {place(0), place(0, "o")}
+    assert set(planned(seen, rf=2).moves) == {place(0)}
+    assert set(planned(seen, rf=2, replace=frozenset({6})).moves) == {place(0), place(0, "o")}
+    assert len(planned(seen, rf=2, topics=("o",)).moves[place(0, "o")].after) == 2
+    assert set(planned(own(state(o=[[1, 2]]), "o")).moves) == {place(0, "o")}
+
+
+def test_kafka_s_own_topics_never_follow_readers() -> None:
+    seen = own(state(t=[[5]], o=[[5]]), "o")
+    near = {"t": {"a": 1, "b": 0, "c": 0}, "o": {"a": 1, "b": 0, "c": 0}}
+    found = plan_repair(seen, Wish(topics=("o", "t"), group="g"), Registry(), near)
+    assert set(found.moves) == {place(0)}
+    assert "Kafka's own" in found.left_out[place(0, "o")]
+
+
+def test_topics_follow_their_own_readers() -> None:
+    seen = state(t=[[5]] * 4, u=[[5]] * 4, v=[[5]] * 4, rest=[[1], [3]])
+    near = {"t": {"a": 2, "b": 0, "c": 0}, "u": {"a": 0, "b": 1, "c": 0}, "v": {"a": 1, "b": 0, "c": 0}}
+    wish = Wish(topics=("t", "u", "v"), group="g")
+    found = plan_repair(seen, wish, Registry(), near)
+    where = {name: {racks(row).pop() for row in found.after.topics[name]} for name in found.after.topics}
+    assert where == {"t": {"a"}, "u": {"b"}, "v": {"a"}, "rest": {"a", "b"}}
+    assert (found.copies, found.least) == (12, 12)
+    # What has gone before is load to what comes after: brokers of a rack carry evenly all together.
+    carried = Counter(row[0] for rows in found.after.topics.values() for row in rows)
+    assert {carried[1], carried[2]} == {4, 5}
+    assert found.doubts == ("topics whose readers are spread differently were placed one after the other",)
+    alike = plan_repair(seen, Wish(topics=("t", "v"), group="g"), Registry(), near)
+    assert alike.doubts == ()
+
+
+def test_readers_are_counted_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = cluster({"t": [[1]], "u": [[2]], "v": [[3]]})
+    members = (
+        member("m1", "a", {"t": (0,)}, "t"),
+        member("m2", "a", {}, "t", "u"),
+        member("m3", "c", {"u": (0,), "v": (0,)}, "u", "v"),
+        member("m4", "nowhere", {}, "v"),
+    )
+    shots = Shots(there, (snapshot(group(*members), there.topology, RackMap()),))
+    monkeypatch.setattr(Inspector, "shoot", lambda *_: shots)
+    near = readers(None, "g")
+    assert (near.topics, near.unknown) == (("t", "u", "v"), 1)
+    assert near.coverage == {"a": 2, "b": 0, "c": 1}
+    assert near.coverage_of(["t", "u", "other"]) == {
+        "t": {"a": 2, "b": 0, "c": 0},
+        "u": {"a": 1, "b": 0, "c": 1},
+        # Nobody reads it now, and who will is among the group.
+        "other": near.coverage,
+    }
+
+
+def test_a_number_that_is_reached_ends_a_plan_that_waits() -> None:
+    seen = state(t=[[1, 2, 3], [1, 3, 5]], u=[[1, 3]])
+    registry = Registry(plans={place(0): (1, 2, 3, -1), place(1): (1, 3, 5, -1), place(0, "u"): (1, 3, -1)})
+    assert planned(seen, registry=registry).over == frozenset()
+    assert planned(seen, registry=registry, rf=2).over == {place(0, "u")}
+    found = planned(seen, registry=registry, rf=3, topics=("t",))
+    # The first is yet to be moved: its plan is over when that is done.
+    assert set(found.moves) == {place(0)}
+    assert found.over == {place(1)}
+    assert planned(state(t=[[1, 2, 3]]), registry=registry, rf=7).over == frozenset()
+    stale = planned(seen, registry=Registry(plans={place(1): (2, 4, -1)}), rf=3, topics=("t",))
+    assert stale.over == {place(1)}
+
+
+@pytest.mark.parametrize("rules", [{"max_per_rack": 1}, {"forced_racks": ["d"]}, {"min_racks": 4}])
+@pytest.mark.parametrize("down", [(), (4,)])
+def test_no_replica_is_taken_away_unless_that_is_asked_for(rules: dict[str, Any], down: tuple[int, ...]) -> None:
+    seen = state(t=[[1, 2, 3, 4]], u=[[1, 2]], down=down)
+    found = planned(seen, rules=rules)
+    # What can be kept to is: as many racks as there are.
+    assert [(len(row), len(racks(row))) for row in (found.after.topics["t"][0], found.after.topics["u"][0])] == [
+        (4, 3),
+        (2, 2),
+    ]
+    assert found.waiting == {}
+    assert (found.copies, found.least) == (2, 2)
+    assert "1 partition would have fewer replicas than now" in found.doubts[0]
+    assert len(planned(seen, rules=rules, rf=2, topics=("t",)).after.topics["t"][0]) == 2
+
+
+@pytest.mark.parametrize("rules", [{"max_per_rack": 1}, {"min_racks": 4}])
+def test_what_rules_leave_no_broker_for_waits_if_it_is_more_than_there_is_now(rules: dict[str, Any]) -> None:
+    found = planned(state(t=[[1, 2, 3, 4]]), rules=rules, rf=5)
+    assert len(found.after.topics["t"][0]) == 4
+    assert sorted(found.waiting[place(0)])[:2] == [-1, 1]
+
+
+def test_what_is_replaced_counts_for_nothing() -> None:
+    three = (BROKERS[0], BROKERS[2], BROKERS[4])
+    found = planned(state(t=[[1, 3, 5]], brokers=three), replace=frozenset({5}))
+    assert set(found.moves[place(0)].after) == {1, 3}
+    assert found.doubts == ()
+
+
+def test_leaders_are_where_rules_have_them_whatever_else_is_right() -> None:
+    seen = state(t=[[1, 3, 5], [3, 1, 5], [5, 1, 4]], u=[[1, 2]])
+    found = planned(seen, rules={"leader_racks": ["b"]}, topics=("t",))
+    assert set(found.moves) == {place(0), place(2)}
+    assert [racks(row[:1]) for row in found.after.topics["t"]] == [{"b"}] * 3
+    assert found.copies == 0
+    assert (
+        planned(replace(seen, topics={"t": topic(found.after.topics["t"])}), rules={"leader_racks": ["b"]}).moves == {}
+    )
+    # Nobody is up there to lead.
+    assert planned(state(t=[[1, 3, 5]], down=[3, 4]), rules={"leader_racks": ["b"]}).moves == {}
+
+
+def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
+    problem = '^leader rack "zz": no broker is there; racks are a, b, c$'
+    with pytest.raises(ConfigError, match=problem):
+        planned(state(t=[[1, 3, 5]]), rules={"leader_racks": ["a", "zz"]})
+    with pytest.raises(ConfigError, match=problem):
+        plan_leaders(state(t=[[1, 3, 5]]), Rules(leader_racks=frozenset({"zz"})))
+    assert planned(state(t=[[1, 3, 5]]), rules={"forced_racks": ["zz"]}).moves == {}
+
+
+@pytest.mark.parametrize("brokers", [BROKERS, ()])
+def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker, ...]) -> None:
+    empty = ClusterState(brokers, {})
+    for found in (planned(empty), planned(empty, rf=3, even=True), plan_leaders(empty, Rules())):
+        assert (found.moves, found.doubts) == ({}, ())
 
 
 @settings(deadline=None, max_examples=60)

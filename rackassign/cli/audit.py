@@ -15,7 +15,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.create import STATE
-from rackassign.cli.output import check_output, safe
+from rackassign.cli.output import check_output, plain, safe
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
@@ -37,18 +37,20 @@ def audit(
     """Say what is wrong with how replicas lie; exit 1 if there is something, 3 if brokers disagree."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
+    from rackassign.clients.kafka_python.admin import cluster_id  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
     from rackassign.placement.state import observe, with_rates  # noqa: PLC0415
 
     known = registry.read(Path(state))
     with connected(bootstrap, client_config) as admin:
+        known = known.on(cluster_id(admin))
         found = with_rates(admin, observe(admin, topic))
     seen = judged(found.remembering(known.brokers), want_rf=want_rf or None)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:
-        _show(seen, Console(highlight=False))
+        _show(seen, plain())
     if not seen.reliable:
         return UNRELIABLE
     return FINDINGS if seen.findings else SOUND
@@ -86,7 +88,8 @@ def _show(seen: Audit, console: Console) -> None:
     if not seen.topics:
         verdict += "; there is no topic, or none that may be described"
     topics = f"{seen.topics} topic{'' if seen.topics == 1 else 's'}"
-    console.print(f"{topics}, {seen.partitions} partitions: {verdict}", soft_wrap=True)
+    partitions = f"{seen.partitions} partition{'' if seen.partitions == 1 else 's'}"
+    console.print(f"{topics}, {partitions}: {verdict}", soft_wrap=True)
 
 
 def _where(finding: Finding) -> str:

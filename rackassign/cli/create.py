@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, complain, safe
+from rackassign.cli.layouts import counted, waiting
+from rackassign.cli.output import check_output, complain, plain, safe
 from rackassign.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from rackassign.placement.create import New
 
 DONE, NO = 0, 1
+RF = 3
 STATE = "rackassign-state.json"
 
 
@@ -27,8 +30,10 @@ def create(
     name: Annotated[str, typer.Argument(help="Of the topic.")],
     *,
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(min=1, help="Of a new topic.")] = 1,
-    rf: Annotated[int, typer.Option("--rf", min=1, help="Replicas of each partition.")] = 3,
+    partitions: Annotated[int, typer.Option(min=0, help="Of a new topic; 0 for one.")] = 0,
+    rf: Annotated[
+        int, typer.Option("--rf", min=0, help=f"Replicas of each partition; 0: {RF}, or what the topic has.")
+    ] = 0,
     add_to: Annotated[int, typer.Option(min=0, help="Add so many partitions to a topic that exists, instead.")] = 0,
     policy: Annotated[
         str,
@@ -45,7 +50,9 @@ def create(
 ) -> int:
     """Make a topic, also while brokers are away, as long as it can be written to; exit 1 if it could not be."""
     check_output(output, "table", "json")
-    configs = dict(map(_pair, config or ()))
+    configs = _pairs(config or ())
+    if add_to and (partitions or configs):
+        raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-to")
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import create as making  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
@@ -54,7 +61,8 @@ def create(
 
     file = Path(state)
     known = registry.read(file)
-    wanted = making.Wanted(name, add_to or partitions, rf, check_policy(policy), configs)
+    replicas = rf or (None if add_to else RF)
+    wanted = making.Wanted(name, add_to or partitions or 1, replicas, check_policy(policy), configs)
     chosen = load_placer(placer)
     make = making.add if add_to else making.create
     try:
@@ -68,15 +76,20 @@ def create(
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:
-        _show(new, Console(highlight=False), made=not dry_run)
+        show_new(new, plain(), made=not dry_run)
     return DONE
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise ConfigError(f"config: expected KEY=VALUE, got {shown(text)}")
-    return key, value
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"config: expected KEY=VALUE, got {shown(text)}")
+        if key in found:
+            raise ConfigError(f"config: {shown(key)} is given twice")
+        found[key] = value
+    return found
 
 
 def _as_json(new: New, *, made: bool) -> dict[str, Any]:
@@ -92,7 +105,8 @@ def _as_json(new: New, *, made: bool) -> dict[str, Any]:
     }
 
 
-def _show(new: New, console: Console, *, made: bool) -> None:
+def show_new(new: New, console: Console, *, made: bool) -> None:
+    """Print a topic that was made, or would be."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("partition", "replicas", "missing"):
         table.add_column(column, overflow="fold")
@@ -105,9 +119,9 @@ def _show(new: New, console: Console, *, made: bool) -> None:
         table.add_row(str(place.partition), there, ", ".join(missing))
     console.print(table)
     verb = "made" if made else "would be made"
-    line = f"{new.name}: {len(placed.plan)} partitions {verb}"
+    line = f"{new.name}: {counted(len(placed.plan), 'partition')} {verb}"
     if placed.under_replicated():
         line += f", {placed.under_replicated()} of them with replicas missing"
     if placed.placeholders():
-        line += f"; {placed.placeholders()} replicas wait for a broker, which `repair` gives them"
+        line += f"; {waiting(placed.placeholders())}: `repair plan` finds one when it is there"
     console.print(safe(line), soft_wrap=True)

@@ -31,6 +31,16 @@ _ROWS: tuple[tuple[str, str], ...] = (
 )
 
 
+def counted(number: int, noun: str) -> str:
+    """Return so many of something."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def waiting(replicas: int) -> str:
+    """Tell how many replicas have no broker."""
+    return f"{counted(replicas, 'replica')} {'waits' if replicas == 1 else 'wait'} for a broker"
+
+
 def figures(quality: dict[str, Quality]) -> Table:
     """Return the figures of layouts side by side, by their names."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

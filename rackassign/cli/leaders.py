@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.layouts import figures
-from rackassign.cli.output import check_output
+from rackassign.cli.layouts import counted, figures
+from rackassign.cli.output import check_output, plain
 from rackassign.cli.progress import steps
-from rackassign.cli.repaired import outcome_as_json, planned_as_json, show_outcome
+from rackassign.cli.repaired import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import asked_to_stop
+from rackassign.errors import ConfigError, shown
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
@@ -39,10 +39,13 @@ def leaders(
     """Even leaders by the order of replica lists and elections, copying nothing; exit 1 if some cannot be had."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
+    from rackassign.optimum.spread import LEADER_GOALS  # noqa: PLC0415
     from rackassign.placement import Quality, Rules  # noqa: PLC0415
     from rackassign.placement.repair import Pace, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import perform, prepare_leaders  # noqa: PLC0415
 
+    if even not in LEADER_GOALS:
+        raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {shown(even)}")
     file = Path(plan)
     if not dry_run:
         journal.check_over(file)
@@ -67,13 +70,15 @@ def leaders(
         result = {} if outcome is None else outcome_as_json(outcome)
         sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
     else:
-        console = Console(highlight=False)
+        console = plain()
         console.print(figures({"now": Quality.of(planned.before), "then": Quality.of(planned.after, planned.before)}))
         changed = sum(move.before != move.after for move in planned.moves.values())
         console.print(
-            f"{changed} lists in another order, {len(planned.moves)} partitions to elect, nothing to copy",
+            f"{counted(changed, 'list')} in another order, {counted(len(planned.moves), 'partition')} to elect,"
+            " nothing to copy",
             soft_wrap=True,
         )
+        show_rest(planned, console)
         if outcome is not None:
             show_outcome(outcome, "as planned", console)
     if stopped:

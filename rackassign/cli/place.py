@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from rackassign import scenario
 from rackassign.cli.layouts import figures, picture
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, plain
 from rackassign.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def place(
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
     else:
-        console = Console(highlight=False)
+        console = plain()
         console.print(figures(quality))
         console.print(picture({NOW: layout, **layouts}))
     return DONE

@@ -14,6 +14,7 @@ import typer
 from rackassign import scenario
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.create import STATE
+from rackassign.cli.layouts import waiting as told_waiting
 from rackassign.cli.output import check_output, complain, plain
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
@@ -93,6 +94,9 @@ def plan(
             prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
+        if planned.over:
+            # Where nothing is left to be done, nobody applies anything.
+            registry.write(Path(state), known.on(prepared.journal.cluster).plan(dict.fromkeys(planned.over, ())))
         put_by = journal.begin(file, prepared.journal) if written else journal.withdraw(file)
     for trouble in unasked(prepared.readers.cluster) if prepared.readers is not None else ():
         complain(trouble)
@@ -211,6 +215,9 @@ class _Work:
         from rackassign.placement.repair import journal  # noqa: PLC0415
         from rackassign.placement.repair.desk import noted, perform  # noqa: PLC0415
 
+        if direction == "apply":
+            # One of another cluster is told before anything is begun.
+            registry.read(self._state).on(kept.cluster)
         with steps() as display:
 
             def told(progress: Progress) -> None:
@@ -290,7 +297,7 @@ def _end(
         console = plain()
         show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
         if waiting:
-            console.print(f"{waiting} replicas wait for a broker; see --watch", soft_wrap=True)
+            console.print(f"{told_waiting(waiting)}; see --watch", soft_wrap=True)
         if measured is not None:
             console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
     if stopped:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.layouts import figures
+from rackassign.cli.layouts import counted, figures, waiting
 from rackassign.cli.output import safe
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def planned_as_json(planned: Planned) -> dict[str, Any]:
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
         "waiting": _by_topic({place: list(row) for place, row in planned.waiting.items()}),
         "left_out": _by_topic(planned.left_out),
+        "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.over)],
         "copies": planned.copies,
         "least_copies": planned.least,
         "doubts": list(planned.doubts),
@@ -66,6 +67,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
         "done": len(outcome.done),
         "changed": outcome.sent,
         "failed": _by_topic(outcome.failed),
+        "gone": _by_topic(dict.fromkeys(outcome.gone, "its topic is gone")),
         "not_led": _by_topic(outcome.not_led),
     }
 
@@ -86,8 +88,8 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
     copied = "" if prepared.bytes is None else f", {size(prepared.bytes)} as logs are now"
     if planned.moves:
         console.print(
-            f"{_count(len(planned.moves), 'partition')} to change, {_count(planned.copies, 'replica')} to copy{copied};"
-            f" nothing does with fewer than {planned.least}",
+            f"{counted(len(planned.moves), 'partition')} to change, {counted(planned.copies, 'replica')} to copy"
+            f"{copied}; nothing does with fewer than {planned.least}",
             soft_wrap=True,
         )
     else:
@@ -95,7 +97,7 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
         count = sum(map(len, planned.before.topics.values()))
         now = " now" if planned.waiting or planned.left_out else ""
         console.print(
-            f"{_count(topics, 'topic')}, {_count(count, 'partition')}: nothing to repair{now}", soft_wrap=True
+            f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to repair{now}", soft_wrap=True
         )
     if prepared.readers is not None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
@@ -109,10 +111,18 @@ def show_planned(planned: Planned, console: Console) -> None:
         console.print(_moves(planned.moves))
         before, after = Quality.of(planned.before), Quality.of(planned.after, planned.before)
         console.print(figures({"now": before, "then": after}))
+    show_rest(planned, console)
+
+
+def show_rest(planned: Planned, console: Console) -> None:
+    """Print what would not change although it might have to, and what is not as good as it might be."""
     _reasons("left out", planned.left_out, console)
     if planned.waiting:
         count = sum(broker < 0 for row in planned.waiting.values() for broker in row)
-        console.print(f"{_count(count, 'replica')} wait for a broker that can take them", soft_wrap=True)
+        console.print(f"{waiting(count)} that can take {'it' if count == 1 else 'them'}", soft_wrap=True)
+    if planned.over:
+        waits = "waits" if len(planned.over) == 1 else "wait"
+        console.print(f"{counted(len(planned.over), 'partition')} {waits} for a broker no longer", soft_wrap=True)
     for doubt in planned.doubts:
         console.print(safe(f"not proven best: {doubt}"), soft_wrap=True)
 
@@ -120,10 +130,11 @@ def show_planned(planned: Planned, console: Console) -> None:
 def show_outcome(outcome: Outcome, verb: str, console: Console) -> None:
     """Print what became of a repair."""
     console.print(
-        f"{_count(len(outcome.done), 'partition')} {verb}, {outcome.sent} of them changed now"
+        f"{counted(len(outcome.done), 'partition')} {verb}, {outcome.sent} of them changed now"
         + (f"; {len(outcome.failed)} not" if outcome.failed else ""),
         soft_wrap=True,
     )
+    _reasons("nothing left to do", dict.fromkeys(outcome.gone, "its topic is gone"), console)
     _reasons("not done", outcome.failed, console)
     _reasons("not led by the preferred replica", outcome.not_led, console)
 
@@ -169,7 +180,3 @@ def share(partitions: Locality) -> str:
     from rackassign.observe.figures import percent  # noqa: PLC0415 - as above
 
     return percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

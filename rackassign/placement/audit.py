@@ -210,8 +210,10 @@ def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
     yield from _thin(
         "min-isr-above-rf",
         places,
-        lambda n: f"{n} with min.insync.replicas above the number of replicas: brokers that take that number for the"
-        " limit (4.3 does) ask for all replicas and no more, older ones refuse every acks=all",
+        lambda n: (
+            f"{n} with min.insync.replicas above the number of replicas: brokers that take that number for the"
+            " limit (4.3 does) ask for all replicas and no more, older ones refuse every acks=all"
+        ),
         "lower min.insync.replicas, or add replicas: `repair plan --rf N`",
         lambda p: p.least is not None and p.least > p.rf,
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
 
-from rackassign.clients.kafka_python.admin import listed_brokers, min_isr, topics_of
+from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, min_isr, topics_of
 from rackassign.clients.kafka_python.admin import topics as described
-from rackassign.clients.kafka_python.controller import Controller
+from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
 from rackassign.errors import ConfigError, shown
 from rackassign.model import Broker, TopicPartition, Topology
@@ -23,6 +24,11 @@ from rackassign.placement.state import observe
 Keep = Callable[[Registry], None]
 """Writes a registry down; raises if it cannot."""
 
+_BAD_INPUT = frozenset(
+    {"InvalidConfigurationError", "InvalidPartitionsError", "InvalidTopicError", "TopicAlreadyExistsError"}
+)
+"""Refusals that are about what was asked for, whatever the cluster is like."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -31,21 +37,21 @@ class Wanted:
     Args:
         name: Of the topic.
         partitions: How many are new.
-        replicas: Of each.
+        replicas: Of each; None for as many as the topic has that they are added to.
         policy: Whether brokers that are away may be named.
         configs: Of a new topic.
     """
 
     name: str
     partitions: int
-    replicas: int
+    replicas: int | None
     policy: Policy = "enabled"
     configs: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("partitions", "replicas"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name, count in (("partitions", self.partitions), ("replicas", self.replicas)):
+            if count is not None and count < 1:
+                raise ConfigError(f"{name} must be 1 or more, got {count}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +89,21 @@ def create(
         dry: Have it checked, and make nothing.
 
     Raises:
+        ConfigError: What is asked for cannot be, such a topic exists, or the registry is of another cluster.
         NotEnoughBrokersError: The policy cannot have its way.
         RefusedError: The cluster refuses.
         NotAllowedError: A permission is missing.
         ReplicaPlacementError: The placer cannot place.
         KafkaError: As the admin client does.
     """
+    if wanted.replicas is None:
+        raise ConfigError("replicas: a new topic needs a number of them")
     controller = Controller(admin)
     configs = dict(wanted.configs or {})
+    registry = registry.on(cluster_id(admin))
     # What is in force when the topic does not say: the cluster tells that of a topic it is only asked about.
-    least = controller.validate(wanted.name, configs).min_isr or 1
+    with _input():
+        least = controller.validate(wanted.name, configs).min_isr or 1
     brokers = listed_brokers(admin)
     _count_in(admin, placer, brokers)
     placed = place_new(
@@ -103,10 +114,11 @@ def create(
         min_isr=least,
     )
     new = New(wanted.name, 0, placed, least)
-    controller.validate(wanted.name, configs, placed.wire())
-    if not dry:
-        keep(registry.see(brokers).plan(new.plans()))
-        controller.create(wanted.name, configs, placed.wire())
+    with _input():
+        controller.validate(wanted.name, configs, placed.wire())
+        if not dry:
+            keep(registry.see(brokers).plan(new.plans()))
+            controller.create(wanted.name, configs, placed.wire())
     return new
 
 
@@ -116,9 +128,13 @@ def add(
     """Add partitions to a topic; the arguments and errors are those of `create`.
 
     Raises:
-        ConfigError: There is no such topic, it is being reassigned, or has another number of replicas.
+        ConfigError: There is no such topic, it is being reassigned, or has another number of replicas; configurations
+            are given, or the registry is of another cluster.
     """
+    if wanted.configs:
+        raise ConfigError("configs are for a new topic: those of one that exists stay as they are")
     controller = Controller(admin)
+    registry = registry.on(cluster_id(admin))
     known = described(admin, [wanted.name])[wanted.name]
     if known.refused:
         raise NotAllowedError("DESCRIBE", topic_resource([wanted.name]))
@@ -129,7 +145,7 @@ def add(
         raise ConfigError(f"topic {shown(wanted.name)} is being reassigned: wait for the end of that")
     start = len(known.partitions)
     have = len(set(known.partitions[0].replicas))
-    if have != wanted.replicas:
+    if wanted.replicas not in {None, have}:
         # The cluster takes no others.
         raise ConfigError(f"topic {shown(wanted.name)} has {have} replicas, so new partitions have as many")
     least = min_isr(admin, [wanted.name]).get(wanted.name, 1)
@@ -138,7 +154,7 @@ def add(
         wanted.policy,
         _spread(placer, start, wanted.partitions),
         _observed(state.brokers, registry),
-        replicas=wanted.replicas,
+        replicas=have,
         min_isr=least,
     )
     if placed.placeholders():
@@ -146,11 +162,23 @@ def add(
             f"topic {shown(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
         )
     new = New(wanted.name, start, placed, least)
-    controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
-    if not dry:
-        keep(registry.see(state.brokers))
-        controller.add(wanted.name, start + wanted.partitions, placed.wire())
+    with _input():
+        controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
+        if not dry:
+            keep(registry.see(state.brokers))
+            controller.add(wanted.name, start + wanted.partitions, placed.wire())
     return new
+
+
+@contextmanager
+def _input() -> Iterator[None]:
+    """Tell what nobody but the user can mend from what the cluster may do at another time."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.kind in _BAD_INPUT:
+            raise ConfigError(str(error)) from error
+        raise
 
 
 def _count_in(admin: KafkaAdminClient, placer: ReplicaPlacer, brokers: Sequence[Broker]) -> None:

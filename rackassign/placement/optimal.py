@@ -142,11 +142,11 @@ def rebalance(
     """
     rules = rules or Rules()
     rows = _Rows.of(layout, topics)
+    factors = _factors(replication_factor, layout, rows)
     if not rows.replicas:
         return rows.as_they_are()
     known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
     door = _Door.of(known, rules, layout, keep_fenced=True)
-    factors = _factors(replication_factor, layout, rows)
     for factor in sorted(set(factors)):
         _check_replicas(factor, known, rules)
     held = (door.numbered(replicas) for replicas in rows.replicas)

@@ -1,8 +1,8 @@
 """Brokers that were seen, and placeholders that wait for one: two small files beside each other on this machine.
 
 A broker that was unregistered takes its rack with it, and a placeholder cannot be told to the cluster at all. So both
-are written down here, for one cluster a file. A file that cannot be read is refused and never overwritten: it may be all there is
-of a plan.
+are written down here, of one cluster, whose id is in the file. A file that cannot be read, or is of another cluster, is
+refused and never overwritten: it may be all there is of a plan.
 """
 
 from __future__ import annotations

@@ -56,8 +56,9 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     near = readers(admin, wish.group) if wish.group else None
     topics = near.topics if near is not None and wish.topics is None else wish.topics
     state = _seen(admin, topics)
-    planned = plan_repair(state, replace(wish, topics=topics), registry, near.coverage if near is not None else None)
-    journal = Journal(cluster_id(admin), wish, planned.moves, planned.waiting)
+    cluster, coverage = cluster_id(admin), None if near is None else near.coverage_of(topics or ())
+    planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage)
+    journal = Journal(cluster, wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
 
@@ -151,7 +152,7 @@ def noted(admin: KafkaAdminClient, registry: Registry, journal: Journal, outcome
     """
     served = {place: () for place in outcome.done if place in registry.plans}
     waiting = {place: row for place, row in journal.waiting.items() if place not in outcome.failed}
-    return registry.see(listed_brokers(admin)).plan({**served, **waiting})
+    return registry.on(journal.cluster).see(listed_brokers(admin)).plan({**served, **waiting})
 
 
 def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, Move]) -> int | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rackassign.errors import ConfigError, shown
 from rackassign.model import TopicPartition, Topology
+from rackassign.placement.errors import ReplicaPlacementError
 from rackassign.placement.layout import Layout, Lists
-from rackassign.placement.optimal import rebalance, reorder
+from rackassign.placement.optimal import RacklessError, rebalance, reorder
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair.steps import Move, Replicas
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
 from rackassign.placement.state import ClusterState
+
+Coverage = Mapping[str, Mapping[str, float]]
+"""For each topic what racks weigh, by where its readers are."""
 
 _REST = ""
 """Stands for all partitions that stay as they are, as one topic: no topic has this name."""
@@ -32,6 +36,7 @@ class Planned:
         copies: Replicas that would be made.
         least: No repair that keeps to the same rules makes fewer.
         doubts: What is not proven best, or not kept to; for people.
+        over: Partitions whose plan in the registry is over: they have as many replicas as was asked for now.
     """
 
     before: Layout
@@ -42,62 +47,70 @@ class Planned:
     copies: int
     least: int
     doubts: tuple[str, ...] = ()
+    over: frozenset[TopicPartition] = frozenset()
 
 
-def plan_repair(
-    state: ClusterState, wish: Wish, registry: Registry, coverage: Mapping[str, float] | None = None
-) -> Planned:
+def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: Coverage | None = None) -> Planned:
     """Work out a repair: the fewest copies that do what is wished, then leaders of what is moved as even as can be.
 
-    Partitions whose replicas are right stay as they are, order and all.
+    Partitions whose replicas are right stay as they are, order and all; where rules say in which racks leaders are,
+    those that are to be led from elsewhere get another order.
+
+    No partition has fewer replicas afterwards than now unless that is asked for: where rules leave no broker for some
+    that it has, they give way, and a doubt says so. What a broker that is replaced or unknown has does not count.
 
     Args:
         state: The cluster.
-        wish: What is asked for.
+        wish: What is asked for. Its number of replicas is for Kafka's own topics only where topics are named.
         registry: Knows which replicas wait for a broker.
-        coverage: What racks weigh, where a group reads.
+        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then.
 
     Raises:
-        ConfigError: A broker or a topic is named that there is not.
+        ConfigError: A broker, a topic, or a rack for leaders is named that there is not.
         ReplicaPlacementError: There is no layout with these rules.
     """
+    rules = wish.rules_for(None)
     _check(state, wish)
+    _check_leader_racks(state, rules)
     layout = layout_of(state)
     left_out = _left_out(state, layout, wish.topics)
+    if coverage is not None:
+        left_out |= _not_for_groups(state, layout, wish.topics)
     free = [place for place in _places(layout, wish.topics) if place not in left_out]
-    factors, stale = _factors(layout, free, wish, registry)
-    rules = wish.rules_for(coverage)
-    part = _Part(layout, free)
-    found = rebalance(part.layout, rules, topics=part.topics, replication_factor=part.by_place(factors))
-    lists = part.back(found.topics)
-    waiting = {place: row for place, row in lists.items() if any(broker < 0 for broker in row)}
-    placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in lists.items()}
+    asked = {place: wish.rf for place in free if wish.rf and (wish.topics or not state.topics[place.topic].internal)}
+    factors, stale = _factors(layout, free, asked, registry)
+    found = _spread(layout, wish, factors, coverage)
+    waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
+    placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
     changed = [place for place in free if set(placed[place]) != set(_now(layout, place))]
+    placed |= {place: _now(layout, place) for place in free if place not in set(changed)}
     after = _with(layout, {place: placed[place] for place in changed})
-    placed |= _led(after, rules, changed)
-    moves = {place: Move(_now(layout, place), placed[place]) for place in changed}
-    copies = sum(len(set(move.after) - set(move.before)) for move in moves.values())
+    placed |= _led(after, rules, [*changed, *_led_astray(state, rules, placed, set(changed))])
+    moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
     return Planned(
         layout,
-        _with(after, {place: placed[place] for place in changed}),
+        _with(after, {place: move.after for place, move in moves.items()}),
         moves,
         waiting,
         left_out | stale,
-        copies,
+        _copies(moves),
         found.least,
         found.doubts,
+        frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
     )
 
 
 def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | None = None) -> Planned:
     """Work out new orders of the lists, so that leaders are even, and nothing is copied.
 
-    A partition whose list stays and whose preferred replica does not lead is a move to the list it has.
+    A partition whose list stays and whose preferred replica does not lead is a move to the list it has. Brokers without
+    a rack are in a rack of their own: no replica goes anywhere for that.
 
     Raises:
-        ConfigError: A topic is named that there is not.
-        ReplicaPlacementError: Some brokers have no rack.
+        ConfigError: A topic, or a rack for leaders, is named that there is not.
     """
+    _check_leader_racks(state, rules)
+    rules = replace(rules, rackless="rack")
     layout = layout_of(state)
     left_out = _left_out(state, layout, topics)
     part = _Part(layout, [place for place in _places(layout, topics) if place not in left_out])
@@ -121,7 +134,7 @@ def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Plan
         for place, row in sorted(lists.items())
         if place not in left_out and row != _now(layout, place)
     }
-    copies = sum(len(set(move.after) - set(move.before)) for move in moves.values())
+    copies = _copies(moves)
     after = _with(layout, {place: move.after for place, move in moves.items()})
     return Planned(layout, after, moves, {}, {p: why for p, why in left_out.items() if p in lists}, copies, copies)
 
@@ -137,6 +150,15 @@ def _check(state: ClusterState, wish: Wish) -> None:
     for broker in sorted(wish.replace - known):
         raise ConfigError(
             f"there is no broker {broker} to be replaced; brokers are {', '.join(map(str, sorted(known)))}"
+        )
+
+
+def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
+    racks = sorted(set(state.racks().values()))
+    unknown = sorted(rules.leader_racks.difference(racks))
+    if unknown:
+        raise ConfigError(
+            f"leader rack {', '.join(map(shown, unknown))}: no broker is there; racks are {', '.join(racks) or 'none'}"
         )
 
 
@@ -161,16 +183,21 @@ def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | Non
     return found
 
 
+def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
+    why = "is Kafka's own, and stays where it is whoever reads it"
+    return {place: why for place in _places(layout, topics) if state.topics[place.topic].internal}
+
+
 def _factors(
-    layout: Layout, free: Iterable[TopicPartition], wish: Wish, registry: Registry
+    layout: Layout, free: Iterable[TopicPartition], asked: Mapping[TopicPartition, int], registry: Registry
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
     """Return how many replicas each partition shall have, and plans that are of no use any more."""
     factors: dict[TopicPartition, int] = {}
     stale: dict[TopicPartition, str] = {}
     for place in free:
         now, planned = _now(layout, place), registry.plans.get(place, ())
-        factors[place] = len(now) if wish.rf is None else wish.rf
-        if wish.rf is None and planned:
+        factors[place] = asked.get(place, len(now))
+        if place not in asked and planned:
             # A topic that was deleted and made anew has nothing to do with the plan.
             if {broker for broker in planned if broker >= 0} == set(now):
                 factors[place] = len(planned)
@@ -179,10 +206,100 @@ def _factors(
     return factors, stale
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Lists of some partitions, placeholders among them, as few copies as they take, and what is not proven."""
+
+    lists: dict[TopicPartition, Replicas]
+    least: int
+    doubts: tuple[str, ...]
+
+    def joined(self, other: _Found) -> _Found:
+        doubts = tuple(dict.fromkeys((*self.doubts, *other.doubts)))
+        return _Found({**self.lists, **other.lists}, self.least + other.least, doubts)
+
+
+def _spread(layout: Layout, wish: Wish, factors: Mapping[TopicPartition, int], coverage: Coverage | None) -> _Found:
+    """Place partitions, those whose readers are spread alike at a time; all others are load."""
+    alike = _alike(factors, coverage)
+    doubt = "topics whose readers are spread differently were placed one after the other"
+    found = _Found({}, 0, (doubt,) if len(alike) > 1 else ())
+    for weights, places in alike:
+        beside = _with(layout, {place: _there(row) for place, row in found.lists.items()})
+        wanted = {place: factors[place] for place in places}
+        found = found.joined(_kept(beside, wish.rules_for(weights), wanted))
+    return found
+
+
+def _alike(
+    places: Iterable[TopicPartition], coverage: Coverage | None
+) -> list[tuple[Mapping[str, float] | None, list[TopicPartition]]]:
+    if coverage is None:
+        return [(None, list(places))]
+    found: dict[tuple[tuple[str, float], ...], list[TopicPartition]] = {}
+    for place in places:
+        weights = coverage.get(place.topic, {})
+        most = max(weights.values(), default=0) or 1
+        found.setdefault(tuple(sorted((rack, weight / most) for rack, weight in weights.items())), []).append(place)
+    return [(dict(shape), rows) for shape, rows in sorted(found.items())]
+
+
+def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
+    """Place partitions; where rules would have it that one has fewer replicas than now, they give way."""
+    found = _rebalanced(layout, rules, factors)
+    usable = {broker.id for broker in layout.brokers} - rules.exclude
+    having = {place: min(factor, len(usable.intersection(_now(layout, place)))) for place, factor in factors.items()}
+    short = {place: having[place] for place, row in found.lists.items() if len(_there(row)) < having[place]}
+    if not short:
+        return found
+    relaxed = _rebalanced(layout, replace(rules, on_shortage="relax"), short)
+    rows = {
+        place: (*_there(row), *range(-1, len(_there(row)) - factors[place] - 1, -1))
+        for place, row in relaxed.lists.items()
+    }
+    doubt = (
+        f"by these rules {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than now,"
+        " which only --rf takes away"
+    )
+    rest = {place: factor for place, factor in factors.items() if place not in short}
+    beside = _with(layout, {place: _there(row) for place, row in rows.items()})
+    return _Found(rows, relaxed.least, (doubt, *relaxed.doubts)).joined(_rebalanced(beside, rules, rest))
+
+
+def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
+    part = _Part(layout, factors)
+    try:
+        found = rebalance(part.layout, rules, topics=part.topics, replication_factor=part.by_place(factors))
+    except RacklessError as error:
+        raise ReplicaPlacementError(
+            f'{error} Set broker.rack there, or have --rules name a file with {{"rackless": "rack"}}.'
+        ) from error
+    return _Found(part.back(found.topics), found.least, found.doubts)
+
+
+def _there(row: Sequence[int]) -> Replicas:
+    return tuple(broker for broker in row if broker >= 0)
+
+
 def _led(layout: Layout, rules: Rules, changed: list[TopicPartition]) -> dict[TopicPartition, Replicas]:
-    """Return the lists of what is moved, with leaders as even as they can be beside all that stays."""
+    """Return the lists of what is changed, with leaders as even as they can be beside all that stays."""
     part = _Part(layout, changed)
     return part.back(reorder(part.layout, rules, topics=part.topics).topics)
+
+
+def _led_astray(
+    state: ClusterState, rules: Rules, lists: Mapping[TopicPartition, Replicas], changed: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """Return what is not to be changed, and has a replica where leaders are to be behind a preferred one elsewhere."""
+    fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
+    fit -= rules.exclude
+    return [
+        place for place, row in lists.items() if place not in changed and row[0] not in fit and not fit.isdisjoint(row)
+    ]
+
+
+def _copies(moves: Mapping[TopicPartition, Move]) -> int:
+    return sum(len(set(move.after) - set(move.before)) for move in moves.values())
 
 
 def _now(layout: Layout, place: TopicPartition) -> Replicas:
@@ -217,7 +334,12 @@ class _Part:
             if numbers:
                 self._numbers[topic] = numbers
                 rows[topic] = tuple(lists[number] for number in numbers)
-        self.layout = replace(layout, topics={**rows, _REST: tuple(rest)})
+        topics = {**rows, _REST: tuple(rest)}
+        held = {broker for lists in topics.values() for row in lists for broker in row}
+        # One that is down, holds nothing and has no rack is nothing to anybody, and its rack none to ask for.
+        brokers = tuple(b for b in layout.brokers if b.rack is not None or not b.fenced or b.id in held)
+        weights = {broker.id: layout.weights[broker.id] for broker in brokers if broker.id in layout.weights}
+        self.layout = Layout(brokers, topics, weights)
         self.topics = sorted(self._numbers)
 
     def by_place(self, values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
