@@ -112,15 +112,14 @@ def prepare_more(admin: KafkaAdminClient, journal: Journal, registry: Registry) 
 
 
 def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:
-    """Look at all topics, as what is not to be changed is load, and at those of Kafka's own that are named."""
+    """Look at all topics, as what is not to be changed is load; those that are named must be among them."""
     state = observe(admin)
-    more = set(topics or ()) - state.topics.keys()
-    if not more:
-        return state
-    named = observe(admin, more)
-    return replace(
-        state, topics={**state.topics, **named.topics}, differing=tuple({*state.differing, *named.differing})
-    )
+    missing = set(topics or ()) - state.topics.keys()
+    if missing:
+        # Asked for by name it says why, or it has just been made.
+        named = observe(admin, missing)
+        state = replace(state, topics={**state.topics, **named.topics}, differing=(*state.differing, *named.differing))
+    return state
 
 
 def perform(
