@@ -31,6 +31,10 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: the bytes that cross racks
 	@exec $(BIN)/rackassign demo
 
+.PHONY: pipeline
+pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: what the audit foretells beside what is measured
+	@exec $(BIN)/python -m examples.pipeline
+
 .PHONY: test
 test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
 	$(BIN)/python -m pytest -n auto tests
@@ -57,6 +61,11 @@ lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms
 bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.decay
+
+.PHONY: bench-placement
+bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, and how long an audit takes
+	$(BIN)/python -m benchmarks.placement
+	$(BIN)/python -m benchmarks.audit
 
 .PHONY: bench-full
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours

@@ -1,0 +1,98 @@
+"""The whole of it: a cluster of three racks, two groups, two jobs, one page. Ends by itself.
+
+make pipeline        or        python -m examples.pipeline --out build/pipeline
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.pipeline import page, workers
+from examples.pipeline.groups import RACKS
+from examples.pipeline.page import Saving
+from examples.pipeline.readings import read_all
+from examples.pipeline.savings import bad_records, savings
+from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
+from rackassign.errors import RackassignError
+from rackassign.observe import Price
+from rackassign.spark import doctor
+from rackassign.testing import LocalCluster, create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MARK = ".pipeline"
+"""A file that marks a folder as one of ours, which may be emptied."""
+
+
+def evaluate(spark: SparkSession, names: Names) -> tuple[Path, list[Saving]]:
+    """Run both jobs and write the page; return where it is, and what is on it."""
+    read_all(spark, names.bootstrap, names.counters, names.folder)
+    found = savings(spark, names.folder, names.folder / FLEET, Price())
+    file = names.folder / "page.html"
+    file.write_text(page.page(found, bad_records(spark, names.folder)), "utf-8")
+    return file, found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run all of it and print the page and the two figures."""
+    parser = argparse.ArgumentParser(prog="pipeline", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/pipeline"), help="folder for the results, made anew")
+    parser.add_argument("--seconds", type=float, default=20, help="of traffic, before and after")
+    parser.add_argument("--local", action="store_true", help="Spark in one process and one rack, without workers")
+    options = parser.parse_args(arguments)
+    # Errors are raised. Libraries log them besides, with tracebacks, also where they are just closed or interrupted.
+    logging.basicConfig(level=logging.CRITICAL)
+    # What a service is stopped with ends it as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    workers.check_java()
+    folder = options.out.resolve()
+    make_anew(folder)
+    with ExitStack() as running:
+        _say("Starting three brokers in racks a, b and c")
+        cluster = running.enter_context(LocalCluster(RACKS))
+        names = Names(cluster.bootstrap, "orders", "rackassign.locality", folder)
+        create_topic(cluster.bootstrap, names.topic, REPLICAS)
+        create_topic(cluster.bootstrap, names.counters, REPLICAS[:3])
+        _say(f"Two groups read, {options.seconds:.0f} s as they are and {options.seconds:.0f} s with rackassign")
+        bad = traffic(names, options.seconds)
+        _say(f"Published what they read, and {bad} bad messages; starting Spark")
+        master = "local[2]" if options.local else running.enter_context(workers.stand_alone(RACKS, folder / "spark"))
+        spark = running.enter_context(workers.session(master))
+        seen = doctor(spark, cluster.bootstrap, names.counters)
+        _say(f"Executors stand in racks {', '.join(sorted(str(each.rack) for each in seen.executors))}; two jobs")
+        file, found = evaluate(spark, names)
+    foretold, measured = page.headline(found)
+    print(f"{file}\nsaving in a month: foretold {foretold}, measured {measured}")
+
+
+def make_anew(folder: Path) -> None:
+    """Empty the folder of the results, if it is one."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARK).exists():
+            raise SystemExit(f"{folder} is not empty, and not of an earlier run")
+        shutil.rmtree(folder)
+    (folder / "spark").mkdir(parents=True)
+    (folder / _MARK).touch()
+
+
+def _say(step: str) -> None:
+    print(step, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RackassignError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        # All has been ended on the way here.
+        sys.exit(130)

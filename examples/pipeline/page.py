@@ -1,0 +1,130 @@
+"""What people see: one page that needs no network and runs no script. Neither Kafka nor Spark is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rackassign.observe import Price
+from rackassign.observe.figures import money, size
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Foretold and measured</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem; }}
+b.figure {{ display: block; font-size: 1.6rem; }}
+.figures {{ display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin-top: 1rem; }}
+th, td {{ text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #8888; }}
+th:first-child, td:first-child {{ text-align: left; }}
+</style>
+</head>
+<body>
+<h1>What rackassign saves</h1>
+<div class="figures">
+<div><b class="figure">{foretold}</b>a month, foretold by the audit</div>
+<div><b class="figure">{measured}</b>a month, measured by the consumers</div>
+</div>
+<div class="wide"><table>
+<tr><th>group</th><th>best strategy</th><th>across racks, foretold</th><th>across racks, measured</th>
+<th>read at home</th><th>saving, foretold</th><th>saving, measured</th></tr>
+{rows}
+</table></div>
+<p>Across racks: bytes a second before and with rackassign. A month has 730 hours;
+{price} USD/GB ({source}). {dead}</p>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A figure of a group.
+
+    Args:
+        before: As it was.
+        after: With rackassign.
+    """
+
+    before: float
+    after: float
+
+    @property
+    def less(self) -> float:
+        """By how much it went down."""
+        return self.before - self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What was foretold and what was measured of a group.
+
+    Args:
+        group: Its name.
+        strategy: The best for it, as foretold.
+        foretold: Bytes a second across racks.
+        measured: The same.
+        local_share: What was read at home, 0 to 1, as measured.
+        price: Of what crosses racks.
+    """
+
+    group: str
+    strategy: str
+    foretold: Sums
+    measured: Sums
+    local_share: Sums
+    price: Price
+
+    @property
+    def foretold_usd(self) -> float:
+        """USD a month."""
+        return self.price.monthly(self.foretold.less)
+
+    @property
+    def measured_usd(self) -> float:
+        """USD a month."""
+        return self.price.monthly(self.measured.less)
+
+
+def headline(savings: Sequence[Saving]) -> tuple[str, str]:
+    """Return the two figures: what all groups save, foretold and measured."""
+    foretold, measured = sum(s.foretold_usd for s in savings), sum(s.measured_usd for s in savings)
+    return f"{money(foretold)} USD", f"{money(measured)} USD"
+
+
+def page(savings: Sequence[Saving], dead: int) -> str:
+    """Return the page, as HTML.
+
+    Args:
+        savings: Of each group; at least one.
+        dead: How many messages could not be used.
+    """
+    foretold, measured = headline(savings)
+    return _PAGE.format(
+        foretold=foretold,
+        measured=measured,
+        rows="\n".join(map(_row, savings)),
+        price=savings[0].price.usd_per_gb,
+        source=escape(savings[0].price.source),
+        dead=f"{dead} messages could not be used and lie among the dead letters." if dead else "",
+    )
+
+
+def _row(saving: Saving) -> str:
+    cells = (
+        saving.group,
+        saving.strategy,
+        *(f"{size(of.before)}/s → {size(of.after)}/s" for of in (saving.foretold, saving.measured)),
+        f"{saving.local_share.before:.1%} → {saving.local_share.after:.1%}",
+        f"{size(saving.foretold.less)}/s, {money(saving.foretold_usd)} USD",
+        f"{size(saving.measured.less)}/s, {money(saving.measured_usd)} USD",
+    )
+    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
