@@ -27,7 +27,7 @@ _HEADER = 61
 @contextmanager
 def session() -> Iterator[Any]:
     """A Spark of two cores in this process, in rack a; a task may fail four times, which plain local mode forbids."""
-    _check_java()
+    check_java()
     config = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -54,7 +54,7 @@ def session() -> Iterator[Any]:
             spark.stop()
 
 
-def _check_java() -> None:
+def check_java() -> None:
     """Skip where there is no Java that Spark takes; the one that comes in a wheel for brokers is too new for it."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return

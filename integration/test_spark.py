@@ -18,7 +18,7 @@ from pyspark.sql.functions import col, udf
 from integration.spark_stage import Received, fill, session, wire_size
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.spark import doctor
+from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.cluster import Cluster as Asked
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planning import Planner
@@ -155,6 +155,11 @@ def loaded(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
     return reader.option("subscribe", topic).options(**options)
 
 
+def told_in(folder: Path) -> list[dict[str, Any]]:
+    """Return what tasks have reported."""
+    return [json.loads(line) for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
+
+
 def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -185,7 +190,7 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
         .count()
         == 705
     )
-    lines = [json.loads(line) for file in told.iterdir() for line in file.read_text("utf-8").splitlines()]
+    lines = told_in(told)
     assert {(line["partition"], line["end"], line["rack"], line["useful"]) for line in lines} == {
         (0, 4, "a", 40),
         (1, 700, "a", 7000),
@@ -197,11 +202,72 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
 def test_options_that_cannot_work_are_told_in_spark(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=SPREAD)
     for options, told in (
-        ({"binding": "pull"}, "binding: pull is for streams so far"),
+        ({"binding": "pull"}, "binding: pull in a batch needs a coordinator that outlives its planning"),
         ({"subscirbe": "x"}, "unknown option subscirbe"),
     ):
         with pytest.raises(Exception, match=told):
             loaded(spark, rack_cluster, topic, **options).load().collect()
+
+
+def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_room(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 4, 1: 700, 2: 90})
+    options = {
+        "kafka.bootstrap.servers": rack_cluster.bootstrap,
+        "subscribe": topic,
+        "includeHeaders": "true",
+        "reportPath": str(tmp_path / "told"),
+        "minPartitions": "5",
+    }
+    frame = read_barrier(spark, options)
+    expected = loaded(spark, rack_cluster, topic, includeHeaders="true").load()
+    assert frame.schema == expected.schema
+    assert frame.rdd.getNumPartitions() == 2
+    rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
+    assert len(rows) == 794
+    assert rows == sorted(expected.collect(), key=lambda row: (row.partition, row.offset))
+    lines = [
+        json.loads(line) for file in (tmp_path / "told").iterdir() for line in file.read_text("utf-8").splitlines()
+    ]
+    assert {line["rack"] for line in lines} == {"a"}
+    assert sum(line["end"] - line["start"] for line in lines) == 794
+    # What comes later is not read by a frame that was made before.
+    fill(rack_cluster, topic, {0: 6}, first=4)
+    assert frame.select("offset").count() == 794
+    assert len(frame.repartition(2, "offset").take(3)) == 3
+    few = read_barrier(spark, {**options, "binding": "off"}, 1, columns=["offset", "key"])
+    assert few.columns == ["offset", "key"]
+    assert few.count() == 800
+    with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2"):
+        read_barrier(spark, options, tasks=3)
+    # An executor that must have a rack and has none is told by whichever task fails first.
+    nameless = read_barrier(spark, {**options, "rackEnv": "NOT_SET", "unknownRack": "fail"})
+    with pytest.raises(Exception, match="task 0: unknownRack: fail: NOT_SET is not set"):
+        nameless.collect()
+
+
+def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, other = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    fill(rack_cluster, other, {0: 40})
+    with Coordinator(spark) as held:
+        told = {**held.options, "maxRecordsPerPartition": "100"}
+        frame = loaded(spark, rack_cluster, topic, **told, tasks="2", reportPath=str(tmp_path / "told")).load()
+        rows = frame.union(loaded(spark, rack_cluster, other, **told).load()).select("topic", "partition", "offset")
+        expected = sorted(all_of(topic, dict.fromkeys(range(3), 500)) + all_of(other, {0: 40}))
+        for _ in range(2):
+            assert sorted(map(tuple, rows.collect())) == expected
+        assert held.dealt().local + held.dealt().stolen > 0
+        assert held.options["coordinatorToken"] not in frame._jdf.queryExecution().toString()
+        # It is read in the executor's rack; what has no replica there must be read elsewhere, and is told as such.
+        assert {line["rack"] for line in told_in(tmp_path / "told")} == {"a"}
+    late = loaded(spark, rack_cluster, topic, **told, coordinatorTimeoutMs="200").load()
+    with pytest.raises(Exception, match=r"the coordinator at .* does not answer"):
+        late.collect()
 
 
 def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:

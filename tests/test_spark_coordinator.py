@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire
+from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire, to_wire
 from rackassign.spark.dealing import Dealt
-from rackassign.spark.pulling import pulled
+from rackassign.spark.pulling import offered, pulled
 from rackassign.spark.ranges import Range, Split
 
 SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
@@ -70,6 +71,46 @@ def asked(desk: Desk, line: bytes) -> str:
             return connection.makefile("rb").readline().decode()
         except ConnectionError:
             return ""
+
+
+def test_batches_are_offered_to_one_that_takes_offers() -> None:
+    many = [Split(Range(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(2000)]
+    with Coordinator("127.0.0.1", offers=True) as coordinator:
+        desks = [
+            offered(coordinator.desk(), splits, 3, each=0, steal_after_s=0, timeout_s=30) for splits in (many, SPLITS)
+        ]
+        assert [desk.batch for desk in desks] == [0, 1]
+        for splits, desk in zip((many, SPLITS), desks, strict=True):
+            read = [split for task in range(3) for split in pulled(desk, task, "abc"[task], 30)]
+            assert sorted(split.range.place for split in read) == [split.range.place for split in splits]
+        with pytest.raises(NoAnswerError, match="refuses: tasks: 2 are too few for 30 splits"):
+            offered(coordinator.desk(), SPLITS, 2, each=1, steal_after_s=0, timeout_s=30)
+        stranger = replace(coordinator.desk(), token="guess")  # noqa: S106 - it is none
+        with pytest.raises(NoAnswerError, match="refuses: wrong token"):
+            offered(stranger, SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
+
+
+def test_a_line_of_an_offer_may_come_again() -> None:
+    with Coordinator("127.0.0.1", offers=True) as coordinator:
+        desk = coordinator.desk()
+
+        def tell(**told: object) -> str:
+            return asked(desk, json.dumps({"token": desk.token, "offer": "x", **told}).encode() + b"\n").strip()
+
+        first, second = ([to_wire(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
+        begin = {"tasks": 1, "each": 0, "steal_after_s": 0}
+        assert "the offer was forgotten" in tell(**begin)
+        assert tell(at=0, splits=first) == '{"have": 2}'
+        assert tell(at=0, splits=first) == '{"have": 2}'
+        assert tell(at=2, splits=second) == '{"have": 4}'
+        assert "at: expected 4" in tell(at=5, splits=second)
+        assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 0}']
+        assert list(pulled(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
+        for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
+            assert "no question" in tell(**{"offer": "y", **wrong})
+        assert "split: not what a coordinator says" in tell(offer="y", at=0, splits=[{}])
+    with Coordinator("127.0.0.1") as closed, pytest.raises(NoAnswerError, match="refuses: no question"):
+        offered(closed.desk(), SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
 
 
 def test_nothing_listens_longer_than_the_query() -> None:

@@ -113,10 +113,16 @@ def test_a_pattern_must_be_one() -> None:
         Options.of({"kafka.bootstrap.servers": "k:9092"}, "batch")
 
 
-def test_splits_are_pulled_in_streams() -> None:
-    assert Options.of({**BASE, "binding": "pull", "tasks": "3"}, "stream").tasks == 3
-    with pytest.raises(ConfigError, match="binding: pull is for streams so far"):
-        Options.of({**BASE, "binding": "pull"}, "batch")
+def test_splits_are_pulled_in_streams_and_in_batches_with_a_coordinator() -> None:
+    pull = {**BASE, "binding": "pull", "tasks": "3"}
+    held = {**pull, "coordinatorHost": "driver", "coordinatorPort": "7", "coordinatorToken": "hush"}
+    assert Options.of(pull, "stream").tasks == 3
+    assert Options.of(held, "batch").coordinator_token == "hush"  # noqa: S105
+    assert "hush" not in repr(Options.of(held, "batch"))
+    with pytest.raises(ConfigError, match=r"binding: pull in a batch needs a coordinator .*\*\*c\.options"):
+        Options.of(pull, "batch")
+    with pytest.raises(ConfigError, match="coordinatorToken: is for batches"):
+        Options.of(held, "stream")
 
 
 def test_java_properties_become_those_of_librdkafka() -> None:

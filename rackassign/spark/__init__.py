@@ -4,7 +4,7 @@ Rules of this room:
 
 * What can be decided without Spark is decided without it: `offsets`, `options`, `properties`, `ranges` and `fetching`
   know neither Spark nor Kafka's clients, `cluster`, `sampling` and `reading` know confluent-kafka and no Spark. Only
-  `source`, `stream` and `doctor` know Spark.
+  `source`, `stream`, `barrier` and `doctor` know Spark.
 * Modules are light to import, and what is heavy (confluent_kafka, pyarrow, numpy) is imported where it is used: a
   streaming query's Python process has ten seconds to connect back.
 * Names, meanings and the JSON of offsets are those of the JVM source, so that a query and its checkpoint can move
@@ -16,7 +16,9 @@ Rules of this room:
 
 from __future__ import annotations
 
+from rackassign.spark.barrier import read_barrier
+from rackassign.spark.coordinator import HeldCoordinator as Coordinator
 from rackassign.spark.doctor import Diagnosis, doctor
 from rackassign.spark.jvm import kafka_options
 
-__all__ = ["Diagnosis", "doctor", "kafka_options"]
+__all__ = ["Coordinator", "Diagnosis", "doctor", "kafka_options", "read_barrier"]

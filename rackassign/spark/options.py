@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError, cut, shown
@@ -81,6 +81,7 @@ class Options:
         steal_after_s: So long a task that finds nothing in its rack waits before it reads across.
         coordinator_host: The driver's address as executors reach it; empty for the one it reaches Kafka from.
         coordinator_port: The same; 0 for any.
+        coordinator_token: Of one that the user holds, for a batch.
         coordinator_timeout_s: So long an executor asks again and again.
         report_path: A directory of each executor, where tasks say what they have received; empty for none.
     """
@@ -106,6 +107,7 @@ class Options:
     steal_after_s: float = 0.5
     coordinator_host: str = ""
     coordinator_port: int = 0
+    coordinator_token: str = field(default="", repr=False)
     coordinator_timeout_s: float = 10.0
     report_path: str = ""
 
@@ -124,8 +126,7 @@ class Options:
         kafka = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
         own = {name: value for name, value in told.items() if not name.startswith("kafka.")}
         _check_known(own)
-        if own.get("binding", "").lower() == "pull" and mode == "batch":
-            raise ConfigError("binding: pull is for streams so far; expected off or late")
+        _check_coordinator(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, by comma")
         most_fetched = _whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
@@ -206,6 +207,7 @@ _PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "stealafterms": ("steal_after_s", _milliseconds_or_none),
     "coordinatorhost": ("coordinator_host", _text),
     "coordinatorport": ("coordinator_port", _whole),
+    "coordinatortoken": ("coordinator_token", _text),
     "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
 }
 """For each option the argument it becomes, and how it is read."""
@@ -218,8 +220,15 @@ _SHOWN = {
         *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders"),
         *("minPartitions", "maxRecordsPerPartition", "binding", "rackEnv", "unknownRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
-        *("tasks", "reportPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorTimeoutMs"),
-        *("fetchOffset.retryIntervalMs", "path", "rack", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        *("tasks", "reportPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
+        *(
+            "coordinatorTimeoutMs",
+            "fetchOffset.retryIntervalMs",
+            "path",
+            "rack",
+            "minOffsetsPerTrigger",
+            "maxTriggerDelay",
+        ),
     )
 }
 """The options as they are written, for errors."""
@@ -241,6 +250,19 @@ def _check_known(own: Mapping[str, str]) -> None:
         if name not in _SHOWN:
             there = sorted(written for known, written in _SHOWN.items() if known not in _CANNOT)
             raise ConfigError(f"unknown option {cut(name)}; there are {', '.join(there)}")
+
+
+def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
+    """Refuse a batch that nobody would deal out, and a stream that would not ask who was named."""
+    if mode == "stream" and "coordinatortoken" in own:
+        raise ConfigError("coordinatorToken: is for batches; a stream has a coordinator of its own")
+    needed = ("coordinatorHost", "coordinatorPort", "coordinatorToken")
+    pulls = own.get("binding", "").lower() == "pull"
+    if mode == "batch" and pulls and any(name.lower() not in own for name in needed):
+        raise ConfigError(
+            "binding: pull in a batch needs a coordinator that outlives its planning: "
+            "with rackassign.spark.Coordinator(spark) as c, and .options(**c.options)"
+        )
 
 
 def _only(own: Mapping[str, str], *names: str) -> str | None:

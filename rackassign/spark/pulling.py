@@ -1,15 +1,17 @@
-"""Asks the coordinator for one split after the other; runs on executors."""
+"""Asks the coordinator for one split after the other, on executors; and offers it those of a batch, on the driver."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rackassign.errors import NoAnswerError
-from rackassign.spark.coordinator import LONGEST, Desk, from_wire
+from rackassign.spark.coordinator import LONGEST, Desk, from_wire, to_wire
 from rackassign.spark.ranges import Split
 
 _AGAIN_S = 0.05
@@ -32,8 +34,6 @@ def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterato
     while True:
         question = {"token": desk.token, "batch": desk.batch, "task": task, "number": number, "rack": rack}
         said = _asked(desk, json.dumps(question).encode() + b"\n", timeout_s)
-        if "error" in said:
-            raise NoAnswerError(f"the coordinator at {desk.host}:{desk.port} refuses: {said['error']}")
         if said["split"] == "wait":
             time.sleep(_AGAIN_S)
             continue
@@ -43,8 +43,58 @@ def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterato
         number += 1
 
 
+def offered(
+    desk: Desk, splits: Sequence[Split], tasks: int, *, each: int, steal_after_s: float, timeout_s: float
+) -> Desk:
+    """Offer the splits of a batch to a coordinator that somebody holds, and return where tasks ask for them.
+
+    Args:
+        desk: Where it is, and its token.
+        splits: What there is to read.
+        tasks: How many will ask.
+        each: At most so many splits to a task; 0 for no bound.
+        steal_after_s: So long a task waits before it takes what others can read at home.
+        timeout_s: So long is asked again and again.
+
+    Raises:
+        NoAnswerError: Nobody answers, or refuses.
+    """
+    name = {"token": desk.token, "offer": secrets.token_hex(8)}
+    at = 0
+    for some in _chunks(splits):
+        line = json.dumps({**name, "at": at}).encode()[:-1] + b', "splits": [' + b", ".join(some) + b"]}\n"
+        _asked(desk, line, timeout_s)
+        at += len(some)
+    begin = {**name, "tasks": tasks, "each": each, "steal_after_s": steal_after_s}
+    said = _asked(desk, json.dumps(begin).encode() + b"\n", timeout_s)
+    return replace(desk, batch=said["batch"])
+
+
+def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
+    """Yield splits as they are sent, as many at a time as fit into a line."""
+    some: list[bytes] = []
+    size = 0
+    for split in splits:
+        written = json.dumps(to_wire(split)).encode()
+        if some and size + len(written) > LONGEST // 2:
+            yield some
+            some, size = [], 0
+        some.append(written)
+        # With what is between them.
+        size += len(written) + 2
+    if some:
+        yield some
+
+
 def _asked(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
-    """Ask until there is an answer: the same question has the same one, however often it is asked."""
+    """Ask until there is an answer, and return it unless it refuses: the same question always has the same one."""
+    said = _answer(desk, line, timeout_s)
+    if "error" in said:
+        raise NoAnswerError(f"the coordinator at {desk.host}:{desk.port} refuses: {said['error']}")
+    return said
+
+
+def _answer(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     while True:
         left = deadline - time.monotonic()
@@ -58,6 +108,6 @@ def _asked(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
             if time.monotonic() >= deadline:
                 raise NoAnswerError(
                     f"the coordinator at {desk.host}:{desk.port} does not answer: {error}; executors must reach the "
-                    "driver there (coordinatorHost, coordinatorPort), or use binding=late"
+                    "driver there (coordinatorHost, coordinatorPort) while the query runs, or use binding=late"
                 ) from None
             time.sleep(_AGAIN_S)

@@ -154,8 +154,28 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks; runs on the driver."""
-        return [Piece(split) for split in planner(self._options).batch()]
+        splits = planner(self._options).batch()
+        if self._options.binding != "pull" or not splits:
+            return [Piece(split) for split in splits]
+        return _offered(self._options, splits)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
         return read_piece(self._options, partition, self._names)
+
+
+def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
+    """Return tasks that ask the coordinator that the user holds, having offered it the splits."""
+    from rackassign.spark.coordinator import Desk  # noqa: PLC0415 - most do without
+    from rackassign.spark.pulling import offered  # noqa: PLC0415 - the same
+
+    tasks = min(options.tasks or len(splits), len(splits))
+    desk = offered(
+        Desk(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0),
+        splits,
+        tasks,
+        each=0 if options.tasks else 1,
+        steal_after_s=options.steal_after_s,
+        timeout_s=options.coordinator_timeout_s,
+    )
+    return [Pull(desk, task) for task in range(tasks)]

@@ -1,0 +1,186 @@
+"""Reads a batch with tasks that all run at once, tell each other where they are, and share out the splits.
+
+Spark's barrier mode: no task begins before all can, and they may exchange messages. So nobody has to be asked, and
+nothing listens. What there is to read is decided on the driver when the frame is made; who reads what is decided by
+task 0 when it runs, by the optimum that also plans for splits that are pulled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark.dealing import plan
+from rackassign.spark.executor import batches, rack_here
+from rackassign.spark.options import Options
+from rackassign.spark.ranges import Split
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame, SparkSession
+
+SLOTS_COME_S = 5.0
+"""So long executors that have just been asked for are waited for."""
+
+_LOOK_AGAIN_S = 0.1
+_MOST_READERS = 200
+"""More tasks than this are counted by the handful: what is planned is shares."""
+
+
+def read_barrier(
+    spark: SparkSession, options: Mapping[str, str], tasks: int | None = None, *, columns: Sequence[str] = ()
+) -> DataFrame:
+    """Return the rows that `format("rackassign")` would, each partition read by a task in a rack with a replica.
+
+    Offsets are fixed now; every action on the frame reads the same ones. All tasks must run at once: with fewer slots
+    than tasks this is refused at once. Spark Connect does not tell how many slots there are: name `tasks` there, and
+    set `spark.scheduler.barrier.maxConcurrentTasksCheck.interval=1s` and `.maxFailures=2` when the application starts,
+    or too few slots are waited for, ten minutes by default.
+
+    Spark refuses `show`, `take`, `limit` and `coalesce` on such a frame, and has a union wait for the slots of both;
+    they work behind a shuffle, as `repartition` by a column is. Each of the two exchanges takes up to a second: that is
+    how often Spark looks.
+
+    Args:
+        spark: Classic or Connect; the process it is in asks Kafka what there is.
+        options: As of `format("rackassign")` for a batch; `binding` off reads from leaders, others make no difference.
+        tasks: How many; the option of that name if None, and all slots there are if that is not set either.
+        columns: Of the rows; all if there are none. Spark reads those it does not need as well, so it pays to say.
+
+    Raises:
+        ConfigError: An option is wrong, or there are too few slots.
+        NoAnswerError: Kafka does not answer.
+    """
+    from rackassign.spark.source import full_schema, planner  # noqa: PLC0415 - brings Spark
+
+    read = Options.of(_without_pull(options), "batch")
+    names = tuple(columns) or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
+    check_columns(names, headers=read.headers)
+    wanted = read.tasks if tasks is None else tasks
+    if wanted < 0 or tasks == 0:
+        raise ConfigError(f"tasks: expected 1 or more, got {wanted}")
+    count = room(wanted, lambda: slots_of(spark))
+    schema = full_schema(headers=read.headers)
+    ids = spark.range(0, count, 1, count)
+    return ids.mapInArrow(_reader(read, planner(read).batch(), names), _only(schema, names), barrier=True)
+
+
+def room(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS_COME_S) -> int:
+    """Return how many tasks there will be.
+
+    Args:
+        wanted: So many; 0 for all that can run at once.
+        slots: Tells how many can; None if that cannot be known.
+        patience_s: So long more are waited for.
+
+    Raises:
+        ConfigError: That many cannot.
+    """
+    deadline = time.monotonic() + patience_s
+    while (found := slots()) is not None and found < max(1, wanted):
+        if time.monotonic() >= deadline:
+            raise ConfigError(
+                f"tasks: {max(1, wanted)} must run at once, and there is room for {found}; "
+                "take fewer tasks or more executors (a task may take more than one core: spark.task.cpus)"
+            )
+        time.sleep(_LOOK_AGAIN_S)
+    if found is None and not wanted:
+        raise ConfigError("tasks: expected how many, since this session does not tell how many can run at once")
+    return wanted or found or 0
+
+
+def slots_of(spark: SparkSession) -> int | None:
+    """Return how many tasks can run at once, as the scheduler counts them for barriers; None if it does not tell."""
+    try:
+        # Not public, but what Spark itself compares; a frame that is refused now would wait for minutes.
+        context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
+        return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+    except Exception:  # noqa: BLE001 - Spark Connect has no context, another Spark no such method; each says it its way
+        return None
+
+
+def shared_out(splits: Sequence[Split], racks: Sequence[str | None]) -> list[list[int]]:
+    """Return for each task the numbers of the splits it reads: as local and as even as can be.
+
+    Args:
+        splits: All of them.
+        racks: Where each task runs; None if it does not know.
+    """
+    tasks: defaultdict[str | None, list[int]] = defaultdict(list)
+    for task, rack in enumerate(racks):
+        tasks[rack].append(task)
+    shrunk = max(1, len(racks) // _MOST_READERS)
+    readers = Counter({rack: -(-len(theirs) // shrunk) for rack, theirs in tasks.items()})
+    planned = plan(dict(enumerate(splits)), readers) if splits else {}
+    heaps = {rack: [(0, 0, task) for task in theirs] for rack, theirs in tasks.items()}
+    shares: list[list[int]] = [[] for _ in racks]
+    # The largest first, each to whom of its rack has least.
+    for number in sorted(range(len(splits)), key=lambda each: (-splits[each].size, each)):
+        heap = heaps[planned.get(number)]
+        size, had, task = heap[0]
+        heapq.heapreplace(heap, (size + splits[number].size, had + 1, task))
+        shares[task].append(number)
+    return [sorted(share) for share in shares]
+
+
+def agreed(
+    splits: Sequence[Split], task: int, rack: Callable[[], str | None], gather: Callable[[str], Sequence[str]]
+) -> list[Split]:
+    """Return the splits that this task reads, as all tasks have agreed.
+
+    Args:
+        splits: All of them, the same in each task.
+        task: The index of this one.
+        rack: Tells where it runs.
+        gather: Hands a text to all tasks, and returns those of all, by index.
+
+    Raises:
+        ConfigError: One of the tasks has to have a rack, and has none.
+    """
+    told = [json.loads(text) for text in gather(json.dumps(_told(rack)))]
+    for number, said in enumerate(told):
+        if "error" in said:
+            # All fail for the same reason, whichever of them Spark reports.
+            raise ConfigError(f"task {number}: {said['error']}")
+    # One plans for all: what is solved elsewhere need not come out the same to the letter.
+    plans = gather(json.dumps(shared_out(splits, [said["rack"] for said in told])) if task == 0 else "")
+    return [splits[number] for number in json.loads(plans[0])[task]]
+
+
+def _told(rack: Callable[[], str | None]) -> dict[str, str | None]:
+    try:
+        return {"rack": rack()}
+    except RackassignError as error:
+        return {"error": str(error)}
+
+
+def _reader(
+    options: Options, splits: Sequence[Split], names: Sequence[str]
+) -> Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]:
+    def read(ids: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        from pyspark import BarrierTaskContext  # noqa: PLC0415 - as the rest of Spark
+
+        for _ in ids:
+            # Only there so that there is a task.
+            pass
+        context = BarrierTaskContext.get()
+        for split in agreed(splits, context.partitionId(), lambda: rack_here(options), context.allGather):
+            yield from batches(options, split, names)
+
+    return read
+
+
+def _without_pull(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options without what says that splits are pulled: here they are chosen as well, in another way."""
+    pulls = any(name.lower() == "binding" and str(value).lower() == "pull" for name, value in options.items())
+    return {name: value for name, value in options.items() if not (pulls and name.lower() == "binding")}
+
+
+def _only(schema: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - types of Spark, which is not imported here
+    return type(schema)([schema[name] for name in names])
