@@ -18,7 +18,7 @@ from .fleet import Ours, settle
 from .java_member import RANGE, JavaMember, java_command
 from .support import CONSUMER, wait_until
 
-pytestmark = [pytest.mark.brokers, pytest.mark.java]
+pytestmark = [pytest.mark.brokers, pytest.mark.java, pytest.mark.local]
 
 OURS, LIBRDKAFKA, JAVA = "ours", "librdkafka", "java"
 RACKS = {OURS: "a", LIBRDKAFKA: "b", JAVA: "c"}

@@ -15,7 +15,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from .java_member import java_command
 from .team import Team, moved
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 ONE_RACK_EACH = [[1], [2], [3]] * 2
 EVERYWHERE = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 4

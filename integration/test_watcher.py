@@ -20,7 +20,7 @@ from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from .support import wait_until
 from .team import Team, at_rest
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 SOON = Watching(debounce_s=0.5, interval_s=2.0)
 """Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
@@ -62,7 +62,6 @@ def start(team: Team) -> None:
         team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
 
 
-@pytest.mark.local
 def test_rolling_restarts_trigger_nothing(
     make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
 ) -> None:
