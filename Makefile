@@ -39,7 +39,7 @@ pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: what
 test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
 	$(BIN)/python -m pytest -n auto tests
 	# Two at a time: most of it is waiting. Each has a cluster of its own.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker' integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker and not spark' integration
 	@$(MAKE) --no-print-directory test-docker
 
 .PHONY: test-docker
@@ -49,6 +49,10 @@ test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker
 	else \
 	  echo "Skipped the tests on brokers in containers: no Docker engine answers"; \
 	fi
+
+.PHONY: test-spark
+test-spark: $(VENV)/dev.stamp ## The longer tests with Spark: dying workers, replays, tasks behind a barrier, the pipeline
+	$(BIN)/python -m pytest -m spark integration
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms

@@ -19,7 +19,7 @@ from integration.spark_stage import session
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark]
 
 HERE = os.getpid()
 

@@ -209,6 +209,7 @@ def test_options_that_cannot_work_are_told_in_spark(spark: Any, rack_cluster: Cl
             loaded(spark, rack_cluster, topic, **options).load().collect()
 
 
+@pytest.mark.spark
 def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_room(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_r
         nameless.collect()
 
 
+@pytest.mark.spark
 def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -276,6 +278,7 @@ def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"tasks": "2"}])
+@pytest.mark.spark
 def test_pulled_splits_are_each_read_once_though_a_worker_dies(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, options: dict[str, str]
 ) -> None:
@@ -321,6 +324,7 @@ def all_of(topic: str, counts: dict[int, int]) -> list[tuple[str, int, int]]:
     return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
 
 
+@pytest.mark.spark
 def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -347,6 +351,7 @@ def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
     assert places(spark, tmp_path) == sorted(all_of(topic, expected) + all_of(other, {0: 7}))
 
 
+@pytest.mark.spark
 def test_a_worker_that_dies_in_a_task_costs_no_row_and_doubles_none(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -356,6 +361,7 @@ def test_a_worker_that_dies_in_a_task_costs_no_row_and_doubles_none(
     assert places(spark, tmp_path) == all_of(topic, dict.fromkeys(range(3), 500))
 
 
+@pytest.mark.spark
 def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -384,6 +390,7 @@ def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
     assert everything == [(p, o) for p, count in ((0, 250), (1, 200), (2, 200)) for o in range(count)]
 
 
+@pytest.mark.spark
 def test_records_that_are_gone_end_a_stream_or_are_left_out(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

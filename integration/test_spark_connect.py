@@ -17,7 +17,7 @@ from rackassign.spark import Coordinator, read_barrier
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
-pytestmark = [pytest.mark.brokers, pytest.mark.local]
+pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark]
 
 SPREAD = [[1, 2], [2, 3], [3, 1]]
 CONFIG = {
