@@ -407,6 +407,7 @@ def test_records_that_are_gone_end_a_stream_or_are_left_out(
     assert places(spark, tmp_path) == [(topic, 0, offset) for offset in (*range(100), *range(150, 200))]
 
 
+@pytest.mark.spark
 def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=SPREAD)
     found = doctor(spark, rack_cluster.bootstrap, topic)
