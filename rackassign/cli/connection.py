@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rackassign.cli.files import text_of
 from rackassign.errors import ConfigError, NoAnswerError, cut, shown
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
 
 def _read(file: str) -> dict[str, Any]:
     config: dict[str, Any] = {}
-    for number, line in _lines(_text(file)):
+    for number, line in _lines(text_of(file)):
         matched = _LINE.fullmatch(line) or _LINE.fullmatch(f"{line}=")
         where = f"{file}:{number}"
         if matched is None:
@@ -161,15 +162,6 @@ def _read(file: str) -> dict[str, Any]:
             raise ConfigError(f"{where}: {error}") from None
     _check(file, config)
     return config
-
-
-def _text(file: str) -> str:
-    try:
-        return Path(file).read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8") from None
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

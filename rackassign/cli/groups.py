@@ -6,13 +6,12 @@ import math
 import time
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign import scenario
-from rackassign.errors import ConfigError, InputError
+from rackassign.cli.files import json_of
+from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -63,16 +62,7 @@ def read_rack_map(file: str) -> RackMap:
     # Imports a client, which other commands do without.
     from rackassign.observe import RackMap  # noqa: PLC0415
 
-    if not file:
-        return RackMap()
-    try:
-        return RackMap.read(scenario.parse(Path(file).read_text("utf-8")))
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8") from None
-    except InputError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    return json_of(file, RackMap.read) if file else RackMap()
 
 
 def surveys(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rackassign import scenario
+from rackassign.cli.files import text_of
 from rackassign.cli.layouts import figures, picture
 from rackassign.cli.output import check_output, plain
-from rackassign.errors import ConfigError, InputError
+from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
@@ -37,7 +37,7 @@ def place(
     from rackassign.placement.layout import Layout  # noqa: PLC0415
     from rackassign.placement.quality import Quality  # noqa: PLC0415
 
-    layout = Layout.read(scenario.parse(_text(file)))
+    layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
     layouts = {name: _placed(name, layout, rf) for name in names}
     quality = {NOW: Quality.of(layout)} | {name: Quality.of(made, layout) for name, made in layouts.items()}
@@ -51,17 +51,6 @@ def place(
         console.print(figures(quality))
         console.print(picture({NOW: layout, **layouts}))
     return DONE
-
-
-def _text(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).read_text("utf-8")
-    except OSError as error:
-        raise InputError("", f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError("", f"{file} is not UTF-8") from None
 
 
 def _placed(name: str, layout: Layout, rf: int) -> Layout:

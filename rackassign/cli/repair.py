@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackassign import scenario
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.create import STATE
+from rackassign.cli.files import json_of
 from rackassign.cli.layouts import waiting as told_waiting
 from rackassign.cli.output import check_output, complain, plain
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
-from rackassign.errors import ConfigError, InputError, RackassignError, shown
+from rackassign.errors import ConfigError, RackassignError, shown
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -83,9 +83,9 @@ def plan(
         frozenset(replace or ()),
         even,
         for_group,
-        _json(rules),
+        json_of(rules, lambda parsed: parsed) if rules else {},
     )
-    given = read_reassignment(_json(import_)) if import_ else None
+    given = json_of(import_, read_reassignment) if import_ else None
     if given is not None and wish != Wish():
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
     with journal.locked(file):
@@ -326,17 +326,3 @@ def rate(text: str) -> int | None:
     if not (number.isascii() and number.isdecimal() and unit in _UNITS and int(number)):
         raise ConfigError(f"throttle: expected bytes a second, as 50M, got {shown(text)}")
     return int(number) * _UNITS[unit]
-
-
-def _json(file: str) -> Any:  # noqa: ANN401 - parsed JSON
-    """Return what is in a file of JSON; an empty object without one."""
-    if not file:
-        return {}
-    try:
-        return scenario.parse(Path(file).read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{file} is not UTF-8") from None
-    except InputError as error:
-        raise ConfigError(f"{file}: {error}") from None

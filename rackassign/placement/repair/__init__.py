@@ -8,7 +8,7 @@ Rules of this room:
   before. So a run that was killed is gone on with by running it again.
 * A reassignment that runs is never given another target. It is cancelled, and only then something else begun.
 * A throttle (`throttle`) is taken away however a run ends; if it was killed, by the next one.
-* `run` and `waves` know no client: `live` is their hands.
+* `waves` knows no client, and `run` none but its errors: `live` is their hands.
 """
 
 from __future__ import annotations

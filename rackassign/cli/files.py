@@ -1,0 +1,43 @@
+"""Reads the files that people name, and says in one line what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rackassign import scenario
+from rackassign.errors import ConfigError, InputError
+
+T = TypeVar("T")
+
+
+def text_of(file: str) -> str:
+    """Return what is in a file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no text.
+    """
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8") from None
+
+
+def json_of(file: str, read: Callable[[Any], T]) -> T:
+    """Return what a file of JSON means.
+
+    Args:
+        file: Its name.
+        read: Makes what is meant of parsed JSON; raises InputError, which names the field.
+
+    Raises:
+        ConfigError: It cannot be read, or is no such JSON; names the file.
+    """
+    text = text_of(file)
+    try:
+        return read(scenario.parse(text))
+    except InputError as error:
+        raise ConfigError(f"{file}: {error}") from None
