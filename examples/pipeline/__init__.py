@@ -2,5 +2,5 @@
 
 Each file is a step, in this order: `traffic` lets `groups` read a topic, which publish what `counters` make of that;
 `readings` is the streaming job over it, `savings` the job that joins its tables with the audit of the fleet, `page`
-what people see. `workers` is the Spark that all of it runs on, and `__main__` the whole.
+what people see. `__main__` is the whole, on brokers and a Spark with racks of its own (`rackassign.testing`).
 """

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from examples.pipeline import page, workers
+from examples.pipeline import page
 from examples.pipeline.groups import RACKS
 from examples.pipeline.page import Saving
 from examples.pipeline.readings import read_all
@@ -25,6 +25,7 @@ from rackassign.errors import RackassignError
 from rackassign.observe import Price
 from rackassign.spark import doctor
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.spark import SparkCluster, check_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.CRITICAL)
     # What a service is stopped with ends it as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    workers.check_java()
+    check_java()
     folder = options.out.resolve()
     make_anew(folder)
     with ExitStack() as running:
@@ -65,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _say(f"Two groups read, {options.seconds:.0f} s as they are and {options.seconds:.0f} s with rackassign")
         bad = traffic(names, options.seconds)
         _say(f"Published what they read, and {bad} bad messages; starting Spark")
-        master = "local[2]" if options.local else running.enter_context(workers.stand_alone(RACKS, folder / "spark"))
-        spark = running.enter_context(workers.session(master))
+        master = "local[2]" if options.local else running.enter_context(SparkCluster(RACKS)).master
+        spark = running.enter_context(session(master))
         seen = doctor(spark, cluster.bootstrap, names.counters)
         _say(f"Executors stand in racks {', '.join(sorted(str(each.rack) for each in seen.executors))}; two jobs")
         file, found = evaluate(spark, names)
@@ -80,7 +81,7 @@ def make_anew(folder: Path) -> None:
         if not (folder / _MARK).exists():
             raise SystemExit(f"{folder} is not empty, and not of an earlier run")
         shutil.rmtree(folder)
-    (folder / "spark").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / _MARK).touch()
 
 

@@ -2,6 +2,7 @@
 
 `LocalCluster` starts brokers as processes of this machine, needing neither Docker nor an installed Java;
 `DockerCluster` starts the same in containers (extra `docker`);
+`rackassign.testing.spark` starts a stand-alone Spark whose workers stand in racks (extra `spark`);
 the fixtures in `rackassign.testing.pytest_plugin` hand one out to tests. Needs the extra:
 `pip install 'rackassign[testing]'`.
 """

@@ -1,0 +1,245 @@
+"""A stand-alone Spark whose workers stand in racks, as processes of this machine."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
+from rackassign.racks import RACK_VARIABLE
+from rackassign.testing.homes import Home, new_home
+from rackassign.testing.keeper import Keeper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from typing_extensions import Self
+
+_HERE = "127.0.0.1"
+_READY_S, _STOP_S, _LOOK_S = 120.0, 20.0, 0.1
+_CLASS = "org.apache.spark.deploy.{0}.{1}"
+_WHERE = ("--host", _HERE, "--port", "0", "--webui-port", "0")
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+_LOG_BYTES = 2_000
+_SESSION = {
+    "spark.driver.bindAddress": _HERE,
+    "spark.driver.host": _HERE,
+    "spark.executor.memory": "512m",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class SparkCluster:
+    """A master, and a worker in each rack that tells its rack to the executors it starts.
+
+    Neither workers nor executors outlive the block, nor the process that made them, however that ends.
+
+    Args:
+        racks: Of the workers, one each.
+        cores: Of each worker.
+        memory: Of each worker, as Spark writes it.
+        variable: Environment variable in which executors find their rack.
+
+    Raises:
+        ConfigError: Two racks have the same name, or one has none.
+    """
+
+    def __init__(
+        self, racks: Sequence[str], *, cores: int = 1, memory: str = "1g", variable: str = RACK_VARIABLE
+    ) -> None:
+        if isinstance(racks, str) or not all(racks) or len(set(racks)) != len(racks):
+            raise ConfigError(f"racks: expected a different name for each worker, got {racks!r}")
+        self._racks = tuple(racks)
+        self._words = ["--cores", str(cores), "--memory", memory]
+        self._variable = variable
+        self._keeper: Keeper | None = None
+        self._folder = Path()
+        self._master = ""
+
+    @property
+    def master(self) -> str:
+        """Where a session finds it: `spark://HOST:PORT`."""
+        return self._master
+
+    def executors(self, rack: str) -> list[int]:
+        """Return the process ids of the executors that run in a rack."""
+        worker = self._kept().running().get(_name(rack))
+        return [] if worker is None else [child for child in _children(worker) if _EXECUTOR in _command(child)]
+
+    def workers(self) -> dict[str, int]:
+        """Return the process id of the worker in each rack."""
+        running = self._kept().running()
+        return {rack: running[_name(rack)] for rack in self._racks if _name(rack) in running}
+
+    def start(self) -> None:
+        """Start the master and the workers, and wait until they have found each other.
+
+        Raises:
+            ClusterError: There is no Java that Spark takes, or one of them does not start.
+            MissingExtraError: There is no Spark.
+        """
+        check_java()
+        spark = _spark_home()
+        home = new_home()
+        try:
+            self._keep(home)
+            self._run(spark, "master", ["master", "Master"], [], "")
+            self._master = self._said("master", r"spark://127\.0\.0\.1:[1-9]\d*")
+            for rack in self._racks:
+                words = [*self._words, "--work-dir", str(self._folder / f"work-{len(self.workers())}"), self._master]
+                self._run(spark, _name(rack), ["worker", "Worker"], words, rack)
+            for rack in self._racks:
+                self._said(_name(rack), "Successfully registered with master")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all of it. May be called again, which does nothing."""
+        keeper, self._keeper = self._keeper, None
+        atexit.unregister(self.close)
+        if keeper is None:
+            return
+        try:
+            running = list(keeper.running())
+            for name in running:
+                keeper.signal(name, signal.SIGTERM)
+            # What takes longer is killed by the keeper.
+            keeper.wait_exit(running, _STOP_S)
+        finally:
+            keeper.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, home: Home) -> None:
+        try:
+            self._keeper = Keeper(home)
+        finally:
+            # The keeper holds it from here on.
+            os.close(home.descriptor)
+        self._folder = home.directory
+        atexit.register(self.close)
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            raise ClusterError("Spark is not running: start() first, or use it in a with block")
+        return self._keeper
+
+    def _run(self, spark: Path, name: str, what: Sequence[str], words: Sequence[str], rack: str) -> None:
+        told = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": _HERE}
+        if rack:
+            told[self._variable] = rack
+        environment = ["/usr/bin/env", *(f"{variable}={value}" for variable, value in told.items())]
+        command = [*environment, str(spark / "bin" / "spark-class"), _CLASS.format(*what), *_WHERE, *words]
+        self._kept().start(name, command, self._log(name))
+
+    def _log(self, name: str) -> Path:
+        # A rack may have any name, a file not.
+        number = 0 if name == "master" else 1 + [_name(rack) for rack in self._racks].index(name)
+        return self._folder / f"{number}.log"
+
+    def _said(self, name: str, pattern: str) -> str:
+        """Wait until a process has logged something; return that."""
+        deadline = time.monotonic() + _READY_S
+        while time.monotonic() < deadline:
+            log = self._log(name).read_text("utf-8", "replace")
+            found = re.search(pattern, log)
+            if found:
+                return found[0]
+            code = self._kept().exit_code(name)
+            if code is not None:
+                raise ClusterError(f"Spark's {name} ended with {code}:\n{log[-_LOG_BYTES:]}")
+            self._kept().wait_change(_LOOK_S)
+        raise ClusterError(f"Spark's {name} did not start within {_READY_S:.0f} s:\n{log[-_LOG_BYTES:]}")
+
+
+@contextmanager
+def session(master: str, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Lend a session that listens on loopback alone; queries that still run are stopped in the end.
+
+    Args:
+        master: Of a `SparkCluster`, or `local[2]`: all of it stands in one rack then, that of this process.
+        config: More of Spark's settings, and others instead of those that are set here.
+
+    Raises:
+        ClusterError: There is no Java that Spark takes.
+    """
+    check_java()
+    os.environ["SPARK_LOCAL_IP"] = _HERE
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - reads the environment
+
+    builder: Any = SparkSession.builder
+    builder = builder.master(master).appName("rackassign")
+    for name, value in {**_SESSION, **(config or {})}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.stop()
+
+
+def check_java() -> None:
+    """Refuse to begin where no Java is installed; the one that comes in a wheel for brokers is too new for Spark.
+
+    Raises:
+        ClusterError: There is none.
+    """
+    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        raise ClusterError("Spark needs a Java 17: install one, or set JAVA_HOME")
+
+
+def _spark_home() -> Path:
+    try:
+        import pyspark  # noqa: PLC0415 - only to find it
+    except ImportError as error:
+        raise MissingExtraError("pyspark", "spark") from error
+    return Path(pyspark.__file__).parent
+
+
+def _name(rack: str) -> str:
+    return f"worker in {rack}"
+
+
+def _children(process: int) -> list[int]:
+    """Return the children of a process, as Linux tells them."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # What is before the last bracket is the name, which may contain anything.
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == process:
+            found.append(int(entry.parent.name))
+    return sorted(found)
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
