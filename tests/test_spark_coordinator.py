@@ -13,7 +13,7 @@ from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire, to_wire
 from rackassign.spark.dealing import Dealt
-from rackassign.spark.pulling import offered, pulled
+from rackassign.spark.pulling import RefusedError, offered, pulled
 from rackassign.spark.ranges import Range, Split
 
 SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
@@ -38,7 +38,7 @@ def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
         coordinator.begin([], 1)
         assert coordinator.dealt() == Dealt()
         assert list(pulled(second, 0, "b", 30)) == SPLITS[1:2]
-        with pytest.raises(NoAnswerError, match="refuses: batch 0 is over"):
+        with pytest.raises(RefusedError, match="refuses: batch 0 is over"):
             list(pulled(first, 0, "a", 30))
 
 
@@ -47,7 +47,7 @@ def test_strangers_get_nothing() -> None:
         desk = coordinator.begin(SPLITS, 1)
         assert desk.token not in repr(desk)
         stranger = Desk(desk.host, desk.port, "guess", desk.batch)
-        with pytest.raises(NoAnswerError, match="refuses: wrong token"):
+        with pytest.raises(RefusedError, match="refuses: wrong token"):
             list(pulled(stranger, 0, "a", 30))
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
@@ -83,10 +83,10 @@ def test_batches_are_offered_to_one_that_takes_offers() -> None:
         for splits, desk in zip((many, SPLITS), desks, strict=True):
             read = [split for task in range(3) for split in pulled(desk, task, "abc"[task], 30)]
             assert sorted(split.range.place for split in read) == [split.range.place for split in splits]
-        with pytest.raises(NoAnswerError, match="refuses: tasks: 2 are too few for 30 splits"):
+        with pytest.raises(RefusedError, match="refuses: tasks: 2 are too few for 30 splits"):
             offered(coordinator.desk(), SPLITS, 2, each=1, steal_after_s=0, timeout_s=30)
         stranger = replace(coordinator.desk(), token="guess")  # noqa: S106 - it is none
-        with pytest.raises(NoAnswerError, match="refuses: wrong token"):
+        with pytest.raises(RefusedError, match="refuses: wrong token"):
             offered(stranger, SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
 
 
@@ -109,7 +109,7 @@ def test_a_line_of_an_offer_may_come_again() -> None:
         for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
             assert "no question" in tell(**{"offer": "y", **wrong})
         assert "split: not what a coordinator says" in tell(offer="y", at=0, splits=[{}])
-    with Coordinator("127.0.0.1") as closed, pytest.raises(NoAnswerError, match="refuses: no question"):
+    with Coordinator("127.0.0.1") as closed, pytest.raises(RefusedError, match="refuses: no question"):
         offered(closed.desk(), SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from rackassign.cli import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.doctor import diagnose, gathered
+from rackassign.spark.doctor import Said, diagnose, gathered, listening
 from rackassign.spark.metering import Meter, report
 from rackassign.spark.ranges import Range, Split
 from rackassign.spark.shares import Executor, Shares, shares
@@ -84,8 +85,32 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
 
 
 def test_slots_are_the_workers_that_were_met() -> None:
-    answers = [("h", 1, 11, "a"), ("h", 1, 12, "a"), ("h", 1, 11, "a"), ("h", 2, 11, None), ("g", 1, 5, "b")]
-    assert gathered(answers) == [Executor("g", 1, "b", 1), Executor("h", 1, "a", 2), Executor("h", 2, None, 1)]
+    answers = [
+        *(Said("h", 1, worker, "a", cut_off) for worker, cut_off in ((11, ["d"]), (12, []), (11, ["d", "e"]))),
+        Said("h", 2, 11, None),
+        Said("g", 1, 5, "b"),
+    ]
+    assert gathered(answers) == [
+        Executor("g", 1, "b", 1),
+        Executor("h", 1, "a", 2, ("d", "e")),
+        Executor("h", 2, None, 1),
+    ]
+
+
+def test_executors_that_cannot_reach_the_driver_are_told_before_anything_is_pulled() -> None:
+    found = diagnose("t", [*THREE[:2], Executor("hc", 1, "c", 2, ("10.0.0.9",))], RF3, RACKS, followers=True)
+    (cut_off,) = found.findings
+    assert cut_off.startswith("executors on hc cannot connect to this process at 10.0.0.9: binding=pull would fail")
+
+
+def test_what_tasks_try_to_reach_listens_while_they_do() -> None:
+    with listening(["127.0.0.1", "192.0.2.1", "nothing.invalid", "127.0.0.1"]) as desks:
+        ((host, port),) = desks
+        assert host == "127.0.0.1"
+        for _ in range(5):
+            socket.create_connection((host, port), timeout=30).close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, port), timeout=30)
 
 
 def test_the_command_refuses_what_it_cannot_read(tmp_path: Path) -> None:

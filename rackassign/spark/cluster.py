@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,10 @@ NO_LATER = -1
 """In place of an offset: no record is as late."""
 
 _ANSWER_MS = 30_000
+_SETTLED_S = 3.0
+"""So long after a topic was made a broker may not have heard of it."""
+
+_AGAIN_S = 0.2
 _SELECTOR = "replica.selector.class"
 
 
@@ -75,7 +80,8 @@ class Cluster:
         names = topics.names or tuple(sorted({place.topic for place in topics.assigned})) or self._like(topics.pattern)
         partitions: dict[TopicPartition, Partition] = {}
         if names:
-            partitions = self._described(names, missing_is_error=not topics.pattern)
+            # What like the pattern is missing was deleted since topics were listed.
+            partitions = self._described(names)[0] if topics.pattern else self._named(names)
         if topics.assigned:
             absent = sorted(set(topics.assigned) - set(partitions))
             if absent:
@@ -155,10 +161,23 @@ class Cluster:
             raise self._no_answer(error) from None
         return tuple(sorted(name for name in known if re.fullmatch(pattern, name)))
 
-    def _described(self, names: Iterable[str], *, missing_is_error: bool) -> dict[TopicPartition, Partition]:
+    def _named(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
+        """Return the partitions of topics that must be there; brokers may not all know a new one yet."""
+        deadline = time.monotonic() + _SETTLED_S
+        while True:
+            found, missing = self._described(names)
+            if not missing:
+                return found
+            if time.monotonic() >= deadline:
+                raise ConfigError(f"subscribe: there is no topic {cut(missing[0])}")
+            time.sleep(_AGAIN_S)
+
+    def _described(self, names: Iterable[str]) -> tuple[dict[TopicPartition, Partition], list[str]]:
+        """Return the partitions of topics, and the topics that the broker that was asked does not know."""
         from confluent_kafka import KafkaError, KafkaException, TopicCollection  # noqa: PLC0415 - as above
 
         found: dict[TopicPartition, Partition] = {}
+        missing: list[str] = []
         for name, answer in self._admin.describe_topics(
             TopicCollection(list(names)), request_timeout=self._answer_s
         ).items():
@@ -167,15 +186,13 @@ class Cluster:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._no_answer(error) from None
-                if missing_is_error:
-                    raise ConfigError(f"subscribe: there is no topic {cut(name)}") from None
-                # Deleted since the topics were listed.
+                missing.append(name)
                 continue
             for each in described.partitions:
                 leader = None if each.leader is None or each.leader.id < 0 else each.leader.id
                 replicas = tuple(node.id for node in each.replicas)
                 found[TopicPartition(name, each.id)] = Partition(replicas, leader)
-        return found
+        return found, missing
 
     def _result(self, answer: Any) -> Any:  # noqa: ANN401 - futures of an untyped client
         from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed

@@ -7,8 +7,9 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
@@ -22,6 +23,8 @@ HOLD_S = 0.5
 """So long each task keeps its slot, so that others get the next: executors can only be met, not listed."""
 
 _TASKS_PER_SLOT = 3
+_WAITING = 1024
+"""Connections that may stand in line; each is one task's, and nobody answers them."""
 _SELECTOR = "replica.selector.class"
 
 
@@ -65,7 +68,8 @@ def doctor(
 ) -> Diagnosis:
     """Look at executors and brokers, and say what to expect and what is wrong.
 
-    Runs a job of short tasks on the session. Executors that start later (dynamic allocation) are not seen.
+    Runs a job of short tasks on the session. Executors that start later (dynamic allocation) are not seen. While it
+    runs it listens on a port of the addresses at which coordinators do, to see whether executors reach them.
 
     Args:
         spark: Classic or Connect.
@@ -85,9 +89,11 @@ def doctor(
     options = Options.of({**told, "subscribe": topic, "rackEnv": rack_env}, "batch")
     cluster = Cluster(options.client)
     known = cluster.places(Topics(names=(topic,)))
+    with listening(_desks(spark, bootstrap)) as desks:
+        executors = look_around(spark, options.rack_variable, tasks or _tasks(spark), desks)
     return diagnose(
         topic,
-        look_around(spark, options.rack_variable, tasks or _tasks(spark)),
+        executors,
         list(known.partitions.values()),
         {broker.id: broker.rack for broker in cluster.brokers()} | dict(known.racks),
         followers=cluster.follower_reads(),
@@ -147,6 +153,12 @@ def _findings(
     unknown = [executor for executor in executors if executor.rack is None]
     if not executors:
         yield "no task ran: there is no executor"
+    for host in sorted({host for executor in executors for host in executor.cut_off}):
+        behind = ", ".join(sorted({executor.host for executor in executors if host in executor.cut_off}))
+        yield (
+            f"executors on {behind} cannot connect to this process at {host}: binding=pull would fail there; name an "
+            "address and a port that they reach (coordinatorHost, coordinatorPort), or use late"
+        )
     if unknown:
         hosts = ", ".join(sorted({executor.host for executor in unknown}))
         yield (
@@ -174,39 +186,99 @@ def _shortage(spreads: Sequence[int], racks: int, found: Shares) -> Iterator[str
         yield f"{few} of {len(spreads)} partitions have no replica in some of the {racks} racks: {helps}"
 
 
-def look_around(spark: SparkSession, rack_env: str, tasks: int) -> list[Executor]:
+@contextmanager
+def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
+    """Listen on a port of each address for as long as the block takes; those where that cannot be are left out."""
+    with ExitStack() as opened:
+        desks = []
+        for host in dict.fromkeys(hosts):
+            try:
+                family, *_ = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+                listener = opened.enter_context(socket.create_server((host, 0), family=family, backlog=_WAITING))
+            except OSError:
+                # An address of another machine, as it is behind a proxy: whoever names it will see.
+                continue
+            desks.append((host, int(listener.getsockname()[1])))
+        yield desks
+
+
+def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
+    """Yield the addresses at which coordinators listen: of streams, and of batches where the driver is this process."""
+    from rackassign.spark.coordinator import address_towards  # noqa: PLC0415 - executors do without
+
+    yield address_towards(bootstrap)
+    host = spark.conf.get("spark.driver.host", "")
+    if host:
+        yield host
+
+
+def look_around(
+    spark: SparkSession, rack_env: str, tasks: int, desks: Sequence[tuple[str, int]] = ()
+) -> list[Executor]:
     """Run tasks that say where they are, and return the executors they came to, sorted.
 
     Args:
         spark: Where.
         rack_env: Environment variable that holds the rack.
         tasks: How many; each holds its slot for a while.
+        desks: Addresses that they try to connect to.
     """
     from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only where there is a session
 
     # Neither pandas nor Arrow is asked of the executors.
-    here = udf(_here(rack_env, HOLD_S), "host string, process long, worker long, rack string", useArrow=False)
+    here = udf(
+        _here(rack_env, HOLD_S, desks),
+        "host string, process long, worker long, rack string, cut_off array<string>",
+        useArrow=False,
+    )
     seen = spark.range(0, tasks, 1, tasks).select(here.asNondeterministic()(col("id")).alias("at")).select("at.*")
-    return gathered((row["host"], row["process"], row["worker"], row["rack"]) for row in seen.collect())
+    return gathered(Said(*row) for row in seen.collect())
 
 
-def gathered(answers: Iterable[tuple[str, int, int, str | None]]) -> list[Executor]:
-    """Return the executors behind what tasks have said: host, process, worker process and rack."""
-    workers: defaultdict[tuple[str, int, str | None], set[int]] = defaultdict(set)
-    for host, process, worker, rack in answers:
-        workers[host, process, rack].add(worker)
+class Said(NamedTuple):
+    """What a task has said: where it runs, its worker process, the rack it found, and what it could not reach."""
+
+    host: str
+    process: int
+    worker: int
+    rack: str | None
+    cut_off: Sequence[str] = ()
+
+
+def gathered(answers: Iterable[Said]) -> list[Executor]:
+    """Return the executors behind what tasks have said."""
+    workers: defaultdict[tuple[str, int, str | None], list[Said]] = defaultdict(list)
+    for said in answers:
+        workers[said.host, said.process, said.rack].append(said)
     return [
-        Executor(host, process, rack, len(slots))
-        for (host, process, rack), slots in sorted(workers.items(), key=lambda item: (*item[0][:2], item[0][2] or ""))
+        Executor(
+            host,
+            process,
+            rack,
+            len({said.worker for said in theirs}),
+            tuple(sorted({each for said in theirs for each in said.cut_off})),
+        )
+        for (host, process, rack), theirs in sorted(workers.items(), key=lambda item: (*item[0][:2], item[0][2] or ""))
     ]
 
 
-def _here(rack_env: str, hold_s: float) -> Callable[[int], tuple[str, int, int, str | None]]:
-    # A function in a function travels whole: executors need not have this package.
-    def here(_: int) -> tuple[str, int, int, str | None]:
+def _here(
+    rack_env: str, hold_s: float, desks: Sequence[tuple[str, int]]
+) -> Callable[[int], tuple[str, int, int, str | None, list[str]]]:
+    # Functions in a function travel whole: executors need not have this package.
+    def reaches(host: str, port: int) -> bool:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def here(_: int) -> tuple[str, int, int, str | None, list[str]]:
         time.sleep(hold_s)
+        cut_off = [host for host, port in desks if not reaches(host, port)]
+        rack = os.environ.get(rack_env, "").strip() or None
         # The process that Python workers are forked from is one for each executor.
-        return socket.gethostname(), os.getppid(), os.getpid(), os.environ.get(rack_env, "").strip() or None
+        return socket.gethostname(), os.getppid(), os.getpid(), rack, cut_off
 
     return here
 

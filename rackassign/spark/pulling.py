@@ -10,11 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rackassign.errors import NoAnswerError
+from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.spark.coordinator import LONGEST, Desk, from_wire, to_wire
 from rackassign.spark.ranges import Split
 
 _AGAIN_S = 0.05
+
+
+class RefusedError(RackassignError):
+    """The coordinator answers, and will not deal out what is asked for."""
 
 
 def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterator[Split]:
@@ -27,8 +31,9 @@ def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterato
         timeout_s: So long is asked again and again.
 
     Raises:
-        NoAnswerError: Nobody answers, or refuses. Nothing is read instead: others may have been dealt what this task
-            would take.
+        NoAnswerError: Nobody answers. Nothing is read instead: others may have been dealt what this task would take,
+            and it cannot know.
+        RefusedError: The batch is over, or the token is another's.
     """
     number = 0
     while True:
@@ -57,7 +62,8 @@ def offered(
         timeout_s: So long is asked again and again.
 
     Raises:
-        NoAnswerError: Nobody answers, or refuses.
+        NoAnswerError: Nobody answers; no task has been dealt anything.
+        RefusedError: The token is another's, or there are too many splits.
     """
     name = {"token": desk.token, "offer": secrets.token_hex(8)}
     at = 0
@@ -90,7 +96,7 @@ def _asked(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
     """Ask until there is an answer, and return it unless it refuses: the same question always has the same one."""
     said = _answer(desk, line, timeout_s)
     if "error" in said:
-        raise NoAnswerError(f"the coordinator at {desk.host}:{desk.port} refuses: {said['error']}")
+        raise RefusedError(f"the coordinator at {desk.host}:{desk.port} refuses: {said['error']}")
     return said
 
 

@@ -24,12 +24,14 @@ class Executor:
         process: What tells it from others there.
         rack: Its rack; None if it does not know.
         slots: How many tasks it was seen to run side by side, 1 or more.
+        cut_off: Addresses of the driver that its tasks could not connect to.
     """
 
     host: str
     process: int
     rack: str | None
     slots: int
+    cut_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

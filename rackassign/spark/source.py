@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
 from rackassign.spark.executor import batches, rack_here
 from rackassign.spark.options import Mode, Options
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from rackassign.spark.coordinator import Desk
+
+log = logging.getLogger(__name__)
 
 NAME = "rackassign"
 
@@ -165,17 +168,25 @@ class BatchReader(DataSourceReader):
 
 
 def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
-    """Return tasks that ask the coordinator that the user holds, having offered it the splits."""
+    """Return tasks that ask the coordinator that the user holds, having offered it the splits.
+
+    Where nobody takes the offer, no task has been dealt anything yet: each split is bound to a task, as with `late`.
+    """
     from rackassign.spark.coordinator import Desk  # noqa: PLC0415 - most do without
     from rackassign.spark.pulling import offered  # noqa: PLC0415 - the same
 
     tasks = min(options.tasks or len(splits), len(splits))
-    desk = offered(
-        Desk(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0),
-        splits,
-        tasks,
-        each=0 if options.tasks else 1,
-        steal_after_s=options.steal_after_s,
-        timeout_s=options.coordinator_timeout_s,
-    )
+    held = Desk(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
+    try:
+        desk = offered(
+            held,
+            splits,
+            tasks,
+            each=0 if options.tasks else 1,
+            steal_after_s=options.steal_after_s,
+            timeout_s=options.coordinator_timeout_s,
+        )
+    except NoAnswerError as error:
+        log.warning("%s. This batch is read as with binding=late", error)
+        return [Piece(split) for split in splits]
     return [Pull(desk, task) for task in range(tasks)]
