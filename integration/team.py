@@ -192,7 +192,10 @@ def at_rest(admin: KafkaAdminClient, group: str, services: Sequence[Service]) ->
             since = time.monotonic()
         return time.monotonic() - since >= _QUIET_S
 
-    wait_until(look, f"{group} at rest")
+    try:
+        wait_until(look, f"{group} at rest")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; members see {seen}; the coordinator gave {given(admin, group)}") from None
     return [state.owned for state in seen]
 
 
