@@ -1,4 +1,4 @@
-"""The bytes of the consumer protocol, and of what sticky assignors add to it.
+"""The bytes of the consumer protocol, and of what sticky assignors and Kafka Streams add to it.
 
 Rules of this room:
 
@@ -22,19 +22,36 @@ from rackassign.wire.consumer import (
     encode_subscription,
 )
 from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
+from rackassign.wire.streams import ACTIVE_SUM, UNKNOWN_SUM, StreamsInfo, Task, decode_streams, encode_streams
+from rackassign.wire.streams_assignment import (
+    NO_REBALANCE,
+    StreamsAssignment,
+    decode_streams_assignment,
+    encode_streams_assignment,
+)
 
 __all__ = [
+    "ACTIVE_SUM",
     "NEWEST",
+    "NO_REBALANCE",
+    "UNKNOWN_SUM",
     "Assignment",
     "StickyData",
+    "StreamsAssignment",
+    "StreamsInfo",
     "Subscription",
     "SubscriptionReader",
+    "Task",
     "decode_assignment",
     "decode_generation",
     "decode_sticky",
+    "decode_streams",
+    "decode_streams_assignment",
     "decode_subscription",
     "encode_assignment",
     "encode_assignments",
     "encode_sticky",
+    "encode_streams",
+    "encode_streams_assignment",
     "encode_subscription",
 ]

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from rackassign.errors import WireError
 
+_INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 
 _EMPTY_TOPIC = _INT16.size + _INT32.size
 """Bytes of a topic without name and partitions."""
@@ -44,6 +46,21 @@ class Reader:
     def left(self) -> int:
         """Return how many bytes are left."""
         return len(self._data) - self.offset
+
+    def raw(self, count: int, what: str) -> bytes:
+        """Read as many bytes."""
+        start = self._take(count, what)
+        return bytes(self._data[start : start + count])
+
+    def int8(self, what: str) -> int:
+        """Read a signed 8-bit number."""
+        value: int = _INT8.unpack_from(self._data, self._take(1, what))[0]
+        return value
+
+    def int64(self, what: str) -> int:
+        """Read a signed 64-bit number."""
+        value: int = _INT64.unpack_from(self._data, self._take(8, what))[0]
+        return value
 
     def int16(self, what: str) -> int:
         """Read a signed 16-bit number."""
@@ -149,6 +166,18 @@ class Writer:
     def done(self) -> bytes:
         """Return everything written so far."""
         return bytes(self._data)
+
+    def raw(self, value: bytes) -> None:
+        """Write bytes as they are."""
+        self._data += value
+
+    def int8(self, value: int) -> None:
+        """Write a signed 8-bit number."""
+        self._pack(_INT8, value)
+
+    def int64(self, value: int) -> None:
+        """Write a signed 64-bit number."""
+        self._pack(_INT64, value)
 
     def int16(self, value: int) -> None:
         """Write a signed 16-bit number."""

@@ -1,0 +1,235 @@
+"""What the leader of a Kafka Streams group writes into a member's assignment: its tasks, and who else has which.
+
+=======  ==========================================================================================
+version  fields, in this order
+=======  ==========================================================================================
+1        version (32 bits), active tasks, standby tasks each with its partitions by name of topic
+2        and for each host the partitions it is active for, by name of topic
+3        the newest version that all know, behind the version
+4        an error code at the end
+5        a dictionary of topics before the hosts, whose partitions then go by number
+6        the same for what hosts have on standby
+7        the time of the next rebalance, in milliseconds; the largest number for none
+10       the name of the topology behind each task
+=======  ==========================================================================================
+
+The i-th active task is that of the i-th partition of the assignment. Names of topics and hosts are written as Java's
+`DataOutputStream` does: UTF-8 with exceptions, after their length in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rackassign.errors import WireError
+from rackassign.model import TopicPartition
+from rackassign.wire.primitives import Reader, Writer
+from rackassign.wire.streams import NEWEST_STREAMS, Task
+
+NO_REBALANCE = 2**63 - 1
+"""In place of a time: none is foreseen."""
+
+_HAS_HOSTS, _SAYS_COMMON, _HAS_ERROR, _HAS_TOPICS, _HAS_STANDBYS, _HAS_TIME, _HAS_NAMES = 2, 3, 4, 5, 6, 7, 10
+_LONGEST_JAVA_TEXT = 2**16 - 1
+_NUL = b"\xc0\x80"
+
+Hosts = Mapping[str, tuple[TopicPartition, ...]]
+"""Partitions by `host:port`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsAssignment:
+    """What a member is told.
+
+    Args:
+        active: Tasks it runs, in the order of the partitions it is assigned.
+        standby: Tasks it keeps a copy of, with their partitions.
+        hosts: What each host runs.
+        standby_hosts: What each host keeps a copy of.
+        error: Code.
+        next_rebalance_ms: When the member is to join again; `NO_REBALANCE` for never.
+        version: What is written, from 1.
+        common: The newest version all members know; -1 where that cannot be said, before version 3.
+    """
+
+    active: tuple[Task, ...] = ()
+    standby: Mapping[Task, tuple[TopicPartition, ...]] = field(default_factory=dict)
+    hosts: Hosts = field(default_factory=dict)
+    standby_hosts: Hosts = field(default_factory=dict)
+    error: int = 0
+    next_rebalance_ms: int = NO_REBALANCE
+    version: int = NEWEST_STREAMS
+    common: int = NEWEST_STREAMS
+
+
+def encode_streams_assignment(told: StreamsAssignment) -> bytes:
+    """Write what a member is told, in the order given; what a version has no room for is left out.
+
+    Raises:
+        WireError: There is no such version, or a value does not fit it.
+    """
+    version = told.version
+    _check(version)
+    out = Writer()
+    out.int32(version)
+    if version >= _SAYS_COMMON:
+        out.int32(told.common)
+    out.int32(len(told.active))
+    for task in told.active:
+        _write_task(out, task, version)
+    out.int32(len(told.standby))
+    for task, places in told.standby.items():
+        _write_task(out, task, version)
+        _write_places(out, places, None)
+    _write_hosts(out, told, version)
+    if version >= _HAS_ERROR:
+        out.int32(told.error)
+    if version >= _HAS_TIME:
+        out.int64(told.next_rebalance_ms)
+    return out.done()
+
+
+def decode_streams_assignment(data: bytes) -> StreamsAssignment:
+    """Read what a member is told.
+
+    Raises:
+        WireError: The bytes are no such thing, or of a version that is not known.
+    """
+    read = Reader(data)
+    version = read.int32("the version")
+    _check(version)
+    common = read.int32("the version all know") if version >= _SAYS_COMMON else -1
+    smallest = 12 if version >= _HAS_NAMES else 8
+    active = tuple(_read_task(read, version) for _ in range(read.count("active tasks", smallest) or 0))
+    standby: dict[Task, tuple[TopicPartition, ...]] = {}
+    for _ in range(read.count("standby tasks", smallest + 4) or 0):
+        task = _read_task(read, version)
+        standby[task] = _read_places(read, None)
+    topics = None
+    if version >= _HAS_TOPICS:
+        topics = {}
+        for _ in range(read.count("topics", 6) or 0):
+            number = read.int32("the number of a topic")
+            topics[number] = _read_text(read, "the name of a topic")
+    hosts = _read_hosts(read, topics) if version >= _HAS_HOSTS else {}
+    standby_hosts = _read_hosts(read, topics) if version >= _HAS_STANDBYS else {}
+    error = read.int32("the error code") if version >= _HAS_ERROR else 0
+    time = read.int64("the time of the next rebalance") if version >= _HAS_TIME else NO_REBALANCE
+    return StreamsAssignment(active, standby, hosts, standby_hosts, error, time, version, common)
+
+
+def _check(version: int) -> None:
+    if not 1 <= version <= NEWEST_STREAMS:
+        raise WireError(0, f"version {version}: expected 1 to {NEWEST_STREAMS}")
+
+
+def _write_task(out: Writer, task: Task, version: int) -> None:
+    out.int32(task.group)
+    out.int32(task.partition)
+    if version < _HAS_NAMES:
+        if task.topology is not None:
+            raise WireError(0, f"version {version} has no room for the name of a topology")
+        return
+    # Java writes characters here, of 16 bits.
+    units = _units(task.topology or "")
+    out.int32(len(units) // 2)
+    out.raw(units)
+
+
+def _read_task(read: Reader, version: int) -> Task:
+    group, partition = read.int32("a subtopology"), read.int32("a partition")
+    if version < _HAS_NAMES:
+        return Task(group, partition)
+    start = read.offset
+    units = read.raw(2 * (read.count("characters of the name of a topology", 2) or 0), "the name of a topology")
+    return Task(group, partition, _of_units(units, start) or None)
+
+
+def _write_places(out: Writer, places: Iterable[TopicPartition], numbers: Mapping[str, int] | None) -> None:
+    listed = list(places)
+    out.int32(len(listed))
+    for topic, partition in listed:
+        if numbers is None:
+            _write_text(out, topic)
+        else:
+            out.int32(numbers[topic])
+        out.int32(partition)
+
+
+def _read_places(read: Reader, topics: Mapping[int, str] | None) -> tuple[TopicPartition, ...]:
+    found = []
+    for _ in range(read.count("partitions", 6 if topics is None else 8) or 0):
+        if topics is None:
+            topic = _read_text(read, "the name of a topic")
+        else:
+            start = read.offset
+            number = read.int32("the number of a topic")
+            if number not in topics:
+                raise WireError(start, f"topic {number} is not in the dictionary")
+            topic = topics[number]
+        found.append(TopicPartition(topic, read.int32("a partition")))
+    return tuple(found)
+
+
+def _write_hosts(out: Writer, told: StreamsAssignment, version: int) -> None:
+    if version < _HAS_HOSTS:
+        return
+    maps = (told.hosts, told.standby_hosts) if version >= _HAS_STANDBYS else (told.hosts,)
+    numbers: dict[str, int] | None = None
+    if version >= _HAS_TOPICS:
+        numbers = {}
+        for topic, _ in (place for hosts in maps for places in hosts.values() for place in places):
+            numbers.setdefault(topic, len(numbers))
+        out.int32(len(numbers))
+        for topic, number in numbers.items():
+            out.int32(number)
+            _write_text(out, topic)
+    for hosts in maps:
+        out.int32(len(hosts))
+        for address, places in hosts.items():
+            name, _, port = address.rpartition(":")
+            if not port.isdecimal():
+                raise WireError(0, f"{address!r}: expected HOST:PORT")
+            _write_text(out, name)
+            out.int32(int(port))
+            _write_places(out, places, numbers)
+
+
+def _read_hosts(read: Reader, topics: Mapping[int, str] | None) -> dict[str, tuple[TopicPartition, ...]]:
+    found = {}
+    for _ in range(read.count("hosts", 10) or 0):
+        name = _read_text(read, "the name of a host")
+        address = f"{name}:{read.int32('a port')}"
+        found[address] = _read_places(read, topics)
+    return found
+
+
+def _units(text: str) -> bytes:
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def _of_units(units: bytes, start: int) -> str:
+    try:
+        return units.decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise WireError(start + error.start, "characters that do not belong together") from None
+
+
+def _write_text(out: Writer, text: str) -> None:
+    """Write a text as Java's `writeUTF` does: each half of a pair of UTF-16 by itself, and no byte is 0."""
+    halves = "".join(chr(high << 8 | low) for high, low in zip(*[iter(_units(text))] * 2, strict=True))
+    written = halves.encode("utf-8", "surrogatepass").replace(b"\0", _NUL)
+    if len(written) > _LONGEST_JAVA_TEXT:
+        raise WireError(0, f"a text of {len(written)} bytes, {_LONGEST_JAVA_TEXT} is the most")
+    out.raw(len(written).to_bytes(2, "big") + written)
+
+
+def _read_text(read: Reader, what: str) -> str:
+    start = read.offset
+    written = read.raw(int.from_bytes(read.raw(2, f"the length of {what}"), "big"), what)
+    try:
+        halves = written.replace(_NUL, b"\0").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise WireError(start + error.start, f"{what} is not Java's UTF-8") from None
+    return _of_units(_units(halves), start)
