@@ -1,0 +1,52 @@
+"""Client tags, and what Kafka Streams allows of them: the same limits and the same texts of errors (KIP-708)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rackassign.errors import ConfigError
+
+MOST_TAGS = 5
+LONGEST_KEY = 20
+LONGEST_VALUE = 30
+"""In UTF-16 units, as Java counts the length of a string."""
+
+_PREFIX = "client.tag."
+_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
+
+
+def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> None:
+    """Refuse what Kafka Streams would: tags travel in the group's metadata, and a listed tag must be set.
+
+    Args:
+        client_tags: Of this member, by key.
+        assignment_tags: Keys over whose values standbys are spread.
+
+    Raises:
+        ConfigError: With the text that Kafka has for it (`StreamsConfig`).
+    """
+    if len(assignment_tags) > MOST_TAGS:
+        raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
+    if len(client_tags) > MOST_TAGS:
+        raise ConfigError(f"At most {MOST_TAGS} client tags can be specified using {_PREFIX} prefix.")
+    for key, value in client_tags.items():
+        if _length(key) > LONGEST_KEY:
+            raise _invalid(key, _PREFIX, f"Tag key exceeds maximum length of {LONGEST_KEY}.")
+        if _length(value) > LONGEST_VALUE:
+            raise _invalid(value, _PREFIX, f"Tag value exceeds maximum length of {LONGEST_VALUE}.")
+    for key in assignment_tags:
+        if key not in client_tags:
+            problem = f"Contains invalid value [{key}] which doesn't have corresponding tag set via [{_PREFIX}] prefix."
+            raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, problem)
+
+
+def _invalid(value: str, setting: str, problem: str) -> ConfigError:
+    return ConfigError(f"Invalid value {value} for configuration {setting}: {problem}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def _length(text: str) -> int:
+    return len(text.encode("utf-16-be", "surrogatepass")) // 2
