@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.racks import RACK_VARIABLE
 from rackassign.testing.homes import Home, new_home
 from rackassign.testing.keeper import Keeper
 
@@ -58,7 +57,7 @@ class SparkCluster:
     """
 
     def __init__(
-        self, racks: Sequence[str], *, cores: int = 1, memory: str = "1g", variable: str = RACK_VARIABLE
+        self, racks: Sequence[str], *, cores: int = 1, memory: str = "1g", variable: str = "RACKASSIGN_RACK"
     ) -> None:
         if isinstance(racks, str) or not all(racks) or len(set(racks)) != len(racks):
             raise ConfigError(f"racks: expected a different name for each worker, got {racks!r}")
