@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Wanted
-from rackassign.optimum.spread.exchange import Placed, place
+from rackassign.optimum.spread.exchange import Placed, spread_over
 
 Sets = tuple[tuple[int, ...], ...]
 
@@ -88,7 +88,7 @@ def check_sets(items: list[Wanted], field: Field, placed: Placed) -> None:
 @settings(max_examples=300)
 def test_one_dimension_is_the_optimum(case: tuple[list[Wanted], Field]) -> None:
     items, field = case
-    placed = place(items, field)
+    placed = spread_over(items, field)
     check_sets(items, field, placed)
     assert placed.proven == (not any(dimension.fewer for dimension in field.dimensions))
     if placed.proven:
@@ -100,7 +100,7 @@ def test_one_dimension_is_the_optimum(case: tuple[list[Wanted], Field]) -> None:
 @settings(max_examples=200)
 def test_with_more_dimensions_collisions_are_the_least(case: tuple[list[Wanted], Field]) -> None:
     items, field = case
-    placed = place(items, field)
+    placed = spread_over(items, field)
     check_sets(items, field, placed)
     assert not placed.proven
 
@@ -109,7 +109,7 @@ def test_with_more_dimensions_collisions_are_the_least(case: tuple[list[Wanted],
 @settings(max_examples=200)
 def test_what_is_strict_never_collides(case: tuple[list[Wanted], Field]) -> None:
     items, field = case
-    placed = place(items, field)
+    placed = spread_over(items, field)
     check_sets(items, field, placed)
     for item, own in zip(items, placed.nodes, strict=True):
         assert not own or collisions(item, own, field) == 0

@@ -49,7 +49,7 @@ class Placed:
     proven: bool
 
 
-def place(items: Sequence[Wanted], field: Field, starts: Sequence[Sequence[tuple[int, ...]]] = ()) -> Placed:
+def spread_over(items: Sequence[Wanted], field: Field, starts: Sequence[Sequence[tuple[int, ...]]] = ()) -> Placed:
     """Give every item its copies.
 
     Args:

@@ -1,1 +1,28 @@
-"""Standbys: who keeps a warm copy of what others run (KIP-708)."""
+"""Standbys: who runs what, and who keeps a warm copy of it (KIP-708, KIP-441).
+
+Rules of this room, beyond those of strategies:
+
+* Who runs a partition is the sticky optimum, in which a member with a warm copy stands in for an owner that is gone.
+* A partition moves from an owner that lives to a member without a warm copy only after that has one: until then the
+  owner goes on and the other *warms up*.
+* Copies are placed best (`optimum.spread`) or as Kafka Streams places them (`kafka`); the numbers of both are made
+  here, members in order of their ids, partitions in order of topic and id.
+"""
+
+from __future__ import annotations
+
+from rackassign.strategies.standby.options import MODES, RULES, Mode, Rule, StandbyOptions
+from rackassign.strategies.standby.plan import Copies, StandbyPlan, plan_standby
+from rackassign.strategies.standby.tags import check_tags
+
+__all__ = [
+    "MODES",
+    "RULES",
+    "Copies",
+    "Mode",
+    "Rule",
+    "StandbyOptions",
+    "StandbyPlan",
+    "check_tags",
+    "plan_standby",
+]

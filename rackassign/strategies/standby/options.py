@@ -1,0 +1,73 @@
+"""What can be chosen about standbys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from rackassign.errors import ConfigError, shown
+from rackassign.strategies.options import Options
+from rackassign.strategies.standby.tags import MOST_TAGS
+
+Mode = Literal["best", "kafka"]
+"""How copies are placed: with the least collisions, or as Kafka Streams does."""
+
+Rule = Literal["even", "strict", "hadoop"]
+"""What a collision is: more copies at one value than it takes to spread them evenly; any two at one value, which are
+never placed (Redis); or more than two at one value, or as many values as copies (Hadoop)."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyOptions:
+    """How to place standbys. Those with a setting in Kafka Streams are called like it.
+
+    Args:
+        num_standby_replicas: Copies of each partition beside the one that is active.
+        rack_aware_assignment_tags: Keys of client tags over whose values copies are spread.
+        mode: How they are placed.
+        rule: What a collision is; `kafka` has its own.
+        forced_tag_values: Values of a tag that count though no member may have them now (Elasticsearch's forced
+            awareness): what has no room at those that are there is left out, not crowded together.
+        acceptable_recovery_lag: Records a copy may lack and still count as warm (KIP-441).
+        max_warmup_replicas: Partitions that warm up at the same time.
+        active: How the partitions themselves are assigned.
+
+    Raises:
+        ConfigError: One of them cannot be.
+    """
+
+    num_standby_replicas: int = 1
+    rack_aware_assignment_tags: Sequence[str] = ()
+    mode: Mode = "best"
+    rule: Rule = "even"
+    forced_tag_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    acceptable_recovery_lag: int = 10_000
+    max_warmup_replicas: int = 2
+    active: Options = Options()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("num_standby_replicas", 0),
+            ("acceptable_recovery_lag", 0),
+            ("max_warmup_replicas", 1),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ConfigError(f"{name} must be an integer, {least} or more, got {shown(value)}")
+        tags = self.rack_aware_assignment_tags
+        if isinstance(tags, str) or len(tags) > MOST_TAGS or len(set(tags)) < len(tags):
+            raise ConfigError(f"rack_aware_assignment_tags must be up to {MOST_TAGS} different keys, got {shown(tags)}")
+        for name, value, allowed in (("mode", self.mode, MODES), ("rule", self.rule, RULES)):
+            if value not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}")
+        for key, values in self.forced_tag_values.items():
+            if key not in tags:
+                raise ConfigError(f"forced_tag_values: {shown(key)} is not one of rack_aware_assignment_tags")
+            if isinstance(values, str) or not values:
+                raise ConfigError(f"forced_tag_values: {shown(key)}: expected values, got {shown(values)}")
+        if self.mode == "kafka" and (self.rule != "even" or self.forced_tag_values):
+            raise ConfigError("mode kafka has rules of its own: leave out rule and forced_tag_values")

@@ -1,0 +1,269 @@
+"""A group and the copies it has in, who runs and who keeps what out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
+from rackassign.optimum import NOBODY
+from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Wanted
+from rackassign.optimum.spread.exchange import spread_over
+from rackassign.strategies.door import Door
+from rackassign.strategies.standby import kafka
+from rackassign.strategies.standby.options import StandbyOptions
+from rackassign.strategies.sticky import plan_cooperative
+
+Copies = Mapping[str, Mapping[TopicPartition, int]]
+"""For each member the partitions of which it has state, with the records it lacks; 0 for all of one it runs."""
+
+_HADOOP_MOST, _HADOOP_FEWER = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyPlan:
+    """What was decided.
+
+    Args:
+        plan: Who runs what, for the cooperative protocol.
+        standbys: Partitions of which each member is to keep a copy, warm-ups included; an entry for every member.
+        warming: Those of them that are to move to the member once it is warm.
+        missing: Copies that have no place, by partition.
+        collisions: Copies at a value of a tag beyond what the rule allows.
+        proven: Whether copies are proven best: collisions, even loads, kept, in that order.
+    """
+
+    plan: Plan
+    standbys: Mapping[str, Partitions]
+    warming: Mapping[str, Partitions]
+    missing: Mapping[TopicPartition, int]
+    collisions: int
+    proven: bool
+
+
+def plan_standby(group: Group, copies: Copies, options: StandbyOptions | None = None) -> StandbyPlan:
+    """Decide who runs what and who keeps a copy of it.
+
+    Args:
+        group: Members, with their tags, and topology; every partition has state.
+        copies: What members have.
+        options: How.
+    """
+    options = options or StandbyOptions()
+    stood_in = _stand_in(group, copies, options)
+    wanted = plan_cooperative(stood_in, options.active)
+    owners = _owners(stood_in)
+    held, warming = _held_back(wanted, owners, copies, options)
+    target = _with(wanted.target, held)
+    plan = replace(
+        wanted,
+        assignment=_with(wanted.assignment, held),
+        target=target,
+        withheld=_without(wanted.withheld, held),
+    )
+    placed = _placed(group, target, copies, options)
+    standbys = {member.id: set(placed.by_member[member.id]) for member in group.members}
+    for place, member in warming.items():
+        standbys[member].add(place)
+    return StandbyPlan(
+        plan,
+        {member: _partitions(places) for member, places in standbys.items()},
+        {member.id: _partitions(p for p, who in warming.items() if who == member.id) for member in group.members},
+        placed.missing,
+        placed.collisions,
+        placed.proven,
+    )
+
+
+def _stand_in(group: Group, copies: Copies, options: StandbyOptions) -> Group:
+    """Return the group with members claiming what nobody owns and they have a copy of: the warmest first."""
+    door = Door.of(group, options.active.locality)
+    unowned = {place for place, owner in _numbered(door).items() if owner == NOBODY}
+    claims: dict[str, list[TopicPartition]] = defaultdict(list)
+    load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
+    holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
+    for member in door.members:
+        for place, lag in copies.get(member.id, {}).items():
+            if place in unowned and place.topic in member.topics:
+                holders[place].append((lag, member.id))
+    for place in sorted(holders):
+        # All that are warm are as good: then whoever has least to do.
+        _, _, chosen = min(
+            (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[place]
+        )
+        claims[chosen].append(place)
+        load[chosen] += 1
+    members = tuple(_claiming(member, claims.get(member.id, ())) for member in group.members)
+    return replace(group, members=members)
+
+
+def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
+    owned = {topic: set(ids) for topic, ids in member.owned.items()}
+    for topic, partition in more:
+        owned.setdefault(topic, set()).add(partition)
+    return replace(member, owned={topic: tuple(sorted(ids)) for topic, ids in sorted(owned.items())})
+
+
+def _numbered(door: Door) -> dict[TopicPartition, int]:
+    """Return the number of the valid owner of each partition."""
+    owners = iter(door.claims.owner.tolist())
+    return {
+        TopicPartition(topic, partition): next(owners)
+        for topic, size in zip(door.topics, door.sizes.tolist(), strict=True)
+        for partition in range(size)
+    }
+
+
+def _owners(group: Group) -> dict[TopicPartition, str]:
+    door = Door.of(group, "any-replica")
+    return {place: door.members[owner].id for place, owner in _numbered(door).items() if owner != NOBODY}
+
+
+def _held_back(
+    wanted: Plan, owners: Mapping[TopicPartition, str], copies: Copies, options: StandbyOptions
+) -> tuple[dict[TopicPartition, str], dict[TopicPartition, str]]:
+    """Return the partitions that stay with their owner for now, and who warms up for some of them."""
+    stay: dict[TopicPartition, str] = {}
+    cold: list[tuple[int, TopicPartition, str]] = []
+    for place, member in _each(wanted.target):
+        owner = owners.get(place)
+        if owner is None or owner == member:
+            continue
+        lag = copies.get(member, {}).get(place)
+        if lag is None or lag > options.acceptable_recovery_lag:
+            stay[place] = owner
+            cold.append((1 << 62 if lag is None else lag, place, member))
+    # Who is nearly warm goes first; the others wait their turn.
+    return stay, {place: member for _, place, member in sorted(cold)[: options.max_warmup_replicas]}
+
+
+def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
+    return [
+        (TopicPartition(topic, partition), member)
+        for member, theirs in target.items()
+        for topic, ids in theirs.items()
+        for partition in ids
+    ]
+
+
+def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) -> dict[str, Partitions]:
+    """Return an assignment in which some partitions are another's."""
+    made: dict[str, list[TopicPartition]] = {member: [] for member in target}
+    for place, member in _each(target):
+        if place not in held:
+            made[member].append(place)
+    for place, member in held.items():
+        made[member].append(place)
+    return {member: _partitions(places) for member, places in made.items()}
+
+
+def _without(withheld: Partitions, held: Mapping[TopicPartition, str]) -> Partitions:
+    return _partitions(
+        place for topic, ids in withheld.items() for p in ids if (place := TopicPartition(topic, p)) not in held
+    )
+
+
+def _partitions(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        found.setdefault(topic, []).append(partition)
+    return {topic: tuple(ids) for topic, ids in found.items()}
+
+
+@dataclass(slots=True)
+class _Placed:
+    """Copies while crowd after crowd is placed."""
+
+    by_member: dict[str, list[TopicPartition]]
+    missing: dict[TopicPartition, int] = field(default_factory=dict)
+    collisions: int = 0
+    proven: bool = True
+
+
+def _placed(group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions) -> _Placed:
+    """Place the copies of all partitions; those of topics with other subscribers one crowd after the other."""
+    found = _Placed({member.id: [] for member in group.members})
+    owner = dict(_each(target))
+    crowds: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
+    for place in sorted(owner):
+        crowds[tuple(sorted(member.id for member in group.members if place.topic in member.topics))].append(place)
+    load = Counter(owner.values())
+    tags = {member.id: member.tags for member in group.members}
+    for ids, places in sorted(crowds.items()):
+        number = {member: i for i, member in enumerate(ids)}
+        crowd = _Crowd(
+            [tags[member] for member in ids],
+            [load[member] for member in ids],
+            [number[owner[place]] for place in places],
+            [_had(place, number, copies) for place in places],
+        )
+        for place, holders, missing in zip(places, *crowd.solved(options, found), strict=True):
+            for holder in holders:
+                found.by_member[ids[holder]].append(place)
+                load[ids[holder]] += 1
+            if missing:
+                found.missing[place] = missing
+    return found
+
+
+def _had(place: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
+    """Return who has a copy, the one that lacks least first."""
+    having = [(lag, number[member]) for member, theirs in copies.items() if member in number
+              and (lag := theirs.get(place)) is not None]  # fmt: skip
+    return tuple(member for _, member in sorted(having))
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """Members that subscribe to the same topics, and partitions of those, as numbers.
+
+    Args:
+        tags: Of each member.
+        load: Partitions and copies that each has.
+        owner: Of each partition.
+        held: Who has had a copy of each.
+    """
+
+    tags: Sequence[Mapping[str, str]]
+    load: Sequence[int]
+    owner: Sequence[int]
+    held: Sequence[tuple[int, ...]]
+
+    def solved(self, options: StandbyOptions, found: _Placed) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Return who gets a copy of each partition, and how many copies have no place."""
+        theirs = self._as_kafka(options)
+        wanted = options.num_standby_replicas
+        if options.mode == "kafka":
+            found.proven = False
+            return [tuple(own) for own in theirs], [wanted - len(own) for own in theirs]
+        items = [
+            Wanted(owner, wanted, tuple(member for member in held if member != owner))
+            for owner, held in zip(self.owner, self.held, strict=True)
+        ]
+        strict = options.rule == "strict" or bool(options.forced_tag_values)
+        where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)), strict)
+        starts = [] if strict or options.rule != "even" else [[tuple(own) for own in theirs]]
+        placed = spread_over(items, where, starts)
+        found.collisions += sum(placed.collisions)
+        found.proven &= placed.proven
+        return list(placed.nodes), list(placed.missing)
+
+    def _as_kafka(self, options: StandbyOptions) -> kafka.Holders:
+        active: list[set[int]] = [set() for _ in self.tags]
+        for number, owner in enumerate(self.owner):
+            active[owner].add(number)
+        clients = kafka.Clients((1,) * len(self.tags), tuple(self.tags), tuple(map(frozenset, active)))
+        placed = kafka.place(
+            clients, range(len(self.owner)), options.num_standby_replicas, options.rack_aware_assignment_tags
+        )
+        return kafka.balance(clients, placed)
+
+    def _dimensions(self, options: StandbyOptions) -> Iterable[Dimension]:
+        most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST}[options.rule]
+        fewer = _HADOOP_FEWER if options.rule == "hadoop" else 0
+        for key in options.rack_aware_assignment_tags:
+            seen = {tags[key] for tags in self.tags if key in tags}
+            number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
+            value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in self.tags)
+            yield Dimension(value, len(number), most, fewer)

@@ -1,0 +1,270 @@
+"""Standbys of whole groups: who takes over, who warms up, and where copies go."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import ConfigError
+from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, plan_standby
+
+ZONES, CLUSTERS = ("a", "b", "c"), ("x", "y")
+BOTH = ("zone", "cluster")
+
+
+def group_of(members: dict[str, dict[str, str]], partitions: int, **owned: tuple[int, ...]) -> Group:
+    topology = Topology((Broker(1, "a"),), {"t": (Partition((1,), 1),) * partitions})
+    return Group(
+        topology,
+        tuple(
+            Member(name, frozenset({"t"}), owned={"t": owned[name]} if name in owned else {}, generation=1, tags=tags)
+            for name, tags in members.items()
+        ),
+    )
+
+
+SIX = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in ZONES for cluster in CLUSTERS}
+
+
+def settled(group: Group, plan: StandbyPlan) -> tuple[Group, Copies]:
+    """The group after a plan was carried out, and all copies are warm."""
+    members = tuple(replace(member, owned=plan.plan.target[member.id], generation=1) for member in group.members)
+    copies = {
+        member.id: {
+            TopicPartition(topic, partition): 0
+            for theirs in (plan.plan.target[member.id], plan.standbys[member.id])
+            for topic, ids in theirs.items()
+            for partition in ids
+        }
+        for member in group.members
+    }
+    return replace(group, members=members), copies
+
+
+def owner_of(plan: StandbyPlan) -> dict[int, str]:
+    return {partition: member for member, theirs in plan.plan.target.items() for partition in theirs.get("t", ())}
+
+
+def holders_of(plan: StandbyPlan) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for member, theirs in plan.standbys.items():
+        for partition in theirs.get("t", ()):
+            found.setdefault(partition, set()).add(member)
+    return found
+
+
+def without(group: Group, copies: Copies, gone: set[str]) -> tuple[Group, Copies]:
+    left = tuple(member for member in group.members if member.id not in gone)
+    return replace(group, members=left), {name: theirs for name, theirs in copies.items() if name not in gone}
+
+
+def test_a_zone_that_dies_is_taken_over_by_who_is_warm() -> None:
+    options = StandbyOptions(1, BOTH)
+    group = group_of(SIX, 12)
+    first = plan_standby(group, {}, options)
+    assert (first.collisions, first.missing) == (0, {})
+    assert not any(first.warming.values())
+    for partition, owner in owner_of(first).items():
+        (holder,) = holders_of(first)[partition]
+        assert owner[0] != holder[0]
+        assert owner[1] != holder[1]
+    group, copies = settled(group, first)
+    group, copies = without(group, copies, {"ax", "ay"})
+    after = plan_standby(group, copies, options)
+    for partition, owner in owner_of(after).items():
+        before = owner_of(first)[partition]
+        assert owner == before or (before[0] == "a" and owner in holders_of(first)[partition])
+    assert after.missing == {}
+    assert after.collisions == 0
+
+
+def test_who_lives_keeps_a_partition_until_the_other_is_warm() -> None:
+    group = group_of({"m": {}, "n": {}}, 4, m=(0, 1, 2, 3))
+    cold = plan_standby(group, {"m": dict.fromkeys((TopicPartition("t", p) for p in range(4)), 0)}, StandbyOptions(0))
+    assert cold.plan.assignment == {"m": {"t": (0, 1, 2, 3)}, "n": {}}
+    assert cold.plan.withheld == {}
+    assert cold.standbys == cold.warming
+    warming = cold.warming["n"]["t"]
+    assert len(warming) == 2
+    nearly = {"n": dict.fromkeys((TopicPartition("t", p) for p in warming), 20_000)}
+    assert plan_standby(group, nearly, StandbyOptions(0)).warming == cold.warming
+    warm = {"n": dict.fromkeys((TopicPartition("t", p) for p in warming), 10_000)}
+    moving = plan_standby(group, warm, StandbyOptions(0))
+    assert moving.plan.target["n"] == {"t": warming}
+    assert moving.plan.withheld == {"t": warming}
+    assert moving.plan.assignment["n"] == {}
+
+
+def test_of_several_that_are_warm_each_takes_over_a_part() -> None:
+    group = group_of({"m": {}, "n": {}, "o": {}}, 6, m=(0,), n=(1,), o=(2,))
+    copies = {name: dict.fromkeys((TopicPartition("t", p) for p in (3, 4, 5)), 7) for name in "mno"}
+    taken = plan_standby(group, copies, StandbyOptions(1))
+    assert [len(taken.plan.assignment[name]["t"]) for name in "mno"] == [2, 2, 2]
+    assert not any(taken.warming.values())
+    # One that lacks much stands behind one that does not, also where that is less even.
+    copies = {"m": dict.fromkeys((TopicPartition("t", p) for p in (3, 4, 5)), 7), "n": {TopicPartition("t", 3): 10**6}}
+    taken = plan_standby(group, copies, StandbyOptions(1))
+    assert taken.plan.assignment["m"] == {"t": (0, 3, 4, 5)}
+    assert {len(theirs.get("t", ())) for theirs in taken.warming.values()} == {0, 1}
+
+
+def test_forced_values_leave_out_what_would_be_crowded() -> None:
+    here = {name: tags for name, tags in SIX.items() if name[0] == "a"}
+    crowded = plan_standby(group_of(here, 4), {}, StandbyOptions(1, ("zone",)))
+    assert all(len(who) == 1 for who in holders_of(crowded).values())
+    forced = StandbyOptions(1, ("zone",), forced_tag_values={"zone": ["a", "b"]})
+    alone = plan_standby(group_of(here, 4), {}, forced)
+    assert holders_of(alone) == {}
+    assert alone.missing == {TopicPartition("t", p): 1 for p in range(4)}
+    back = plan_standby(group_of(SIX, 4), {}, forced)
+    assert back.missing == {}
+    assert back.collisions == 0
+
+
+def test_strict_never_has_two_copies_at_one_value() -> None:
+    options = StandbyOptions(2, ("cluster",), rule="strict")
+    strict = plan_standby(group_of(SIX, 6), {}, options)
+    assert set(strict.missing.values()) == {1}
+    for partition, who in holders_of(strict).items():
+        assert {name[1] for name in who}.isdisjoint({owner_of(strict)[partition][1]})
+
+
+def test_hadoop_has_two_in_one_rack_and_one_in_another() -> None:
+    found = plan_standby(group_of(SIX, 6), {}, StandbyOptions(2, ("zone",), rule="hadoop"))
+    for partition, who in holders_of(found).items():
+        zones = Counter(name[0] for name in (*who, owner_of(found)[partition]))
+        assert sorted(zones.values()) == [1, 2]
+    assert found.collisions == 0
+
+
+tags = st.fixed_dictionaries({}, optional={"zone": st.sampled_from("abc"), "cluster": st.sampled_from("xy")})
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[Group, Copies]:
+    names = [f"m{number}" for number in range(draw(st.integers(1, 5)))]
+    partitions = draw(st.integers(1, 6))
+    some = st.lists(st.integers(0, partitions - 1), unique=True).map(tuple)
+    group = group_of({name: draw(tags) for name in names}, partitions, **{name: draw(some) for name in names})
+    if draw(st.booleans()):
+        # Two crowds.
+        topology = replace(group.topology, topics={**group.topology.topics, "u": (Partition((1,), 1),) * 2})
+        odd = replace(group.members[0], topics=frozenset({"t", "u"}))
+        group = replace(group, topology=topology, members=(odd, *group.members[1:]))
+    lags = st.dictionaries(st.integers(0, partitions), st.sampled_from([0, 5, 20_000]), max_size=4)
+    copies = {name: {TopicPartition("t", p): lag for p, lag in draw(lags).items()} for name in (*names, "gone")}
+    return group, copies
+
+
+@given(groups(), st.integers(0, 3), st.sampled_from(["best", "kafka"]), st.sampled_from([(), ("zone",), BOTH]))
+@settings(max_examples=150)
+def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, mode: Any, keys: Any) -> None:
+    group, copies = drawn
+    found = plan_standby(group, copies, StandbyOptions(standbys, keys, mode))
+    subscribed = {topic for member in group.members for topic in member.topics}
+    owner: dict[TopicPartition, str] = {}
+    for member, theirs in found.plan.target.items():
+        for topic, ids in theirs.items():
+            for partition in ids:
+                assert owner.setdefault(TopicPartition(topic, partition), member) == member
+    assert set(owner) == {TopicPartition(t, p) for t in subscribed for p in range(len(group.topology.topics[t]))}
+    given_out = Counter(
+        TopicPartition(t, p) for theirs in found.plan.assignment.values() for t, ids in theirs.items() for p in ids
+    )
+    withheld = [TopicPartition(t, p) for t, ids in found.plan.withheld.items() for p in ids]
+    assert given_out + Counter(withheld) == Counter(owner.keys())
+    members = {member.id: member for member in group.members}
+    held = Counter[TopicPartition]()
+    for member, theirs in found.standbys.items():
+        for topic, ids in theirs.items():
+            assert topic in members[member].topics
+            for partition in ids:
+                assert owner[TopicPartition(topic, partition)] != member
+                held[TopicPartition(topic, partition)] += 1
+        assert all(set(ids) <= set(theirs.get(topic, ())) for topic, ids in found.warming[member].items())
+    for place in owner:
+        assert standbys <= held[place] + found.missing.get(place, 0) <= standbys + 1
+    again = plan_standby(
+        replace(group, members=group.members[::-1]),
+        dict(reversed(copies.items())),
+        StandbyOptions(standbys, keys, mode),
+    )
+    assert replace(again, plan=found.plan) == found
+    assert again.plan.target == found.plan.target
+
+
+def crowdedness(members: dict[str, dict[str, str]], who: set[str], copies: int) -> int:
+    """Copies at a value of a tag beyond what it takes to spread them."""
+    total = 0
+    for key in BOTH:
+        values = {tags[key] for tags in members.values() if key in tags}
+        counts = Counter(members[name][key] for name in who if key in members[name])
+        total += sum(max(0, count - -(-copies // len(values))) for count in counts.values())
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_dead_end_is_met_where_there_is_a_way(seed: int) -> None:
+    dice = random.Random(seed)
+    misses = 0
+    for _ in range(500):
+        members = {
+            f"m{number}": {"zone": f"z{dice.randrange(3)}", "cluster": f"c{dice.randrange(4)}"}
+            for number in range(dice.randint(3, 7))
+        }
+        standbys = dice.randint(1, 3)
+        group = group_of(members, 1, **{dice.choice(list(members)): (0,)})
+        copies = min(standbys, len(members) - 1) + 1
+        least: dict[str, int] = {}
+        for mode in MODES:
+            found = plan_standby(group, {}, StandbyOptions(standbys, BOTH, mode))
+            owner = owner_of(found)[0]
+            least[mode] = crowdedness(members, {*holders_of(found)[0], owner}, copies)
+        others = [name for name in members if name != owner]
+        possible = min(crowdedness(members, {*chosen, owner}, copies) for chosen in combinations(others, copies - 1))
+        assert least["best"] == possible
+        misses += least["kafka"] > possible
+    # What it is for: Kafka's way misses it now and then.
+    assert misses
+
+
+@given(groups(), st.integers(1, 2))
+@settings(max_examples=100)
+def test_best_is_never_worse_than_kafka(drawn: Any, standbys: int) -> None:
+    group, _ = drawn
+    assume("u" not in group.topology.topics)
+    by_mode = {}
+    for mode in MODES:
+        found = plan_standby(group, {}, StandbyOptions(standbys, BOTH, mode))
+        members = {member.id: dict(member.tags) for member in group.members}
+        load = {
+            name: sum(map(len, (*found.plan.target[name].values(), *found.standbys[name].values()))) for name in members
+        }
+        copies = min(standbys, len(members) - 1) + 1
+        owners, holders = owner_of(found), holders_of(found)
+        crowded = sum(crowdedness(members, {*holders.get(p, ()), owner}, copies) for p, owner in owners.items())
+        by_mode[mode] = crowded, sum(count**2 for count in load.values())
+    assert by_mode["best"] <= by_mode["kafka"]
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    for options, told in (
+        ({"num_standby_replicas": -1}, "num_standby_replicas must be an integer, 0 or more, got -1"),
+        ({"mode": "bset"}, "mode must be one of best, kafka"),
+        ({"rule": "evn"}, "rule must be one of even, strict, hadoop"),
+        ({"rack_aware_assignment_tags": "zone"}, "must be up to 5 different keys"),
+        ({"rack_aware_assignment_tags": ["a"] * 2}, "must be up to 5 different keys"),
+        ({"forced_tag_values": {"zone": ["a"]}}, '"zone" is not one of rack_aware_assignment_tags'),
+        ({"rack_aware_assignment_tags": ["z"], "forced_tag_values": {"z": "ab"}}, "expected values"),
+        ({"mode": "kafka", "rule": "strict"}, "mode kafka has rules of its own"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            StandbyOptions(**options)
