@@ -6,7 +6,10 @@ import os
 
 from hypothesis import settings
 
+from .pages import browse, chromium
 from .processes import heed_interrupts
+
+__all__ = ["browse", "chromium"]
 
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
 settings.register_profile("default", deadline=None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,9 @@ from rackassign.observe import LiveCluster, LiveGroup, Price, RackMap, Rates, Sh
 from rackassign.observe.inspection import inspect
 from rackassign.observe.reading import counted
 from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, Row, read, written
-from rackassign.spark.fleet.files import keep, load, save
+from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, Row, audit_groups, read, written
+from rackassign.spark.fleet.audit import NOW
+from rackassign.spark.fleet.files import count, keep, load, save
 from rackassign.spark.fleet.rows import SCHEMA
 
 from .live import brokers, cluster, group, member, rates
@@ -38,8 +42,8 @@ def batch(*rows: Row) -> Any:
     return pa.RecordBatch.from_pylist([one for some in made for one in some], SCHEMA)
 
 
-def judged(audit: FleetAudit, *rows: Row) -> list[dict[str, Any]]:
-    return [found for out in audit([batch(*rows)]) for found in out.to_pylist()]
+def judged(how: FleetAudit, *rows: Row) -> list[dict[str, Any]]:
+    return [found for out in audit_groups([batch(*rows)], how) for found in out.to_pylist()]
 
 
 @st.composite
@@ -92,8 +96,10 @@ def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[Row]) -> N
 def test_what_is_found_is_what_an_inspection_finds(rows: list[Row]) -> None:
     for one in rows:
         found, seen = judged(FleetAudit(), one), inspect(one.snapshot, one.cluster, one.rates)
-        ways = {"now": (seen.partitions, seen.flows)} | {r.strategy: (r.partitions, r.flows) for r in seen.reaches}
+        ways = {NOW: (seen.partitions, seen.flows)} | {r.strategy: (r.partitions, r.flows) for r in seen.reaches}
         assert {part["strategy"] for part in found} <= set(ways)
+        # Who has what now is a way of its own, under each change.
+        assert {part["strategy"] for part in found if part["best"]} <= {*ways} - {NOW}
         for name, (partitions, flows) in ways.items():
             parts = [part for part in found if part["strategy"] == name]
             assert sum(part["partitions"] for part in parts) == sum(
@@ -108,10 +114,10 @@ def test_what_is_found_is_what_an_inspection_finds(rows: list[Row]) -> None:
 @settings(deadline=None, max_examples=30)
 @given(fleets(), st.integers(1, 3))
 def test_how_rows_are_dealt_to_batches_plays_no_part(rows: list[Row], size: int) -> None:
-    audit = FleetAudit(what_ifs=tuple(WHAT_IFS))
-    whole = judged(audit, *rows)
+    how = FleetAudit(what_ifs=tuple(WHAT_IFS))
+    whole = judged(how, *rows)
     parts = [batch(*rows[start : start + size]) for start in range(0, len(rows), size)]
-    assert [found for out in audit(parts) for found in out.to_pylist()] == whole
+    assert [found for out in audit_groups(parts, how) for found in out.to_pylist()] == whole
 
 
 def shares(found: Sequence[Mapping[str, Any]], what_if: str, strategy: str = "cooperative-sticky") -> dict[str, int]:
@@ -150,6 +156,68 @@ def test_members_are_spread_over_racks_and_copies_added_in_racks_that_have_none(
     assert more.cluster.in_sync["t"][0] == (1, 3)
 
 
+def test_members_of_unknown_rack_get_one_and_tell_it() -> None:
+    live = group(
+        *(member(name, rack, {"t": ()}) for name, rack in zip("mnop", [None, "a", None, None], strict=True)),
+        member("mapped-a", None, {"t": ()}),
+    )
+    given = WHAT_IFS["racks-given"](row(live, cluster({"t": [[1], [2]]})))
+    assert {m.id: m.rack for m in given.snapshot.group.members} == {
+        "mapped-a": "a",
+        "n": "a",
+        "m": "b",
+        "o": "c",
+        "p": "b",
+    }
+    assert given.snapshot.as_told() == given.snapshot.group
+    assert (given.snapshot.unknown, given.snapshot.leaders_only) == ((), frozenset())
+    nowhere = row(live, cluster({"t": [[1], [2]]}, brokers([None, None])))
+    assert WHAT_IFS["racks-given"](nowhere).snapshot.group == nowhere.snapshot.group
+
+
+def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() -> None:
+    copies = [[1, 3], [4, 2], [2, 3], [3, 1]] * 3
+    live = group(*(member(name, rack, {"t": (), "u": ()}) for name, rack in zip("mnopqr", "ababab", strict=True)))
+    one = row(live, cluster({"t": copies, "u": [[1], [4], [9]]}, brokers("abab")))
+    more = WHAT_IFS["one-more-rack"](one)
+    racks = more.cluster.topology.racks_of_brokers()
+    # Broker 9 is nobody's rack, and stays so.
+    assert {broker: rack for broker, rack in racks.items() if rack == "new"} == {0: "new", 5: "new"}
+    parts = more.snapshot.group.topology.topics["t"]
+    assert parts == more.cluster.topology.topics["t"]
+    assert sum(racks[broker] == "new" for p in parts for broker in p.replicas) == 24 // 3
+    assert sum(racks[p.leader] == "new" for p in parts if p.leader is not None) == 12 // 3
+    assert all([racks[broker] for broker in p.replicas].count("new") <= 1 for p in parts)
+    assert more.cluster.in_sync["t"] == tuple(p.replicas for p in parts)
+    assert [p.leader for p in parts] == [p.replicas[0] for p in parts]
+    assert Counter(m.rack for m in more.snapshot.group.members) == {"a": 2, "b": 2, "new": 2}
+    assert more.cluster.holds == "any-replica"
+    again = WHAT_IFS["one-more-rack"](more)
+    assert {*again.cluster.topology.racks_of_brokers().values()} == {"a", "b", "new", "new-2"}
+
+
+@settings(deadline=None, max_examples=60)
+@given(fleets())
+def test_changes_lose_nothing(rows: list[Row]) -> None:
+    for one in rows:
+        for name, change in WHAT_IFS.items():
+            changed = change(one)
+            was, then = one.snapshot.group, changed.snapshot.group
+            assert [(m.id, m.topics, m.owned) for m in then.members] == [(m.id, m.topics, m.owned) for m in was.members]
+            assert {t: len(parts) for t, parts in then.topology.topics.items()} == {
+                t: len(parts) for t, parts in was.topology.topics.items()
+            }
+            for topic, parts in then.topology.topics.items():
+                for before, after, in_sync in zip(
+                    was.topology.topics[topic], parts, changed.cluster.in_sync[topic], strict=True
+                ):
+                    assert len(after.replicas) - len(before.replicas) in ({0, 1} if name == "one-more-replica" else {0})
+                    assert len(set(after.replicas)) == len(after.replicas)
+                    assert {after.leader, *in_sync} <= {*after.replicas}
+            if name in {"as-is", "racks-told", "any-replica"}:
+                assert then == was
+
+
 def test_what_would_gain_most_is_told_on_request() -> None:
     there = cluster({"t": [[1], [2]]})
     live = group(member("m1", "b", {"t": (0,)}), member("m2", "a", {"t": (1,)}))
@@ -173,18 +241,89 @@ def test_files_are_read_a_few_groups_at_a_time(tmp_path: Path) -> None:
     batches = list(load(tmp_path))
     assert [batch.num_rows for batch in batches] == [50, 50, 20]
     assert [of.snapshot.live.name for batch in batches for of in read(batch)] == [one.name for one in live]
-    count = keep(tmp_path / "found", FleetAudit()(batches))
+    count = keep(tmp_path / "found", audit_groups(batches, FleetAudit()))
     assert pq.read_table(tmp_path / "found").num_rows == count == 120 * 4 * 2
     with pytest.raises(ConfigError, match="is not empty"):
         keep(tmp_path / "found", [])
 
 
+def test_an_audit_that_fails_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    def failing() -> Iterator[Any]:
+        live = group(member("m", "a", {"t": (0,)}))
+        yield from audit_groups([batch(row(live, cluster({"t": [[1]]})))], FleetAudit())
+        raise ConfigError("the next file is broken")
+
+    with pytest.raises(ConfigError, match="the next file is broken"):
+        keep(tmp_path / "found", failing())
+    assert list((tmp_path / "found").iterdir()) == []
+
+
+def saved(file: Path, *names: str, hour: int = 0) -> None:
+    there = cluster({"t": [[1], [2]] * 500})
+    live = [group(member("m", "a", {"t": range(1000)}), name=name) for name in names]
+    shots = Shots(there, tuple(snapshot(one, there.topology, RackMap()) for one in live))
+    save(file, TAKEN + timedelta(hours=hour), shots, rates({("t", 0): 3.0}))
+
+
+def test_what_would_count_twice_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "1.parquet", "g", "h")
+    saved(tmp_path / "2.parquet", "g", "h", hour=1)
+    # As when Spark has dealt a snapshot to several files.
+    saved(tmp_path / "3.parquet", "i")
+    assert [b.num_rows for b in load(tmp_path)] == [2, 2, 1]
+    assert count(tmp_path) == 5
+    saved(tmp_path / "4.parquet", "j", "h", hour=1)
+    with pytest.raises(ConfigError, match=r'4\.parquet has group "h" as it was at a moment that was read before'):
+        list(load(tmp_path))
+
+
+def test_a_snapshot_of_no_groups_is_one(tmp_path: Path) -> None:
+    saved(tmp_path / "1.parquet")
+    assert (count(tmp_path), list(audit_groups(load(tmp_path), FleetAudit()))) == (0, [])
+
+
 def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no Parquet files"):
         next(load(tmp_path))
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere: No such file or directory"):
+        count(tmp_path / "nowhere")
     (tmp_path / "x.parquet").write_text("x")
-    with pytest.raises(ConfigError, match=r"cannot read .*x\.parquet"):
-        next(load(tmp_path))
+    for look in (count, lambda path: next(load(path))):
+        with pytest.raises(ConfigError, match=r"cannot read .*x\.parquet"):
+            look(tmp_path)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match="no groups in it"):
-        next(load(tmp_path))
+        count(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_refused(tmp_path: Path, seed: int) -> None:
+    file = tmp_path / "1.parquet"
+    saved(file, "g", "h")
+    whole, rng = bytearray(file.read_bytes()), random.Random(seed)
+    if seed % 4:
+        at = rng.randrange(len(whole))
+        whole[at] ^= 1 << rng.randrange(8)
+    else:
+        del whole[rng.randrange(len(whole)) :]
+    file.write_bytes(whole)
+    with suppress(ConfigError):
+        found = [of for out in audit_groups(load(file), FleetAudit()) for of in out.to_pylist()]
+        # In what nobody reads, as statistics are.
+        assert {of["group"] for of in found} == {"g", "h"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "problem"),
+    [
+        ("group", None, "it has no name or no time"),
+        ("members", None, 'group "g" is not as a snapshot has it'),
+        ("topics", [{"topic": "t", "replicas": [[1]], "in_sync": [], "leaders": [1], "bytes_s": [1.0]}], "of topic t"),
+        ("brokers", [{"id": -7, "rack": "a", "fenced": False, "selector": None, "problem": ""}], "-7"),
+    ],
+)
+def test_a_row_that_nobody_wrote_is_refused(column: str, value: Any, problem: str) -> None:
+    (one,) = batch(row(group(member("m", "a", {"t": (0,)})), cluster({"t": [[1]]}))).to_pylist()
+    wrong = pa.RecordBatch.from_pylist([{**one, column: value}], SCHEMA)
+    with pytest.raises(ConfigError, match=problem):
+        list(audit_groups([wrong], FleetAudit()))

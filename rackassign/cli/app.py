@@ -15,6 +15,7 @@ from rackassign.cli.create import create
 from rackassign.cli.demo import demo
 from rackassign.cli.doctor import doctor
 from rackassign.cli.exporter import exporter
+from rackassign.cli.fleet import fleet
 from rackassign.cli.inspect import inspect
 from rackassign.cli.leaders import leaders
 from rackassign.cli.place import place
@@ -40,6 +41,7 @@ app.command()(create)
 app.command()(demo)
 app.command()(doctor)
 app.command()(exporter)
+app.command()(fleet)
 app.command()(inspect)
 app.command()(leaders)
 app.command()(place)

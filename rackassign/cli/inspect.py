@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +22,7 @@ from rackassign.cli.groups import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import check_output, complain, safe
+from rackassign.cli.output import check_output, check_writable, complain, safe, write_text
 from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError, NoAnswerError
 
@@ -55,7 +53,7 @@ def inspect(
     check_interval(interval)
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
-    _check_file(html)
+    check_writable("html", html)
     from rackassign.observe import Inspector, Price, as_json  # noqa: PLC0415 - imports a client
 
     cost = Price.given(price)
@@ -66,7 +64,7 @@ def inspect(
     if html:
         from rackassign.observe.report import page  # noqa: PLC0415 - imports a template engine
 
-        _write(Path(html), page(survey, cost))
+        write_text("html", html, page(survey, cost))
     if output == "json":
         sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
     else:
@@ -108,17 +106,3 @@ def _share(text: str) -> float | None:
     if not 0 <= share <= 1:
         raise ConfigError(f"min-local: expected a percentage like 95%, got {text!r}")
     return share
-
-
-def _check_file(html: str) -> None:
-    """Refuse a file that cannot be written, before all the work is done."""
-    file = Path(html)
-    if html and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
-        raise ConfigError(f"html: cannot write {html}")
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise ConfigError(f"html: cannot write {file}: {error.strerror}") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -29,3 +31,22 @@ def plain() -> Console:
 def complain(problem: str) -> None:
     """Write one line to stderr."""
     sys.stderr.write(f"rackassign: {printable(problem)}\n")
+
+
+def check_writable(option: str, name: str) -> None:
+    """Refuse a file that cannot be written, before all the work is done; an empty name is none.
+
+    Raises:
+        ConfigError: Names the option.
+    """
+    file = Path(name)
+    if name and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
+        raise ConfigError(f"{option}: cannot write {name}")
+
+
+def write_text(option: str, name: str, text: str) -> None:
+    """Write a file; `ConfigError` names the option if that fails."""
+    try:
+        Path(name).write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{option}: cannot write {name}: {error.strerror}") from None

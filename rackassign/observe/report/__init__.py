@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from rackassign.model import Reason
 from rackassign.observe.figures import at_least, money, percent, size
@@ -61,30 +61,41 @@ def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
         price: Of what crosses racks.
         at: When it was made; now if left out.
     """
-    environment = Environment(
-        loader=PackageLoader("rackassign.observe.report", "."),
+    measured = bool(survey.measured.seconds)
+    return (
+        environment(__name__, price)
+        .get_template("page.html")
+        .render(
+            survey=survey,
+            price=price,
+            at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
+            measured=measured,
+            amount=(lambda n: f"{size(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
+            said=said,
+            sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
+            reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
+            problems=troubles(survey),
+        )
+    )
+
+
+def environment(package: str, price: Price) -> Environment:
+    """Return what renders a page: it escapes all that is not said to be safe, and nothing is.
+
+    Args:
+        package: That has the template; those here can be had beside it.
+        price: Of what crosses racks.
+    """
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(name, ".") for name in dict.fromkeys((package, __name__))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"size": size, "money": money, "monthly": price.monthly}
-    measured = bool(survey.measured.seconds)
-    return environment.get_template("page.html").render(
-        survey=survey,
-        price=price,
-        at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
-        measured=measured,
-        amount=(lambda n: f"{size(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
-        percent=percent,
-        at_least=at_least,
-        said=said,
-        sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
-        reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
-        width=WIDTH,
-        height=HEIGHT,
-        problems=troubles(survey),
-    )
+    made.filters |= {"size": size, "money": money, "monthly": price.monthly}
+    made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": percent, "at_least": at_least}
+    return made
 
 
 def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:

@@ -55,8 +55,10 @@ def picture(pairs: Mapping[tuple[Rack, Rack], float]) -> Picture:
     total = sum(flowing.values())
     sides = [_sums(flowing, side) for side in (0, 1)]
     most = max(map(len, sides))
-    scale = (HEIGHT - _GAP * max(most - 1, 0)) / total if total else 0.0
-    left, right = _boxes(sides[0], 0.0, scale), _boxes(sides[1], WIDTH - _BOX, scale)
+    # At least half of the height is for what flows, however many racks there are.
+    gap = min(_GAP, HEIGHT / (2 * max(most, 1)))
+    scale = (HEIGHT - gap * max(most - 1, 0)) / total if total else 0.0
+    left, right = _boxes(sides[0], 0.0, scale, gap), _boxes(sides[1], WIDTH - _BOX, scale, gap)
     starts = {box.rack: box.y for box in left}
     ends = {box.rack: box.y for box in right}
     ribbons: list[Ribbon] = []
@@ -81,12 +83,12 @@ def _sums(flowing: Mapping[tuple[Rack, Rack], float], side: int) -> dict[Rack, f
     return sums
 
 
-def _boxes(sums: Mapping[Rack, float], x: float, scale: float) -> tuple[Box, ...]:
+def _boxes(sums: Mapping[Rack, float], x: float, scale: float, gap: float) -> tuple[Box, ...]:
     boxes: list[Box] = []
     y = 0.0
     for rack, amount in sums.items():
         boxes.append(Box(rack, x, round(y, 2), round(amount * scale, 2), amount))
-        y += amount * scale + _GAP
+        y += amount * scale + gap
     return tuple(boxes)
 
 

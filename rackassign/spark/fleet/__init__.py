@@ -3,7 +3,7 @@
 Rules of this room:
 
 * A row is a group with all it takes to judge it (`rows`), so that rows can be judged anywhere, in any order.
-* One function judges (`audit`), in this process or in Spark's executors; the answers are the same, row by row.
+* One function judges (`audit_groups`), in this process or in Spark's executors; the answers are the same, row by row.
 * A what-if is the same row with something changed (`whatif`), judged by the same function.
 
 Nothing here imports Spark, and nothing talks to Kafka.
@@ -11,8 +11,8 @@ Nothing here imports Spark, and nothing talks to Kafka.
 
 from __future__ import annotations
 
-from rackassign.spark.fleet.audit import FleetAudit
+from rackassign.spark.fleet.audit import FleetAudit, audit_groups
 from rackassign.spark.fleet.rows import Row, read, written
 from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
 
-__all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "Row", "read", "written"]
+__all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "Row", "audit_groups", "read", "written"]

@@ -6,7 +6,7 @@ One function for all who run it: over batches of a Parquet file in this process,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -43,17 +43,18 @@ SCHEMA = pa.schema(
 """A row for each group, change, strategy, topic and pair of racks; null stands for a rack that is not known.
 
 `partitions` are read along that pair, `unmeasured` of them at a rate that is not known; `usd_month` is what crosses
-racks for certain. `moved`: partitions that would leave their reader, of the whole group. `best`: the strategy by which
-least crosses racks, of those that could be had. `take`: what would gain most, of the group as it is, by its best
-strategy; null elsewhere.
+racks for certain. The strategy `NOW` is who has what now: what is read so, and would be after a change. `moved`:
+partitions that would leave their reader, of the whole group. `best`: the strategy by which least crosses racks, of
+those that could be had. `take`: what would gain most, of the group as it is, by its best strategy; null elsewhere.
 """
 
-_ROWS_AT_ONCE = 20_000
+ROWS_AT_ONCE = 20_000
+"""Of what is found, in memory and in a row group."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAudit:
-    """How to judge a fleet; a call maps batches of groups to batches of findings.
+    """How to judge a fleet.
 
     Args:
         price: Of what crosses racks.
@@ -73,42 +74,48 @@ class FleetAudit:
             if name not in WHAT_IFS:
                 raise ConfigError(f"what-if: expected one of {', '.join(WHAT_IFS)}, got {shown(name)}")
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Judge all groups in batches of rows (`rows.SCHEMA`), one after the other."""
-        found: list[dict[str, Any]] = []
-        for batch in batches:
-            for row in read(batch):
-                found += self.judge(row)
-                if len(found) >= _ROWS_AT_ONCE:
-                    yield pa.RecordBatch.from_pylist(found, SCHEMA)
-                    found = []
-        if found:
-            yield pa.RecordBatch.from_pylist(found, SCHEMA)
 
-    def judge(self, row: Row) -> Iterator[dict[str, Any]]:
-        """Yield what is found out about one group."""
-        for name in self.what_ifs:
-            yield from self._tried(name, WHAT_IFS[name](row))
+def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator[pa.RecordBatch]:
+    """Judge groups, one after the other, and yield what is found (`SCHEMA`), some thousand rows at a time.
 
-    def _tried(self, what_if: str, row: Row) -> Iterator[dict[str, Any]]:
-        rates = _by_topic(row.rates)
-        ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
-        best = min(ways, key=lambda way: way.rank, default=None)
-        take = None
-        if what_if == AS_IS:
-            ways.insert(0, _now(row, rates))
-            if self.advise:
-                found = inspect(row.snapshot, row.cluster, row.rates)
-                take = [said(action, found) for action in found.actions]
-        for way in ways:
-            base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": way.strategy}
-            mine = {"moved": way.moved, "best": way is best, "take": take if way is best else None}
-            for pair in way.pairs:
-                yield {**base, **pair, "usd_month": self._usd(pair), **mine}
+    Args:
+        batches: Of rows with a group each (`rows.SCHEMA`), in any order and dealt in any way.
+        how: What to look for.
 
-    def _usd(self, pair: Mapping[str, Any]) -> float:
-        known = None not in {pair["source_rack"], pair["reader_rack"]}
-        return self.price.monthly(pair["bytes_s"]) if known and pair["source_rack"] != pair["reader_rack"] else 0.0
+    Raises:
+        ConfigError: A row is not what a snapshot writes.
+    """
+    found: list[dict[str, Any]] = []
+    for batch in batches:
+        for row in read(batch):
+            for name in how.what_ifs:
+                found += _tried(name, WHAT_IFS[name](row), how)
+            if len(found) >= ROWS_AT_ONCE:
+                yield pa.RecordBatch.from_pylist(found, SCHEMA)
+                found = []
+    if found:
+        yield pa.RecordBatch.from_pylist(found, SCHEMA)
+
+
+def _tried(what_if: str, row: Row, how: FleetAudit) -> Iterator[dict[str, Any]]:
+    """Yield what is found out about one group, changed or not."""
+    rates = _by_topic(row.rates)
+    ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
+    best = min(ways, key=lambda way: way.rank, default=None)
+    take = None
+    if what_if == AS_IS and how.advise:
+        found = inspect(row.snapshot, row.cluster, row.rates)
+        take = [said(action, found) for action in found.actions]
+    for way in (_now(row, rates), *ways):
+        base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": way.strategy}
+        mine = {"moved": way.moved, "best": way is best, "take": take if way is best else None}
+        for pair in way.pairs:
+            yield {**base, **pair, "usd_month": _usd(pair, how.price), **mine}
+
+
+def _usd(pair: Mapping[str, Any], price: Price) -> float:
+    known = None not in {pair["source_rack"], pair["reader_rack"]}
+    return price.monthly(pair["bytes_s"]) if known and pair["source_rack"] != pair["reader_rack"] else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,7 @@ class _Way:
 
 
 def _now(row: Row, rates: Mapping[str, list[float | None]]) -> _Way:
+    """Return what is read by those who have it now."""
     shot = row.snapshot
     serving = row.cluster.serving(shot.group.topology)
     return _Way(NOW, _pairs(runs(shot.group, _owned(row), serving, shot.leaders_only), rates))
@@ -187,5 +195,13 @@ def _pairs(reading: Iterable[Run], rates: Mapping[str, list[float | None]]) -> t
     found = [(topic, source, home, of) for (topic, home), by in sums.items() for source, of in by.items()]
     found.sort(key=lambda row: (row[0], row[1] or "", row[2] or ""))
     return tuple(
-        {"topic": topic, "source_rack": source, "reader_rack": home, **asdict(of)} for topic, source, home, of in found
+        {
+            "topic": topic,
+            "source_rack": source,
+            "reader_rack": home,
+            "partitions": of.partitions,
+            "unmeasured": of.unmeasured,
+            "bytes_s": of.bytes_s,
+        }
+        for topic, source, home, of in found
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rackassign.errors import ConfigError, cut, shown
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
 from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
 from rackassign.wire import Subscription
@@ -95,10 +96,20 @@ def written(
 
 
 def read(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Return the groups in rows, one after the other."""
+    """Return the groups in rows, one after the other.
+
+    Raises:
+        ConfigError: A row cannot be one that `written` wrote.
+    """
     for at in range(batch.num_rows):
-        (row,) = batch.slice(at, 1).to_pylist()
-        yield _read(row)
+        name = ""
+        try:
+            (row,) = batch.slice(at, 1).to_pylist()
+            name = row["group"]
+            made = _read(row)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ConfigError(f"group {shown(name)} is not as a snapshot has it: {cut(str(error))}") from None
+        yield made
 
 
 def _row(taken: datetime, shot: Snapshot, cluster: LiveCluster, rates: Rates) -> dict[str, Any]:
@@ -155,6 +166,11 @@ def _member(member: Member, seen: LiveMember, shot: Snapshot) -> dict[str, Any]:
 
 
 def _read(row: Mapping[str, Any]) -> Row:
+    if None in {row["taken"], row["group"]}:
+        raise ValueError("it has no name or no time")
+    for entry in row["topics"]:
+        if len({len(entry[name]) for name in ("replicas", "in_sync", "leaders", "bytes_s")}) > 1:
+            raise ValueError(f"the lists of topic {entry['topic']} are not of one length")
     brokers = tuple(LiveBroker(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"])
     topics = {entry["topic"]: _partitions(entry) for entry in row["topics"]}
     topology = Topology(tuple(Broker(b.id, b.rack, fenced=b.fenced) for b in brokers), topics)

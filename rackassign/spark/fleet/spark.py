@@ -27,7 +27,7 @@ def audited(spark: SparkSession, path: str, how: audit.FleetAudit) -> DataFrame:
     """
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return how(batches)
+        return audit.audit_groups(batches, how)
 
     return spark.read.parquet(path).mapInArrow(judge, spark_schema())
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count as naturals
+from itertools import islice
 
-from rackassign.model import Group, Partition, Topology
+from rackassign.model import Broker, Partition, Topology
+from rackassign.observe import LiveBroker
 from rackassign.spark.fleet.rows import Row
 
 AS_IS = "as-is"
@@ -17,6 +20,22 @@ _SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 def racks_told(row: Row) -> Row:
     """Return the row with all members sending the racks they are in, and reading near."""
     return replace(row, snapshot=replace(row.snapshot, mapped=frozenset(), leaders_only=frozenset()))
+
+
+def racks_given(row: Row) -> Row:
+    """Return the row with all members in a known rack that they send: those of unknown rack where fewest are."""
+    row = racks_told(row)
+    racks = sorted(set(row.cluster.topology.racks_of_brokers().values()))
+    if not racks:
+        return row
+    members = row.snapshot.group.members
+    have = Counter(member.rack for member in members)
+    home: dict[str, str] = {}
+    for member in sorted(members, key=lambda m: m.id):
+        if member.rack is None:
+            home[member.id] = min(racks, key=lambda rack: (have[rack], rack))
+            have[home[member.id]] += 1
+    return _at_home(row, home)
 
 
 def any_replica(row: Row) -> Row:
@@ -50,8 +69,13 @@ def members_even(row: Row) -> Row:
     for member in sorted(members, key=lambda m: m.id):
         if member.id not in home:
             home[member.id] = free.pop(0)
-    moved = tuple(replace(member, rack=home[member.id]) for member in members)
-    return replace(row, snapshot=replace(row.snapshot, group=replace(row.snapshot.group, members=moved), unknown=()))
+    return _at_home(row, home)
+
+
+def _at_home(row: Row, home: Mapping[str, str]) -> Row:
+    group = row.snapshot.group
+    moved = tuple(replace(member, rack=home.get(member.id, member.rack)) for member in group.members)
+    return replace(row, snapshot=replace(row.snapshot, group=replace(group, members=moved), unknown=()))
 
 
 def one_more_replica(row: Row) -> Row:
@@ -66,12 +90,7 @@ def one_more_replica(row: Row) -> Row:
             replace(p, replicas=(*p.replicas, *new)) if new else p for p, new in zip(parts, more, strict=True)
         )
         in_sync[topic] = tuple((*ids, *new) for ids, new in zip(row.cluster.in_sync[topic], more, strict=True))
-    topology = replace(row.cluster.topology, topics=topics)
-    return replace(
-        row,
-        cluster=replace(row.cluster, topology=topology, in_sync=in_sync),
-        snapshot=replace(row.snapshot, group=_with(row.snapshot.group, topology)),
-    )
+    return _laid(row, row.cluster.brokers, replace(row.cluster.topology, topics=topics), in_sync)
 
 
 def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) -> tuple[int, ...]:
@@ -84,16 +103,108 @@ def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) ->
     return (chosen,)
 
 
-def _with(group: Group, topology: Topology) -> Group:
+def one_more_rack(row: Row) -> Row:
+    """Return the row with one more rack, which has its share of the brokers, of the copies and of the members."""
+    racks = row.cluster.topology.racks_of_brokers()
+    if not racks:
+        return row
+    count = len(set(racks.values()))
+    new = _name({*racks.values(), *(member.rack for member in row.snapshot.group.members)})
+    # What copies are on may be no broker that is known.
+    used = {broker.id for broker in row.cluster.brokers}.union(
+        *(p.replicas for parts in row.cluster.topology.topics.values() for p in parts)
+    )
+    ids = [*islice((id_ for id_ in naturals() if id_ not in used), -(-len(racks) // count))]
+    selector = next((broker.selector for broker in row.cluster.brokers if not broker.fenced), None)
+    deal = _Deal(count + 1, ids)
+    topics: dict[str, tuple[Partition, ...]] = {}
+    in_sync: dict[str, tuple[tuple[int, ...], ...]] = {}
+    for topic, parts in row.cluster.topology.topics.items():
+        dealt = [deal.next(partition) for partition in parts]
+        topics[topic] = tuple(_swapped(p, change) for p, change in zip(parts, dealt, strict=True))
+        in_sync[topic] = tuple(
+            tuple(change.get(broker, broker) for broker in known)
+            for known, change in zip(row.cluster.in_sync[topic], dealt, strict=True)
+        )
+    topology = Topology((*row.cluster.topology.brokers, *(Broker(id_, new) for id_ in ids)), topics)
+    brokers = (*row.cluster.brokers, *(LiveBroker(id_, new, selector=selector) for id_ in ids))
+    return members_even(_laid(row, brokers, topology, in_sync))
+
+
+def _name(taken: set[str | None]) -> str:
+    names = ("new" if number == 1 else f"new-{number}" for number in naturals(1))
+    return next(name for name in names if name not in taken)
+
+
+class _Deal:
+    """Picks the copies that go to new brokers: one of so many, each place in the lists of replicas in its turn.
+
+    Args:
+        among: One copy of how many goes.
+        brokers: Those it goes to, in turn.
+    """
+
+    def __init__(self, among: int, brokers: Sequence[int]) -> None:
+        self._among = among
+        self._brokers = brokers
+        self._due = self._gone = 0
+
+    def next(self, partition: Partition) -> dict[int, int]:
+        """Return which broker's copy of a partition goes where; empty if all stay."""
+        self._due += len(partition.replicas)
+        if self._due < self._among:
+            return {}
+        # At most one of a partition, or the new rack would hold two.
+        self._due = min(self._due - self._among, self._among - 1)
+        old = partition.replicas[self._gone % len(partition.replicas)]
+        new = self._brokers[self._gone % len(self._brokers)]
+        self._gone += 1
+        return {old: new}
+
+
+def _swapped(partition: Partition, change: Mapping[int, int]) -> Partition:
+    leader = partition.leader
+    return replace(
+        partition,
+        replicas=tuple(change.get(broker, broker) for broker in partition.replicas),
+        leader=None if leader is None else change.get(leader, leader),
+    )
+
+
+def _laid(
+    row: Row,
+    brokers: tuple[LiveBroker, ...],
+    topology: Topology,
+    in_sync: Mapping[str, tuple[tuple[int, ...], ...]],
+) -> Row:
+    """Return the row with the copies elsewhere."""
+    group = row.snapshot.group
     topics = {topic: topology.topics[topic] for topic in group.topology.topics}
-    return replace(group, topology=replace(topology, topics=topics))
+    return replace(
+        row,
+        cluster=replace(row.cluster, brokers=brokers, topology=topology, in_sync=in_sync),
+        snapshot=replace(row.snapshot, group=replace(group, topology=replace(topology, topics=topics))),
+    )
 
 
 WHAT_IFS: Mapping[str, Callable[[Row], Row]] = {
     AS_IS: lambda row: row,
     "racks-told": racks_told,
+    "racks-given": racks_given,
     "any-replica": any_replica,
     "members-even": members_even,
     "one-more-replica": one_more_replica,
+    "one-more-rack": one_more_rack,
 }
 """By name: the group as it is, and one change each."""
+
+MEANINGS: Mapping[str, str] = {
+    AS_IS: "nothing changed but the strategy",
+    "racks-told": "members send the racks they are known to be in, and read near",
+    "racks-given": "the same, and members of unknown rack are in the racks that have fewest",
+    "any-replica": "a rack-aware replica selector on all brokers",
+    "members-even": "members spread evenly over the racks",
+    "one-more-replica": "one more copy of each partition, in a rack that has none",
+    "one-more-rack": "one more rack, with its share of brokers, copies and members",
+}
+"""The same, in words."""

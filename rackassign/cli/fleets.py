@@ -1,0 +1,155 @@
+"""Fleets as tables for people and as JSON. Imports pyarrow and a client, which other commands do without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.cli.output import safe
+from rackassign.observe import Price
+from rackassign.spark.fleet.audit import NOW
+from rackassign.spark.fleet.figures import Figures
+from rackassign.spark.fleet.sums import Fleet, GroupSums, Sum, total
+from rackassign.spark.fleet.whatif import AS_IS
+
+_MOST_GROUPS = 25
+_MOST_TOLD = 10
+
+
+def show(fleet: Fleet, price: Price, console: Console) -> None:
+    """Print the groups by which most could be saved, what changes would do to all, and what to do."""
+    figures = Figures(price, fleet.measured)
+    if fleet.groups:
+        console.print(_groups(fleet, figures))
+    if len(fleet.what_ifs) > 1:
+        console.print(_changes(fleet, figures))
+    told = [group for group in fleet.groups if group.take]
+    if told:
+        console.print(_told(told))
+    console.print(safe(_totals(fleet, figures)), soft_wrap=True)
+
+
+def _table(**more: Any) -> Table:  # noqa: ANN401 - what rich takes
+    return Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", caption_justify="left", **more)
+
+
+def _groups(fleet: Fleet, figures: Figures) -> Table:
+    """One row for each group, that fits into eighty columns."""
+    tried = len(fleet.what_ifs) > 1
+    table = _table(title=f"{figures.unit} across racks, and how much less it could be")
+    table.add_column("group", overflow="fold", min_width=8)
+    for column in ("now", "less", "moves"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("with", *(("and",) if tried else ())):
+        table.add_column(column, no_wrap=True)
+    for group in fleet.groups[:_MOST_GROUPS]:
+        strategy, changed = group.strategy(group.change), group.at_best(group.change)
+        ways = ["-" if strategy == NOW else strategy, "-" if group.change == AS_IS else group.change]
+        row = [group.name, *_figures(group.now, changed, figures), *ways[: 1 + tried]]
+        table.add_row(*map(safe, row))
+    rest = fleet.groups[_MOST_GROUPS:]
+    if rest:
+        table.add_section()
+        changed = total(rest, lambda g: g.at_best(g.change))
+        table.add_row(f"{len(rest):,} more", *_figures(total(rest, lambda g: g.now), changed, figures))
+    return table
+
+
+def _figures(now: Sum, changed: Sum, figures: Figures) -> tuple[str, str, str]:
+    return figures.at_most(now), figures.less(now, changed), f"{changed.moved:,}"
+
+
+def _changes(fleet: Fleet, figures: Figures) -> Table:
+    table = _table(title="each change for all, each group with the strategy that is best for it then")
+    for column in ("what if", figures.unit, "less", "moves", "best for"):
+        table.add_column(column, justify="left" if column == "what if" else "right")
+    now = total(fleet.groups, lambda g: g.now)
+    for name in fleet.what_ifs:
+        of = _with(fleet.groups, name)
+        count = sum(group.change == name for group in fleet.groups)
+        table.add_row(name, figures.crossing(of), figures.less(now, of), f"{of.moved:,}", f"{count:,}")
+    return table
+
+
+def _with(groups: Iterable[GroupSums], what_if: str) -> Sum:
+    return total(groups, lambda group: group.at_best(what_if))
+
+
+def _told(groups: Sequence[GroupSums]) -> Table:
+    more = len(groups) - _MOST_TOLD
+    table = _table(caption=f"{more:,} groups more are in --output json" if more > 0 else None)
+    for column in ("group", "what it takes"):
+        table.add_column(column, overflow="fold")
+    for group in groups[:_MOST_TOLD]:
+        table.add_row(safe(group.name), safe("\n".join(group.take or ())))
+    return table
+
+
+def _totals(fleet: Fleet, figures: Figures) -> str:
+    count = "1 group that reads" if len(fleet.groups) == 1 else f"{len(fleet.groups):,} groups that read"
+    if not fleet.groups:
+        return count
+    now, best = total(fleet.groups, lambda g: g.now), total(fleet.groups, GroupSums.at_best)
+    line = f"{count}: {figures.crossing(now)} {figures.unit} across racks, "
+    line += f"{figures.crossing(best)} with the best strategy of each"
+    if len(fleet.what_ifs) > 1:
+        changed = total(fleet.groups, lambda g: g.at_best(g.change))
+        line += f", {figures.crossing(changed)} with the best change of each as well"
+    if figures.measured:
+        line += f"; at {figures.price.usd_per_gb:g} USD/GB ({figures.price.source})"
+    else:
+        line += "; bytes were not measured"
+    if fleet.stale:
+        many = len(fleet.stale) > 1
+        line += f"\n{len(fleet.stale):,} {'are' if many else 'is'} not in the last snapshot, and as "
+        line += f"{'they were' if many else 'it was'} seen before"
+    return line
+
+
+def as_json(fleet: Fleet, price: Price) -> dict[str, Any]:
+    """Return a fleet for programs; money and bytes are null where they were not measured."""
+    return {
+        "format": "rackassign-fleet-audit/1",
+        "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
+        "snapshots": [
+            {"taken": seen.taken.isoformat(), "groups": seen.groups, "now": _sum(seen.now, price)}
+            for seen in fleet.history
+        ],
+        "now": _sum(total(fleet.groups, lambda g: g.now), price),
+        "what_ifs": {name: _sum(_with(fleet.groups, name), price) for name in fleet.what_ifs},
+        "groups": list(as_lines(fleet, price)),
+    }
+
+
+def as_lines(fleet: Fleet, price: Price) -> Iterator[dict[str, Any]]:
+    """Yield the groups for programs, those by which most could be saved first."""
+    for group in fleet.groups:
+        yield {
+            "group": group.name,
+            "taken": group.taken.isoformat(),
+            "best_strategy": None if group.strategy() == NOW else group.strategy(),
+            "best_what_if": group.change,
+            "now": _sum(group.now, price),
+            "what_ifs": {
+                name: {strategy: _sum(of, price) for strategy, of in ways.items()} for name, ways in group.ways.items()
+            },
+            "take": None if group.take is None else list(group.take),
+        }
+
+
+def _sum(of: Sum, price: Price) -> dict[str, Any]:
+    measured = of.unmeasured < of.partitions.total
+    bytes_s = {kind: round(rate, 1) for kind, rate in asdict(of.bytes_s).items()}
+    usd = {"cross": of.bytes_s.cross, "unknown_at_most": of.bytes_s.unknown}
+    return {
+        "partitions": {kind: int(count) for kind, count in asdict(of.partitions).items()},
+        "unmeasured": of.unmeasured,
+        "moved": of.moved,
+        "bytes_per_second": bytes_s if measured else None,
+        "usd_per_month": {name: round(price.monthly(rate), 2) for name, rate in usd.items()} if measured else None,
+    }
