@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
         RackAwareStickyAssignor,
+        StandbyAwareAssignor,
         Watching,
         attach,
     )
@@ -29,6 +30,7 @@ __all__ = (
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
+    "StandbyAwareAssignor",
     "Watching",
     "attach",
     "detect_rack",

@@ -152,6 +152,11 @@ class Assignor:
         self._decisions.make(decision)
         return decision.assignment
 
+    def told(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
+        """Return what goes with each member's part of what was decided just now, as user data; mostly nothing."""
+        del assignment
+        return {}
+
     def _assigned(self, given: Partitions, generation: int) -> None:
         """Take note of this member's own assignment; as the leader, of the group's."""
         before, self._given = self._given, given

@@ -6,6 +6,7 @@ from rackassign.clients.kafka_python.assignor import RackAwareRangeAssignor
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
 from rackassign.clients.kafka_python.host import REMEDIES
 from rackassign.clients.kafka_python.meter import FetchMeter
+from rackassign.clients.kafka_python.standby import StandbyAwareAssignor
 from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
 from rackassign.clients.watch import Watching
 
@@ -16,6 +17,7 @@ __all__ = [
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
+    "StandbyAwareAssignor",
     "Watching",
     "attach",
 ]

@@ -63,7 +63,7 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         """
         read, self._read = self._read, {}
         decided = self._decide(cluster, partial(joined, members, read), partial(barely_joined, members, read))
-        return host.answers(decided)
+        return host.answers(decided, self.told(decided))
 
     def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
         """Take what the members of the next `assign` sent, by member id, so that it need not be read twice."""

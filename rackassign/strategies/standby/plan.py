@@ -27,7 +27,8 @@ class StandbyPlan:
 
     Args:
         plan: Who runs what, for the cooperative protocol.
-        standbys: Partitions of which each member is to keep a copy, warm-ups included; an entry for every member.
+        standbys: Partitions of which each member is to keep a copy, warm-ups and what it waits for included; an entry
+            for every member.
         warming: Those of them that are to move to the member once it is warm.
         missing: Copies that have no place, by partition.
         collisions: Copies at a value of a tag beyond what the rule allows.
@@ -51,20 +52,25 @@ def plan_standby(group: Group, copies: Copies, options: StandbyOptions | None = 
         options: How.
     """
     options = options or StandbyOptions()
-    stood_in = _stand_in(group, copies, options)
+    stand_ins = _stand_ins(group, copies, options)
+    stood_in = _standing_in(group, stand_ins)
     wanted = plan_cooperative(stood_in, options.active)
-    owners = _owners(stood_in)
-    held, warming = _held_back(wanted, owners, copies, options)
+    held, warming = _held_back(wanted, _owners(stood_in), copies, options)
     target = _with(wanted.target, held)
+    # Who stands in owns nothing yet: nobody has to give up anything before another can have it.
+    owner = dict(_each(target))
+    free = {place: owner[place] for place in stand_ins if place in owner}
     plan = replace(
         wanted,
-        assignment=_with(wanted.assignment, held),
+        assignment=_with(wanted.assignment, {**held, **free}),
         target=target,
-        withheld=_without(wanted.withheld, held),
+        withheld=_without(wanted.withheld, {**held, **free}),
     )
     placed = _placed(group, target, copies, options)
     standbys = {member.id: set(placed.by_member[member.id]) for member in group.members}
-    for place, member in warming.items():
+    # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
+    waiting = {place: owner[place] for place, _ in _each({"": plan.withheld})}
+    for place, member in (*warming.items(), *waiting.items()):
         standbys[member].add(place)
     return StandbyPlan(
         plan,
@@ -76,26 +82,38 @@ def plan_standby(group: Group, copies: Copies, options: StandbyOptions | None = 
     )
 
 
-def _stand_in(group: Group, copies: Copies, options: StandbyOptions) -> Group:
-    """Return the group with members claiming what nobody owns and they have a copy of: the warmest first."""
-    door = Door.of(group, options.active.locality)
-    unowned = {place for place, owner in _numbered(door).items() if owner == NOBODY}
-    claims: dict[str, list[TopicPartition]] = defaultdict(list)
+def _stand_ins(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
+    """Return for partitions that nobody claims who has the warmest copy: that is as good as having it."""
+    claimed = {
+        TopicPartition(topic, partition)
+        for member in group.members
+        for topic, ids in member.owned.items()
+        for partition in ids
+    }
+    found: dict[TopicPartition, str] = {}
     load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
     holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
-    for member in door.members:
+    for member in group.members:
         for place, lag in copies.get(member.id, {}).items():
-            if place in unowned and place.topic in member.topics:
+            there = place.topic in member.topics and place.partition < len(group.topology.topics.get(place.topic, ()))
+            if there and place not in claimed:
                 holders[place].append((lag, member.id))
     for place in sorted(holders):
         # All that are warm are as good: then whoever has least to do.
         _, _, chosen = min(
             (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[place]
         )
-        claims[chosen].append(place)
+        found[place] = chosen
         load[chosen] += 1
-    members = tuple(_claiming(member, claims.get(member.id, ())) for member in group.members)
-    return replace(group, members=members)
+    return found
+
+
+def _standing_in(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
+    """Return the group with those who stand in claiming what they would take over."""
+    claims: dict[str, list[TopicPartition]] = defaultdict(list)
+    for place, member in stand_ins.items():
+        claims[member].append(place)
+    return replace(group, members=tuple(_claiming(member, claims.get(member.id, ())) for member in group.members))
 
 
 def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:

@@ -12,18 +12,30 @@ from typing import Any
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign.model import Partitions
-from rackassign.wire import NEWEST, encode_assignments
+from rackassign.wire import NEWEST, Assignment, encode_assignment, encode_assignments
 
 
-def answers(target: Mapping[str, Partitions]) -> dict[str, ConsumerProtocolAssignment]:
-    """Return an answer for each member."""
+def answers(
+    target: Mapping[str, Partitions], told: Mapping[str, bytes] | None = None
+) -> dict[str, ConsumerProtocolAssignment]:
+    """Return an answer for each member.
+
+    Args:
+        target: What each gets.
+        told: User data that goes with it, for those that have any.
+    """
+    if told:
+        return {
+            member: _answer(owned, encode_assignment(Assignment(owned, told.get(member))), told.get(member))
+            for member, owned in target.items()
+        }
     encoded = encode_assignments(target.values())
     return {member: _answer(owned, data) for (member, owned), data in zip(target.items(), encoded, strict=True)}
 
 
-def _answer(owned: Partitions, encoded: bytes) -> ConsumerProtocolAssignment:
+def _answer(owned: Partitions, encoded: bytes, told: bytes | None = None) -> ConsumerProtocolAssignment:
     if _Encoded is None:
-        return ConsumerProtocolAssignment(NEWEST, _listed(owned), None)
+        return ConsumerProtocolAssignment(NEWEST, _listed(owned), told)
     answer = _Encoded(NEWEST)
     answer.owned, answer.encoded = owned, encoded
     return answer

@@ -1,0 +1,229 @@
+"""The assignor that also places warm copies: who keeps which, besides who runs what (KIP-708, KIP-441).
+
+Members say in their subscription's user data what Kafka Streams' members say there: their client tags, and how far
+their copies are. The leader says in each assignment's user data which copies that member is to keep. A task is a
+partition of a topic: the name of the topology is the topic's.
+
+Copies that members have are compared with the ends of the changelogs as the leader knows them. A member that is to take
+over a partition from one that lives keeps a copy of it first, and asks for another round once that is warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from uuid import uuid4
+
+from rackassign.clients.assignor import FROM_ENVIRONMENT, WATCHING, FromEnvironment
+from rackassign.clients.group import Joined
+from rackassign.clients.membership import AnyCluster
+from rackassign.clients.sticky import CooperativeStickyAssignor
+from rackassign.clients.watch import Watching
+from rackassign.errors import InputError, WireError
+from rackassign.model import Group, Partitions, Plan, TopicPartition
+from rackassign.strategies import Options
+from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, check_tags, plan_standby
+from rackassign.wire import (
+    ACTIVE_SUM,
+    NO_REBALANCE,
+    StreamsAssignment,
+    StreamsInfo,
+    Subscription,
+    Task,
+    decode_streams,
+    decode_streams_assignment,
+    encode_streams,
+    encode_streams_assignment,
+)
+
+Positions = Mapping[TopicPartition, int]
+"""Offsets in the changelog, by the partition whose state it holds."""
+
+OnStandbys = Callable[[frozenset[TopicPartition], frozenset[TopicPartition]], None]
+"""Told of copies that are to be kept from now on, and of those no more."""
+
+NAME = "rackassign-standby"
+
+_WHEN_WARM = 0
+"""As the time of the next rebalance: as soon as all copies of this member are warm."""
+
+_LOOK_S = 1.0
+
+
+class StandbyAssignor(CooperativeStickyAssignor):
+    """Sticky assignment near home, and standbys spread over client tags (KIP-708), for the cooperative protocol.
+
+    Args:
+        rack: As for `Assignor`.
+        client_tags: Of this member, up to five; Kafka's `client.tag.*`.
+        standbys: How copies are placed; the leader's count. Its tags must be among this member's.
+        positions: Tells how far this member's copies are in their changelogs, those of partitions it runs left out.
+            It is called where the client handles its group, and must not block.
+        ends: Tells where changelogs end, as far as that is known; the same.
+        on_standbys: Told of changes, in the same place.
+        changelog: Names the changelog of a topic, for who reads the assignment.
+        locality: As for `Assignor`.
+        name: The same; of our own by default, since others cannot read what its members send.
+        watch: The same.
+
+    Raises:
+        ConfigError: If an option cannot work; tags are refused with Kafka's own words.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        *,
+        client_tags: Mapping[str, str] | None = None,
+        standbys: StandbyOptions | None = None,
+        positions: Callable[[], Positions] = dict,
+        ends: Callable[[], Positions] = dict,
+        on_standbys: OnStandbys | None = None,
+        changelog: Callable[[str], str] = "{}-changelog".format,
+        locality: str = "any-replica",
+        name: str = NAME,
+        watch: Watching | None = WATCHING,
+    ) -> None:
+        super().__init__(rack, locality=locality, name=name, watch=watch)
+        self._standbys = standbys or StandbyOptions()
+        self._tags = {str(key): str(value) for key, value in (client_tags or {}).items()}
+        check_tags(self._tags, self._standbys.rack_aware_assignment_tags)
+        self._positions = positions
+        self._ends = ends
+        self._on_standbys = on_standbys
+        self._changelog = changelog
+        self._process = uuid4()
+        self._kept: frozenset[TopicPartition] = frozenset()
+        self._copies: Copies = {}
+        self._found: StandbyPlan | None = None
+        self._strategy = self._plan
+
+    @property
+    def standbys(self) -> frozenset[TopicPartition]:
+        """The partitions this member is to keep a copy of."""
+        return self._kept
+
+    def _plan(self, group: Group, options: Options) -> Plan:
+        self._found = plan_standby(group, self._copies, replace(self._standbys, active=options))
+        if self._found.missing:
+            self._once.warn(
+                f"missing {len(self._found.missing)}",
+                "%s: %d partitions have fewer standbys than the %d they should have: members or values of tags are few",
+                *(self.name, len(self._found.missing), self._standbys.num_standby_replicas),
+            )
+        return self._found.plan
+
+    def _subscription(self, topics: tuple[str, ...]) -> Subscription:
+        sent = super()._subscription(topics)
+        sums = {_task(place): ACTIVE_SUM for place in _places(sent.owned)}
+        try:
+            for place, position in self._positions().items():
+                sums.setdefault(_task(place), position)
+            user_data = encode_streams(StreamsInfo(self._process, sums, self._tags))
+        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
+            self._once.warn("positions", "%s: what copies there are cannot be told", self.name, exc_info=True)
+            user_data = encode_streams(StreamsInfo(self._process, tags=self._tags))
+        return replace(sent, user_data=user_data)
+
+    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
+        group = super()._group(cluster, members)
+        said = {joined.id: self._said(joined) for joined in members}
+        self._copies = _lags({member: info.sums for member, info in said.items()}, self._ends())
+        return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
+
+    def _said(self, joined: Joined) -> StreamsInfo:
+        """Return what a member says of itself; nothing if that cannot be read."""
+        try:
+            return decode_streams(joined.subscription.user_data or b"")
+        except WireError as error:
+            self._once.warn(
+                f"said {joined.id}", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error
+            )
+            return StreamsInfo()
+
+    def told(self, assignment: Mapping[str, Partitions]) -> dict[str, bytes]:
+        """Return what goes with each member's assignment; nothing where standbys could not be planned."""
+        found, self._found = self._found, None
+        if found is None or assignment is not found.plan.assignment:
+            return {}
+        return {
+            member: encode_streams_assignment(
+                StreamsAssignment(
+                    tuple(map(_task, _places(given))),
+                    {
+                        _task(place): (TopicPartition(self._changelog(place.topic), place.partition),)
+                        for place in _places(found.standbys[member])
+                    },
+                    next_rebalance_ms=_WHEN_WARM if found.warming[member] else NO_REBALANCE,
+                )
+            )
+            for member, given in assignment.items()
+        }
+
+    def take_standbys(self, user_data: bytes | None) -> None:
+        """Take note of the copies this member is to keep; where nothing is said of them, they stay as they are."""
+        if not user_data:
+            return
+        try:
+            said = decode_streams_assignment(user_data)
+            kept = frozenset(_place(task) for task in said.standby)
+        except (WireError, InputError) as error:
+            self._once.warn("standbys", "%s: what copies to keep cannot be read: %s", self.name, error)
+            return
+        before, self._kept = self._kept, kept
+        if self._on_standbys is not None and kept != before:
+            try:
+                self._on_standbys(kept - before, before - kept)
+            except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
+                self._once.warn("on_standbys", "%s: on_standbys raised", self.name, exc_info=True)
+        if said.next_rebalance_ms == _WHEN_WARM and kept:
+            self._await_warm(kept)
+
+    def _await_warm(self, kept: frozenset[TopicPartition]) -> None:
+        """Ask for another round once all copies are warm, unless another one comes before."""
+        if self._membership is None:
+            return
+        if self._kept is not kept:
+            return
+        try:
+            lags = _lags({"it": {_task(place): at for place, at in self._positions().items()}}, self._ends())["it"]
+        except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
+            lags = {}
+        if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in kept):
+            self._membership.ask_for_rebalance()
+        else:
+            self._membership.later(_LOOK_S, lambda: self._await_warm(kept))
+
+
+_FAR = 1 << 62
+
+
+def _lags(sums: Mapping[str, Mapping[Task, int]], ends: Positions) -> Copies:
+    """Return how many records the copies of each member lack; of the furthest one none, where no end is known."""
+    furthest: dict[TopicPartition, int] = dict(ends)
+    for theirs in sums.values():
+        for task, position in theirs.items():
+            place = _place(task)
+            furthest[place] = max(furthest.get(place, 0), position)
+    return {
+        member: {
+            _place(task): 0 if position == ACTIVE_SUM else max(0, furthest[_place(task)] - position)
+            for task, position in theirs.items()
+            if position >= 0 or position == ACTIVE_SUM
+        }
+        for member, theirs in sums.items()
+    }
+
+
+def _task(place: TopicPartition) -> Task:
+    return Task(0, place.partition, place.topic)
+
+
+def _place(task: Task) -> TopicPartition:
+    return TopicPartition(task.topology or "", task.partition)
+
+
+def _places(partitions: Partitions) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic, partition) for topic, ids in partitions.items() for partition in ids)
