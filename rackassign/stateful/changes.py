@@ -1,0 +1,81 @@
+"""What stands in a changelog: one change of a key for each record, and in a header who made it, and for what.
+
+======  =======================================================================
+header  `rackassign`, 17 bytes, big-endian
+======  =======================================================================
+kind    8 bits: 0 a change, 1 the last change of its input record, 2 a fence, 3 a heal
+epoch   64 bits: of the owner; each owner's is greater than that of all before it
+source  64 bits: offset of the input record that caused it; of a fence and a heal -1
+======  =======================================================================
+
+The key is the state's with one byte in front, so that a fence has a key no state can have. A null value deletes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from rackassign.errors import WireError
+
+HEADER = "rackassign"
+
+Kind = Literal["change", "last", "fence", "heal"]
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_FORM = struct.Struct(">bqq")
+_STATE, _FENCE = b"\1", b"\0fence"
+
+NO_SOURCE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record of a changelog.
+
+    Args:
+        kind: `change` and `last` are of an input record, the last of it marked; `fence` begins an epoch; `heal` writes
+            once more what a key has, because somebody else wrote to it.
+        epoch: Of who wrote it.
+        source: Offset of the input record; -1 for fences and heals.
+        key: Of the state; empty for a fence.
+        value: Its new value; None if it has none any more.
+    """
+
+    kind: Kind
+    epoch: int
+    source: int = NO_SOURCE
+    key: bytes = b""
+    value: bytes | None = None
+
+    def header(self) -> bytes:
+        """Return the header's value."""
+        return _FORM.pack(_KINDS.index(self.kind), self.epoch, self.source)
+
+    def log_key(self) -> bytes:
+        """Return the key of the record."""
+        return _FENCE if self.kind == "fence" else _STATE + self.key
+
+
+def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> Change:
+    """Return what a record of a changelog says.
+
+    Args:
+        key: Of the record.
+        value: The same.
+        header: Value of its header; None if it has none.
+
+    Raises:
+        WireError: It is none of ours.
+    """
+    if header is None or len(header) != _FORM.size:
+        raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
+    kind, epoch, source = _FORM.unpack(header)
+    if not 0 <= kind < len(_KINDS):
+        raise WireError(0, f"kind {kind}: expected 0 to {len(_KINDS) - 1}")
+    if _KINDS[kind] == "fence":
+        return Change("fence", epoch)
+    if not key or key[:1] != _STATE:
+        raise WireError(0, "the key of a change does not begin as ours do")
+    return Change(_KINDS[kind], epoch, source, key[1:], value)

@@ -1,0 +1,77 @@
+"""What a changelog means: which of its records count, whoever wrote them and however much of it compaction has left.
+
+Theory of operation
+-------------------
+Owners come one after the other, each with a greater *epoch*, which it begins with a fence. A former owner that does not
+know yet writes on; what is of a lower epoch than one that was seen counts for nothing.
+
+The changes of one input record belong together. An owner may die between them: then its successor does the record
+again, and what is there of it must not count. Changes *pend* until the last of their record, or one of a later record,
+is there. What pends when an epoch ends is resolved by what the next owner does: it *heals* (writes once more) each key
+of it, before anything else. So a heal removes its key from what pends, a fence leaves it, and a change means that all
+of it was healed, or was complete: compaction may have taken the mark of the last change, but only because a later
+change of that key follows. Then what pends counts, for what had to be healed is gone from it.
+
+Keys to which a former owner wrote are *spoiled* until somebody who may writes to them. Such records are ignored here;
+but compaction keeps the last record of a key whoever wrote it, and without a heal the key would be lost to all who
+begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rackassign.stateful.changes import NO_SOURCE, Change
+
+NO_EPOCH = -1
+
+
+@dataclass(slots=True)
+class Replay:
+    """How far a changelog was read, and what pends.
+
+    Args:
+        epoch: The greatest seen.
+        source: The last input record of which all is in the state; -1 for none.
+        pending: Changes of the input record after that, by key.
+        pending_of: The epoch and the offset of that record.
+        spoiled: Keys whose last record is none that counts.
+    """
+
+    epoch: int = NO_EPOCH
+    source: int = NO_SOURCE
+    pending: dict[bytes, bytes | None] = field(default_factory=dict)
+    pending_of: tuple[int, int] = (NO_EPOCH, NO_SOURCE)
+    spoiled: set[bytes] = field(default_factory=set)
+
+    def take(self, change: Change) -> Iterator[tuple[bytes, bytes | None]]:
+        """Take in the next record; yield the keys whose values change by it, in order."""
+        if change.epoch < self.epoch:
+            if change.kind != "fence":
+                self.spoiled.add(change.key)
+            return
+        self.epoch = change.epoch
+        if change.kind == "fence":
+            return
+        self.spoiled.discard(change.key)
+        if change.kind == "heal":
+            self.pending.pop(change.key, None)
+            yield change.key, change.value
+            return
+        if self.pending_of != (change.epoch, change.source):
+            yield from self._completed()
+        self.pending[change.key] = change.value
+        self.pending_of = change.epoch, change.source
+        if change.kind == "last":
+            yield from self._completed()
+
+    def _completed(self) -> Iterator[tuple[bytes, bytes | None]]:
+        if self.pending:
+            yield from self.pending.items()
+            self.source = max(self.source, self.pending_of[1])
+            self.pending = {}
+
+    def to_heal(self) -> list[bytes]:
+        """Return the keys that a new owner writes once more before anything else, and a running one when it can."""
+        return sorted(self.spoiled.union(self.pending))

@@ -1,0 +1,210 @@
+"""What a changelog means, whoever dies or goes on writing: against a recomputation from the input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import WireError
+from rackassign.stateful.changes import Change, read_change
+from rackassign.stateful.replay import Replay
+
+KEYS = [b"a", b"b", b"c"]
+
+
+def effect(state: dict[bytes, bytes], offset: int) -> dict[bytes, bytes | None]:
+    """What an input record does: it depends on the state, so that done twice it does something else."""
+    first, second = KEYS[offset % 3], KEYS[(offset // 2) % 3]
+    if offset % 7 == 3:
+        return {first: None}
+    if offset % 5 == 4:
+        return {}
+    grown = state.get(first, b"") + b"%d," % offset
+    return {first: grown} if first == second else {first: grown, second: state.get(second, b"")[-6:] + b"+"}
+
+
+def recomputed(records: int) -> dict[bytes, bytes]:
+    state: dict[bytes, bytes] = {}
+    for offset in range(records):
+        apply(state, effect(state, offset).items())
+    return state
+
+
+def apply(state: dict[bytes, bytes], changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+    for key, value in changes:
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+class Copy:
+    """A local file: a state, and how far it is."""
+
+    def __init__(self) -> None:
+        self.state: dict[bytes, bytes] = {}
+        self.replay = Replay()
+        self.at = 0
+
+    def read(self, log: list[tuple[int, Change]], end: int) -> None:
+        for offset, change in log:
+            if self.at <= offset < end:
+                apply(self.state, self.replay.take(change))
+                self.at = offset + 1
+
+
+class Owner:
+    """Runs the partition, or thinks it does."""
+
+    def __init__(self, log: Log, copy: Copy) -> None:
+        self.log, self.copy = log, copy
+        copy.read(log.records, log.end)
+        self.epoch = copy.replay.epoch + 1
+        self.left: list[Change] = [Change("fence", self.epoch)]
+        self.begun = False
+
+    def step(self) -> None:
+        """Write one record, or see to it that there is one to write."""
+        if self.left:
+            self.log.append(self.left.pop(0))
+            if not self.left:
+                self.copy.read(self.log.records, self.log.end)
+                if not self.begun:
+                    self.begun = True
+                    self.left = self.heals()
+            return
+        if self.copy.replay.epoch > self.epoch:
+            # Fenced, and sees it now.
+            return
+        heals = self.heals()
+        if heals:
+            self.left = heals
+            return
+        source = self.copy.replay.source + 1
+        changes = effect(self.copy.state, source)
+        while not changes:
+            source += 1
+            changes = effect(self.copy.state, source)
+        last = list(changes)[-1]
+        self.left = [
+            Change("last" if key == last else "change", self.epoch, source, key, value)
+            for key, value in changes.items()
+        ]
+
+    def heals(self) -> list[Change]:
+        return [
+            Change("heal", self.epoch, key=key, value=self.copy.state.get(key)) for key in self.copy.replay.to_heal()
+        ]
+
+
+class Log:
+    """A changelog. Compaction looks no further than `clean`, as Kafka's does at the lag it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, Change]] = []
+        self.end = 0
+
+    def append(self, change: Change) -> None:
+        read = read_change(change.log_key(), change.value, change.header())
+        assert read == change
+        self.records.append((self.end, read))
+        self.end += 1
+
+    def compact(self, clean: int) -> None:
+        last = {change.log_key(): offset for offset, change in self.records if offset < clean}
+        self.records = [(at, change) for at, change in self.records if at >= clean or last[change.log_key()] == at]
+
+
+moves = st.lists(
+    st.sampled_from(["step", "step", "step", "many", "takeover", "fresh", "zombie", "zombie", "compact", "copy"]),
+    max_size=40,
+)
+
+
+@given(moves)
+@settings(max_examples=1500)
+def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]) -> None:
+    log, spare = Log(), Copy()
+    owner, former = Owner(log, Copy()), None
+    clean = 0
+    for move in [*moves, "takeover", "many", "many"]:
+        if move == "step":
+            owner.step()
+        elif move == "many":
+            for _ in range(9):
+                owner.step()
+        elif move == "takeover":
+            # Whoever was stopped before has noticed by the time the next one is.
+            former, owner, spare = owner, Owner(log, spare), Copy()
+        elif move == "fresh":
+            former, owner = owner, Owner(log, Copy())
+        elif move == "zombie" and former is not None:
+            # It writes what it has begun, and before it looks it may begin one record more.
+            if not former.left and former.copy.replay.epoch == former.epoch:
+                former.step()
+            if former.left:
+                log.append(former.left.pop(0))
+        elif move == "copy":
+            spare.read(log.records, log.end)
+        elif move == "compact":
+            log.compact(clean)
+        if owner.begun and not owner.left and owner.copy.at == log.end and not owner.copy.replay.to_heal():
+            clean = log.end
+    while owner.left or owner.copy.at < log.end:
+        owner.step()
+    reader = Copy()
+    for copy in (reader, spare, owner.copy):
+        copy.read(log.records, log.end)
+        if not copy.replay.pending:
+            assert copy.state == recomputed(copy.replay.source + 1)
+    assert owner.copy.replay.source > 0
+
+
+def test_what_is_no_change_is_refused() -> None:
+    good = Change("last", 3, 7, b"k", b"v")
+    for key, header in (
+        (b"\1k", None),
+        (b"\1k", b"short"),
+        (b"\1k", b"\x09" + good.header()[1:]),
+        (b"\xff" + b"\1k", good.header()),
+        (None, good.header()),
+        (b"", good.header()),
+    ):
+        if key == b"\xff\1k" or not key or header != good.header():
+            with pytest.raises(WireError):
+                read_change(key, b"v", header)
+    assert read_change(good.log_key(), b"v", good.header()) == good
+    fence = Change("fence", 4)
+    assert read_change(fence.log_key(), None, fence.header()) == fence
+    assert fence.log_key() != Change("change", 1, key=b"fence").log_key()
+
+
+def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
+    replay = Replay()
+    assert list(replay.take(Change("change", 1, 5, b"a", b"1"))) == []
+    assert list(replay.take(Change("last", 1, 5, b"b", b"2"))) == [(b"a", b"1"), (b"b", b"2")]
+    assert replay.source == 5
+    # The mark of record 6 is gone with its change: compaction has found a later one of that key.
+    assert list(replay.take(Change("change", 1, 6, b"a", b"3"))) == []
+    assert list(replay.take(Change("last", 1, 7, b"b", b"4"))) == [(b"a", b"3"), (b"b", b"4")]
+    # An owner dies within a record: what is there of it is healed away, or else it is whole.
+    for healed, left in ((True, []), (False, [(b"a", b"5")])):
+        replay = Replay()
+        assert not [*replay.take(Change("change", 1, 8, b"a", b"5")), *replay.take(Change("fence", 2))]
+        assert replay.to_heal() == [b"a"]
+        if healed:
+            assert list(replay.take(Change("heal", 2, key=b"a", value=b"3"))) == [(b"a", b"3")]
+        assert list(replay.take(Change("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
+
+
+def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
+    replay = Replay()
+    for change in (Change("fence", 2), Change("last", 2, 1, b"a", b"1"), Change("last", 1, 9, b"a", b"old")):
+        assert (b"a", b"old") not in replay.take(change)
+    assert (replay.source, replay.to_heal()) == (1, [b"a"])
+    assert list(replay.take(Change("fence", 1))) == []
+    assert list(replay.take(Change("heal", 2, key=b"a", value=b"1"))) == [(b"a", b"1")]
+    assert replay.to_heal() == []
