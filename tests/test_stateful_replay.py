@@ -96,7 +96,8 @@ class Owner:
 
     def heals(self) -> list[Change]:
         return [
-            Change("heal", self.epoch, key=key, value=self.copy.state.get(key)) for key in self.copy.replay.to_heal()
+            Change("heal", self.epoch, self.copy.replay.source, key, self.copy.state.get(key))
+            for key in self.copy.replay.to_heal()
         ]
 
 
@@ -196,7 +197,7 @@ def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
         assert not [*replay.take(Change("change", 1, 8, b"a", b"5")), *replay.take(Change("fence", 2))]
         assert replay.to_heal() == [b"a"]
         if healed:
-            assert list(replay.take(Change("heal", 2, key=b"a", value=b"3"))) == [(b"a", b"3")]
+            assert list(replay.take(Change("heal", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
         assert list(replay.take(Change("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
 
 
@@ -206,5 +207,5 @@ def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
         assert (b"a", b"old") not in replay.take(change)
     assert (replay.source, replay.to_heal()) == (1, [b"a"])
     assert list(replay.take(Change("fence", 1))) == []
-    assert list(replay.take(Change("heal", 2, key=b"a", value=b"1"))) == [(b"a", b"1")]
+    assert list(replay.take(Change("heal", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
     assert replay.to_heal() == []

@@ -5,7 +5,7 @@ header  `rackassign`, 17 bytes, big-endian
 ======  =======================================================================
 kind    8 bits: 0 a change, 1 the last change of its input record, 2 a fence, 3 a heal
 epoch   64 bits: of the owner; each owner's is greater than that of all before it
-source  64 bits: offset of the input record that caused it; of a fence and a heal -1
+source  64 bits: offset of the input record that caused it; of a heal, of the last one that is whole; of a fence -1
 ======  =======================================================================
 
 The key is the state's with one byte in front, so that a fence has a key no state can have. A null value deletes.
@@ -38,7 +38,7 @@ class Change:
         kind: `change` and `last` are of an input record, the last of it marked; `fence` begins an epoch; `heal` writes
             once more what a key has, because somebody else wrote to it.
         epoch: Of who wrote it.
-        source: Offset of the input record; -1 for fences and heals.
+        source: Offset of the input record; of a heal, of the last one all of which is in the state; -1 for fences.
         key: Of the state; empty for a fence.
         value: Its new value; None if it has none any more.
     """

@@ -9,8 +9,9 @@ The changes of one input record belong together. An owner may die between them: 
 again, and what is there of it must not count. Changes *pend* until the last of their record, or one of a later record,
 is there. What pends when an epoch ends is resolved by what the next owner does: it *heals* (writes once more) each key
 of it, before anything else. So a heal removes its key from what pends, a fence leaves it, and a change means that all
-of it was healed, or was complete: compaction may have taken the mark of the last change, but only because a later
-change of that key follows. Then what pends counts, for what had to be healed is gone from it.
+of it was healed, or was whole: compaction may have taken the mark of the last change, but only because a later record
+of that key follows. Then what pends counts, for what had to be healed is gone from it. A heal also says which record is
+the last that is whole, since it may be all that compaction leaves to tell.
 
 Keys to which a former owner wrote are *spoiled* until somebody who may writes to them. Such records are ignored here;
 but compaction keeps the last record of a key whoever wrote it, and without a heal the key would be lost to all who
@@ -56,6 +57,9 @@ class Replay:
             return
         self.spoiled.discard(change.key)
         if change.kind == "heal":
+            if self.pending_of[1] <= change.source:
+                yield from self._completed()
+            self.source = max(self.source, change.source)
             self.pending.pop(change.key, None)
             yield change.key, change.value
             return
