@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SPARK40 := .venv-spark40
 
 .DEFAULT_GOAL := help
 
@@ -27,6 +28,13 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
+# Spark's own Kafka source works with no later Spark.
+$(SPARK40)/dev.stamp: pyproject.toml
+	@echo "Making a virtual environment with Spark 4.0 in $(SPARK40)"
+	@$(PYTHON) -m venv $(SPARK40)
+	@$(SPARK40)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' 'pyspark[connect]==4.0.*'
+	@touch $@
+
 .PHONY: demo
 demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: the bytes that cross racks
 	@exec $(BIN)/rackassign demo
@@ -39,7 +47,7 @@ pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: what
 test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
 	$(BIN)/python -m pytest -n auto tests
 	# Two at a time: most of it is waiting. Each has a cluster of its own.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker and not spark' integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker and not spark and not spark_faults' integration
 	@$(MAKE) --no-print-directory test-docker
 
 .PHONY: test-docker
@@ -53,6 +61,12 @@ test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker
 .PHONY: test-spark
 test-spark: $(VENV)/dev.stamp ## The longer tests with Spark: dying workers, replays, tasks behind a barrier, the pipeline
 	$(BIN)/python -m pytest -m spark integration
+
+.PHONY: spark-faults
+spark-faults: $(SPARK40)/dev.stamp ## With Spark 4.0: beside the JVM source, its checkpoints, killed executors and brokers
+	# Two runs: a process has one Spark, and what is on its class path is settled with the first session.
+	$(SPARK40)/bin/python -m pytest -m spark_faults integration
+	$(SPARK40)/bin/python -m pytest -m spark integration
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms
@@ -70,6 +84,10 @@ bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one ru
 bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, and how long an audit takes
 	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.audit
+
+.PHONY: bench-fleet
+bench-fleet: $(VENV)/dev.stamp ## The audit of a fleet in one process and on Spark: time, memory, equal answers; half an hour
+	$(BIN)/python -m benchmarks.fleet
 
 .PHONY: bench-full
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours
@@ -93,7 +111,7 @@ soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memor
 test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[dev]' 'kafka-python==3.0.5'
-	.venv-oldest/bin/python -m pytest -m 'not docker' tests integration
+	.venv-oldest/bin/python -m pytest -m 'not docker and not spark_faults' tests integration
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec

@@ -1,155 +1,265 @@
-"""What share of a batch is read at home by Spark in three racks: late, pulled and barrier reads, on real brokers here.
+"""What share of a batch Spark reads at home in three racks, and how fast: its own source beside ours, on real brokers.
 
-A stand-alone Spark with a worker of one core in each rack, as three zones have them; what is counted is what librdkafka
-has received from each broker. The machine does all the work at once, so speed means nothing but as a ratio of one run.
+A stand-alone Spark with a worker of one core in each rack, as three zones have them. What is read at home is counted by
+the clients themselves: by librdkafka for ours, by the metrics of the Java consumers for Spark's own. The machine does
+all the work at once, so times mean nothing but as ratios within a round; each round has the ways in another order.
+
+Spark's own source (`jvm`, `jvm-racks`) needs Spark 4.0 and a JDK, as `make bench-spark` has them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyspark
-from pyspark.sql import SparkSession
-
+from benchmarks.java_peer import compiled, find_jdk
 from benchmarks.show import Sheet, show
-from integration.spark_stage import fill
+from integration.connector import check_spark, connector_jars
+from integration.spark_stage import fill, told_in, wire_size
 from integration.support import wait_until
-from rackassign.spark import Coordinator, read_barrier
+from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import slots_of
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.spark import SparkCluster, session
 
 RACKS = {1: "a", 2: "b", 3: "c"}
-RECORD = 1000
 PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]
-PATIENCE_S = 180.0
-WAYS = ("off", "late", "pull", "barrier")
+PARTITIONS = 2 * len(PAIRS)
+TOPIC = "rows"
+JVM = ("jvm", "jvm-racks")
+OURS = ("off", "late", "pull", "barrier")
+_COUNTER = Path(__file__).parent / "java" / "NodeBytes.java"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE_S = 180.0
+_COUNTED_S = 0.5
+"""The counter of the JVM writes ten times a second."""
 
 
-@contextmanager
-def workers(folder: Path) -> Iterator[str]:
-    """Run a master and a worker in each rack; yield where the master is."""
-    home = Path(pyspark.__file__).parent
-    shared = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SCALA_VERSION": "2.13",
-        "PYTHONPATH": str(Path(__file__).parent.parent),
-    }
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    deploy = "org.apache.spark.deploy"
-    master = [f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
-    url = f"spark://127.0.0.1:{port}"
-    worker = [f"{deploy}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-    with ExitStack() as running:
-        commands = [(master, "")] + [
-            ([*worker, "--work-dir", str(folder / rack), url], rack) for rack in RACKS.values()
-        ]
-        for command, rack in commands:
-            log = running.enter_context((folder / f"log-{rack}").open("w", encoding="utf-8"))
-            process = subprocess.Popen(
-                [str(home / "bin" / "spark-class"), *command],
-                env={**shared, **({"RACKASSIGN_RACK": rack} if rack else {})},
-                stdout=log,
-                stderr=log,
-            )
-            running.callback(process.wait)
-            running.callback(process.terminate)
-        yield url
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Seconds of processor time, of executors and of the Python workers they have."""
+
+    jvm: float
+    python: float
+
+    def since(self, before: Cpu) -> Cpu:
+        return Cpu(self.jvm - before.jvm, self.python - before.python)
 
 
-@contextmanager
-def session(url: str) -> Iterator[Any]:
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "SPARK_SCALA_VERSION": "2.13"}
-    builder: Any = SparkSession.builder
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.master(url).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        wait_until(lambda: slots_of(spark) == len(RACKS), "an executor in each rack", patience_s=PATIENCE_S)
-        yield spark
-    finally:
-        spark.stop()
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """What was received from brokers in the reader's own rack, and from all."""
+
+    near: int
+    total: int
 
 
-def frame(spark: Any, way: str, options: dict[str, str], held: Coordinator) -> Any:
-    if way == "barrier":
-        return read_barrier(spark, options)
-    told = {**options, **(held.options if way == "pull" else {"binding": way})}
-    return spark.read.format("rackassign").options(**told).load()
+@dataclass(slots=True)
+class Found:
+    """What was measured of a way, a figure for each round."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[Cpu] = field(default_factory=list)
+    bytes: list[Bytes] = field(default_factory=list)
 
 
-def measured(make: Callable[[], Any], folder: Path) -> tuple[float, float, float]:
-    """Read once; return the local share, bytes received for each useful one, and seconds."""
-    begun = time.perf_counter()
-    make().write.format("noop").mode("overwrite").save()
-    took = time.perf_counter() - begun
-    lines = [json.loads(line) for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
-    received = [(RACKS[int(node)] == line["rack"], size) for line in lines for node, size in line["received"].items()]
-    total = sum(size for _, size in received)
-    return sum(size for near, size in received if near) / total, total / sum(line["useful"] for line in lines), took
+class Stage:
+    """A Spark with racks, a topic, and the ways to read it.
+
+    Args:
+        spark: The session.
+        workers: Its cluster.
+        cluster: The brokers.
+        folder: For what is counted.
+        held: Deals out splits.
+    """
+
+    def __init__(
+        self, spark: Any, workers: SparkCluster, cluster: LocalCluster, folder: Path, held: Coordinator
+    ) -> None:
+        self._spark = spark
+        self._workers = workers
+        self._folder = folder
+        self._held = held
+        self._options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": TOPIC}
+
+    def round(self, number: int, ways: Sequence[str], found: Mapping[str, Found]) -> None:
+        """Read once in each way, beginning with another each time."""
+        shift = number % len(ways)
+        for way in (*ways[shift:], *ways[:shift]):
+            of = found[way]
+            before = self._jvm_bytes()
+            self._timed(way, of)
+            if way in JVM:
+                after = self._jvm_bytes()
+                of.bytes.append(Bytes(after.near - before.near, after.total - before.total))
+            else:
+                # Counting takes time at the end of each range: another read, whose time does not count.
+                told = self._folder / f"{way}-{number}"
+                _drain(self._frame(way, {"reportPath": str(told)}))
+                of.bytes.append(_reported(told))
+            print(number, way, f"{of.seconds[-1]:.1f} s,", _share(of.bytes[-1]), "local", flush=True)
+
+    def _timed(self, way: str, of: Found) -> None:
+        cpu, begun = self._cpu(), time.perf_counter()
+        _drain(self._frame(way, {}))
+        of.seconds.append(time.perf_counter() - begun)
+        of.cpu.append(self._cpu().since(cpu))
+
+    def _frame(self, way: str, more: Mapping[str, str]) -> Any:
+        options = {**self._options, **more}
+        if way == "barrier":
+            return read_barrier(self._spark, options)
+        if way in JVM:
+            counted = {"kafka.metric.reporters": _COUNTER.stem, "kafka.node.bytes.folder": str(self._jvm_folder())}
+            racks = kafka_options() if way == "jvm-racks" else {}
+            return self._spark.read.format("kafka").options(**options, **counted, **racks).load()
+        told = self._held.options if way == "pull" else {"binding": way}
+        return self._spark.read.format("rackassign").options(**options, **told).load()
+
+    def _jvm_folder(self) -> Path:
+        folder = self._folder / "jvm"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _jvm_bytes(self) -> Bytes:
+        time.sleep(_COUNTED_S)
+        near = total = 0
+        for file in self._jvm_folder().glob("*.txt"):
+            rack, *lines = file.read_text("utf-8").splitlines()
+            for node, size in (line.split() for line in lines):
+                total += int(size)
+                near += int(size) * (RACKS[int(node)] == rack)
+        return Bytes(near, total)
+
+    def _cpu(self) -> Cpu:
+        jvm = python = 0.0
+        running = list(_processes())
+        parents = {process: parent for process, parent, _ in running}
+        executors = {process for rack in RACKS.values() for process in self._workers.executors(rack)}
+        for process, _, seconds in running:
+            if process in executors:
+                jvm += seconds
+            elif executors.intersection(_ancestors(process, parents)):
+                python += seconds
+        return Cpu(jvm, python)
+
+
+def _ancestors(process: int, parents: Mapping[int, int]) -> Iterator[int]:
+    while process in parents:
+        process = parents[process]
+        yield process
+
+
+def _processes() -> Iterator[tuple[int, int, float]]:
+    """Yield each process, its parent, and the seconds that it and its children that have ended have run."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        yield int(entry.parent.name), int(fields[1]), sum(map(int, fields[11:15])) / _TICKS
+
+
+def _drain(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _reported(folder: Path) -> Bytes:
+    received: Counter[bool] = Counter()
+    for line in told_in(folder):
+        for node, size in line["received"].items():
+            received[RACKS[int(node)] == line["rack"]] += size
+    return Bytes(received[True], received.total())
+
+
+def _share(of: Bytes) -> str:
+    return f"{of.near / of.total:.3f}"
+
+
+def _jar_of_counter(folder: Path, jars: Sequence[Path]) -> Path:
+    classes = compiled(find_jdk(), os.pathsep.join(map(str, jars)), _COUNTER)
+    jar = folder / "node-bytes.jar"
+    with zipfile.ZipFile(jar, "w") as packed:
+        for file in classes.glob("*.class"):
+            packed.write(file, file.name)
+    return jar
+
+
+def measured(options: argparse.Namespace) -> tuple[dict[str, Found], int]:
+    """Return what was found of each way, and the bytes of the record batches of the topic."""
+    ways = tuple(options.ways)
+    with ExitStack() as stage:
+        folder = Path(stage.enter_context(tempfile.TemporaryDirectory()))
+        config = {"spark.executor.memory": "1g"}
+        if set(ways) & set(JVM):
+            check_spark()
+            jars = connector_jars()
+            config["spark.jars"] = ",".join(map(str, [*jars, _jar_of_counter(folder, jars)]))
+        cluster = stage.enter_context(LocalCluster(list(RACKS.values())))
+        create_topic(cluster.bootstrap, TOPIC, PAIRS * 2)
+        counts = dict.fromkeys(range(PARTITIONS), options.records)
+        fill(cluster, TOPIC, counts, size=options.record, **{"batch.size": options.batch, "linger.ms": 200})
+        wire = sum(wire_size(cluster, TOPIC, partition, 0, options.records) for partition in range(PARTITIONS))
+        workers = stage.enter_context(SparkCluster(list(RACKS.values()), memory="2g"))
+        spark = stage.enter_context(session(workers.master, config))
+        wait_until(lambda: slots_of(spark) == len(RACKS), "an executor in each rack", patience_s=_PATIENCE_S)
+        held = stage.enter_context(Coordinator(spark))
+        reading = Stage(spark, workers, cluster, folder, held)
+        # The first round warms executors, and does not count.
+        reading.round(0, ways, {way: Found() for way in ways})
+        found = {way: Found() for way in ways}
+        for number in range(1, options.runs + 1):
+            reading.round(number, ways, found)
+    return found, wire
+
+
+def sheet(options: argparse.Namespace, found: Mapping[str, Found], wire: int) -> Sheet:
+    base = next(iter(found))
+    rows = []
+    for way, of in found.items():
+        shares = sorted(each.near / each.total for each in of.bytes)
+        times = sorted(one / other for one, other in zip(of.seconds, found[base].seconds, strict=True))
+        rows.append((
+            way,
+            f"{shares[0]:.3f} to {shares[-1]:.3f}",
+            f"{median(times):.2f} ({times[0]:.2f} to {times[-1]:.2f})",
+            f"{median(each.jvm for each in of.cpu):.1f} + {median(each.python for each in of.cpu):.1f}",
+            f"{max(each.total for each in of.bytes) / wire:.2f}",
+        ))  # fmt: skip
+    seconds = median(found[base].seconds)
+    title = (
+        f"{options.runs} batch reads of {PARTITIONS} partitions with {options.records:,} records of {options.record:,} "
+        f"bytes each, RF 2 in 3 racks; {base}: {seconds:.1f} s"
+    )
+    headings = ("read", "local, of bytes", f"time, {base} = 1", "CPU s, JVM + Python", "received / wire, at most")
+    return Sheet(title, headings, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--records", type=int, default=10_000, help="in each of 12 partitions")
-    parser.add_argument("--record", type=int, default=RECORD, help="bytes of a record")
-    told = parser.parse_args(arguments)
-    found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
-    with ExitStack() as stage:
-        folder = Path(stage.enter_context(tempfile.TemporaryDirectory()))
-        cluster = stage.enter_context(LocalCluster(list(RACKS.values())))
-        create_topic(cluster.bootstrap, "rows", PAIRS * 2)
-        fill(cluster, "rows", dict.fromkeys(range(12), told.records), size=told.record, **{"linger.ms": 200})
-        spark = stage.enter_context(session(stage.enter_context(workers(folder))))
-        held = stage.enter_context(Coordinator(spark))
-        # The first round warms executors, and does not count.
-        for run in range(told.runs + 1):
-            for way in WAYS:
-                reports = folder / f"{way}-{run}"
-                options = {
-                    "kafka.bootstrap.servers": cluster.bootstrap,
-                    "subscribe": "rows",
-                    "reportPath": str(reports),
-                }
-                figures = measured(lambda way=way, options=options: frame(spark, way, options, held), reports)  # type: ignore[misc]
-                print(run, way, "{:.3f} local, {:.2f} received / useful, {:.1f} s".format(*figures), flush=True)
-                if run:
-                    found[way].append(figures)
-    base = median(took for *_, took in found["late"])
-    rows = [
-        (
-            way,
-            f"{min(share for share, *_ in figures):.3f} to {max(share for share, *_ in figures):.3f}",
-            f"{max(more for _, more, _ in figures):.2f}",
-            f"{median(took for *_, took in figures) / base:.2f}",
-        )
-        for way, figures in found.items()
-    ]
-    title = f"{told.runs} batch reads, 12 partitions of {told.records:,} records of {told.record:,} bytes, RF 2"
-    show([Sheet(title, ("read", "local", "received / useful, at most", "time, late = 1"), rows)])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--ways", nargs="+", choices=(*JVM, *OURS), default=(*JVM, *OURS), help="the first is 1")
+    parser.add_argument("--records", type=int, default=100_000, help="in each partition")
+    parser.add_argument("--record", type=int, default=1000, help="bytes of a record")
+    parser.add_argument("--batch", type=int, default=65_536, help="bytes of a record batch")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args(arguments)
+    result = sheet(options, *measured(options))
+    if options.markdown:
+        print(result.markdown())
+    else:
+        show([result])
 
 
 if __name__ == "__main__":

@@ -5,20 +5,31 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 from rackassign.testing import Cluster
+from rackassign.testing.spark import SparkCluster
+from rackassign.testing.spark import session as far_session
 
+from .connector import check_spark, connector_jars
 from .support import wait_until
+
+RACKS = ("a", "b", "c")
 
 _HEADER = 61
 """Bytes of a record batch before its records."""
@@ -54,6 +65,85 @@ def session() -> Iterator[Any]:
             spark.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Far:
+    """A Spark with an executor in each rack, and a session that knows the JVM source beside ours.
+
+    Args:
+        cluster: Its workers.
+        spark: The session.
+    """
+
+    cluster: SparkCluster
+    spark: Any
+
+    def all_are_up(self) -> bool:
+        """Tell whether an executor of one core runs in each rack, as far as the driver knows too."""
+        context = self.spark.sparkContext._jsc.sc()
+        known = context.statusTracker().getExecutorInfos()
+        # The driver counts as one.
+        return all(len(self.cluster.executors(rack)) == 1 for rack in RACKS) and len(known) == 1 + len(RACKS)
+
+    def kill(self, rack: str) -> None:
+        """Kill the executor in a rack; wait until there is another one."""
+        (old,) = self.cluster.executors(rack)
+        os.kill(old, signal.SIGKILL)
+        wait_until(lambda: self.cluster.executors(rack) not in ([], [old]), f"another executor in rack {rack}")
+
+
+@contextmanager
+def far() -> Iterator[Far]:
+    """A Spark of three workers in the racks a, b and c. Fails where the JVM source would not work."""
+    check_java()
+    check_spark()
+    config = {"spark.jars": ",".join(map(str, connector_jars())), "spark.sql.shuffle.partitions": "2"}
+    with SparkCluster(RACKS) as cluster, far_session(cluster.master, config) as spark:
+        started = Far(cluster, spark)
+        wait_until(started.all_are_up, "executors")
+        yield started
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Holds up the one task that comes to a certain record, until it is opened.
+
+    Args:
+        folder: Where tasks and the test tell each other; all are on this machine.
+        partition: Of the record.
+        offset: The same.
+    """
+
+    folder: Path
+    partition: int
+    offset: int
+
+    def held(self, frame: Any) -> Any:
+        """Return the frame with the gate in it."""
+        reached, opened = self.folder / "reached", self.folder / "opened"
+        wanted = (self.partition, self.offset)
+
+        def come(partition: int, offset: int) -> int:
+            if (partition, offset) == wanted and not reached.exists():
+                unfinished = reached.with_suffix(".part")
+                unfinished.write_text(os.environ["RACKASSIGN_RACK"], "utf-8")
+                unfinished.replace(reached)
+                while not opened.exists():
+                    time.sleep(0.02)
+            return offset
+
+        return frame.withColumn("offset", udf(come, "long", useArrow=False).asNondeterministic()("partition", "offset"))
+
+    def rack(self) -> str:
+        """Wait until a task is held up; return the rack it runs in."""
+        reached = self.folder / "reached"
+        wait_until(reached.exists, "a task at the gate", patience_s=180)
+        return reached.read_text("utf-8")
+
+    def open(self) -> None:
+        """Let the task go on."""
+        (self.folder / "opened").touch()
+
+
 def check_java() -> None:
     """Skip where there is no Java that Spark takes; the one that comes in a wheel for brokers is too new for it."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
@@ -84,6 +174,36 @@ def fill(
     assert producer.flush(60) == 0
 
 
+def known_everywhere(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Wait until each of the brokers tells of a topic with so many partitions."""
+
+    def told(server: str) -> bool:
+        found = AdminClient({"bootstrap.servers": server}).list_topics(timeout=10).topics.get(topic)
+        return found is not None and len(found.partitions) == partitions
+
+    servers = [f"{broker.host}:{broker.port}" for broker in cluster.brokers]
+    wait_until(lambda: all(map(told, servers)), f"{partitions} partitions of {topic} on every broker")
+
+
+def grow(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Add partitions to a topic until it has so many."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        admin.create_partitions({topic: partitions})
+    finally:
+        admin.close()
+    known_everywhere(cluster, topic, partitions)
+
+
+def lose_last_commit(checkpoint: Path) -> int:
+    """Have a checkpoint forget that its last batch was done; return the number of that batch."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink(missing_ok=True)
+    return last
+
+
 def wire_size(cluster: Any, topic: str, partition: int, start: int, end: int) -> int:
     """Return the bytes of the record batches that hold a range, as the log of a replica on this machine has them."""
     home: Path = next(iter(cluster._nodes.values())).log.parent.parent
@@ -100,6 +220,11 @@ def wire_size(cluster: Any, topic: str, partition: int, start: int, end: int) ->
             size += (12 + length) * (base < end and base + last >= start)
             at += 12 + length
     return size
+
+
+def told_in(folder: Path) -> list[dict[str, Any]]:
+    """Return what tasks have reported (`reportPath`)."""
+    return [json.loads(line) for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
 
 
 class Received:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from pyspark.sql.functions import col, udf
 
-from integration.spark_stage import Received, fill, session, wire_size
+from integration.spark_stage import Received, fill, session, told_in, wire_size
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
@@ -25,6 +24,7 @@ from rackassign.spark.planning import Planner
 from rackassign.spark.ranges import Range, Split
 from rackassign.spark.reading import Terms, read, settings
 from rackassign.spark.sampling import sample
+from rackassign.spark.stream import knows_limits
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -155,11 +155,6 @@ def loaded(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
     return reader.option("subscribe", topic).options(**options)
 
 
-def told_in(folder: Path) -> list[dict[str, Any]]:
-    """Return what tasks have reported."""
-    return [json.loads(line) for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
-
-
 def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -229,9 +224,7 @@ def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_r
     rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
     assert len(rows) == 794
     assert rows == sorted(expected.collect(), key=lambda row: (row.partition, row.offset))
-    lines = [
-        json.loads(line) for file in (tmp_path / "told").iterdir() for line in file.read_text("utf-8").splitlines()
-    ]
+    lines = told_in(tmp_path / "told")
     assert {line["rack"] for line in lines} == {"a"}
     assert sum(line["end"] - line["start"] for line in lines) == 794
     # What comes later is not read by a frame that was made before.
@@ -267,9 +260,11 @@ def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
         assert held.options["coordinatorToken"] not in frame._jdf.queryExecution().toString()
         # It is read in the executor's rack; what has no replica there must be read elsewhere, and is told as such.
         assert {line["rack"] for line in told_in(tmp_path / "told")} == {"a"}
+    # Nobody listens any more, and nothing has been dealt out yet: it is read without.
     late = loaded(spark, rack_cluster, topic, **told, coordinatorTimeoutMs="200").load()
-    with pytest.raises(Exception, match=r"the coordinator at .* does not answer"):
-        late.collect()
+    assert sorted(map(tuple, late.select("topic", "partition", "offset").collect())) == all_of(
+        topic, dict.fromkeys(range(3), 500)
+    )
 
 
 def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
@@ -324,14 +319,26 @@ def all_of(topic: str, counts: dict[int, int]) -> list[tuple[str, int, int]]:
     return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
 
 
+def kept_limit(spark: Any, cluster: Cluster, topic: str, limit: int) -> dict[str, str]:
+    """Return the option for a limit; before Spark 4.2 check that it is refused, and return nothing."""
+    limited = {"maxOffsetsPerTrigger": str(limit)}
+    if knows_limits():
+        return limited
+    query = stream(spark, cluster, topic, **limited).writeStream.format("noop").start()
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits"):
+        query.awaitTermination()
+    return {}
+
+
 @pytest.mark.spark
 def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     topic, other = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
     fill(rack_cluster, topic, dict.fromkeys(range(3), 1000))
-    limited = {"maxOffsetsPerTrigger": "1000"}
-    assert run_out(stream(spark, rack_cluster, topic, **limited), tmp_path) == [999, 999, 999, 3]
+    limited = kept_limit(spark, rack_cluster, topic, 1000)
+    batches = run_out(stream(spark, rack_cluster, topic, **limited), tmp_path)
+    assert batches == ([999, 999, 999, 3] if limited else [3000])
     admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
     try:
         admin.create_partitions({topic: 5})
@@ -374,10 +381,16 @@ def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
             found = sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
             seen.setdefault(batch, []).append(found)
 
-        frame = stream(spark, rack_cluster, topic, maxOffsetsPerTrigger="400")
+        frame = stream(spark, rack_cluster, topic, **limited)
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        # With availableNow=True a Python source gets one batch before Spark 4.2, and that may be an old one.
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
 
+    limited = kept_limit(spark, rack_cluster, topic, 400)
     run()
     last = max(seen)
     for name in (f"{last}", f".{last}.crc"):

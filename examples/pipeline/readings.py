@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.pipeline.counters import SCHEMA
+from rackassign.spark.stream import knows_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +31,14 @@ def read_all(spark: SparkSession, bootstrap: str, topic: str, folder: Path, *, p
         bootstrap: Of the cluster.
         topic: Where the consumers publish.
         folder: Of the tables and of the checkpoint.
-        per_batch: At most so many messages in each.
+        per_batch: At most so many messages in each, from Spark 4.2 on.
     """
     raw = (
         spark.readStream.format("rackassign")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", per_batch)
+        .options(**({"maxOffsetsPerTrigger": per_batch} if knows_limits() else {}))
         .option("binding", "pull")
         .load()
     )

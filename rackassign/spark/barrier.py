@@ -44,8 +44,9 @@ def read_barrier(
     or too few slots are waited for, ten minutes by default.
 
     Spark refuses `show`, `take`, `limit` and `coalesce` on such a frame, and has a union wait for the slots of both;
-    they work behind a shuffle, as `repartition` by a column is. Each of the two exchanges takes up to a second: that is
-    how often Spark looks.
+    they work behind a shuffle, as `repartition` by a column is. Nor does it run such a stage again where it writes: if
+    an executor dies, the write fails as a whole, and behind a shuffle the stage is run again. Each of the two exchanges
+    takes up to a second: that is how often Spark looks.
 
     Args:
         spark: Classic or Connect; the process it is in asks Kafka what there is.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rackassign.errors import ConfigError, NoAnswerError, cut
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
 from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics
 
 if TYPE_CHECKING:
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
 NO_LATER = -1
 """In place of an offset: no record is as late."""
 
+_Answer = TypeVar("_Answer")
+
 _ANSWER_MS = 30_000
+_FIRST_TRY_S = 3.0
+_GRACE_S = 1.0
+"""librdkafka itself sees to it that a request is given up."""
+
 _SETTLED_S = 3.0
 """So long after a topic was made a broker may not have heard of it."""
 
@@ -64,9 +72,12 @@ class Cluster:
         self._answer_s = int(client.get("socket.timeout.ms", _ANSWER_MS)) / 1000
         self._committed = client.get("isolation.level") == "read_committed"
         self._memory = RackMemory()
+        # A consumer's properties would make it warn.
+        self._client: dict[str, str | int | float | bool] = {
+            name: value for name, value in client.items() if name not in _OF_CONSUMERS
+        }
         try:
-            # A consumer's properties would make it warn.
-            self._admin: AdminClient = AdminClient({n: v for n, v in client.items() if n not in _OF_CONSUMERS})
+            self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
             raise ConfigError(f"kafka.*: librdkafka refuses it: {error.args[0].str()}") from None
 
@@ -81,7 +92,7 @@ class Cluster:
         partitions: dict[TopicPartition, Partition] = {}
         if names:
             # What like the pattern is missing was deleted since topics were listed.
-            partitions = self._described(names)[0] if topics.pattern else self._named(names)
+            partitions = self._described(names, internal=False)[0] if topics.pattern else self._named(names)
         if topics.assigned:
             absent = sorted(set(topics.assigned) - set(partitions))
             if absent:
@@ -97,7 +108,9 @@ class Cluster:
         Raises:
             NoAnswerError: Kafka is not there, or refuses.
         """
-        described = self._result(self._admin.describe_cluster(request_timeout=self._answer_s))
+        described = self._asked(
+            lambda admin, limit_s: admin.describe_cluster(request_timeout=limit_s).result(limit_s + _GRACE_S)
+        )
         return [Broker(node.id, node.rack or None) for node in described.nodes]
 
     def follower_reads(self) -> bool | None:
@@ -149,17 +162,25 @@ class Cluster:
             return {}
         level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
         asked = {HostPartition(*place): spec for place, spec in specs.items()}
-        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._answer_s)
-        return {TopicPartition(at.topic, at.partition): self._result(answer).offset for at, answer in answers.items()}
+
+        def ask(admin: AdminClient, limit_s: float) -> dict[TopicPartition, int]:
+            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=limit_s)
+            found = {
+                TopicPartition(at.topic, at.partition): answer.result(limit_s + _GRACE_S).offset
+                for at, answer in answers.items()
+            }
+            silent = [place for place, offset in found.items() if offset < NO_LATER]
+            if silent:
+                # No error: librdkafka leaves the offset unset if a leader has not answered in time.
+                raise LateError(f"the leaders of {named(silent)} do not answer")
+            return found
+
+        return self._asked(ask)
 
     def _like(self, pattern: str) -> tuple[str, ...]:
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
-
-        try:
-            known = self._admin.list_topics(timeout=self._answer_s).topics
-        except KafkaException as error:
-            raise self._no_answer(error) from None
-        return tuple(sorted(name for name in known if re.fullmatch(pattern, name)))
+        known = self._asked(lambda admin, limit_s: admin.list_topics(timeout=limit_s).topics)
+        # Anywhere in the name, as the JVM source does.
+        return tuple(sorted(name for name in known if re.search(pattern, name)))
 
     def _named(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
         """Return the partitions of topics that must be there; brokers may not all know a new one yet."""
@@ -172,38 +193,99 @@ class Cluster:
                 raise ConfigError(f"subscribe: there is no topic {cut(missing[0])}")
             time.sleep(_AGAIN_S)
 
-    def _described(self, names: Iterable[str]) -> tuple[dict[TopicPartition, Partition], list[str]]:
-        """Return the partitions of topics, and the topics that the broker that was asked does not know."""
-        from confluent_kafka import KafkaError, KafkaException, TopicCollection  # noqa: PLC0415 - as above
+    def _described(
+        self, names: Iterable[str], *, internal: bool = True
+    ) -> tuple[dict[TopicPartition, Partition], list[str]]:
+        """Return the partitions of topics, and the topics that the broker that was asked does not know.
 
+        Args:
+            names: Of the topics.
+            internal: Whether Kafka's own count; the JVM source reads them only where they are named.
+        """
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - not before it is needed
+
+        def ask(admin: AdminClient, limit_s: float) -> dict[str, Any]:
+            answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=limit_s)
+            return {name: _if_known(answer, limit_s + _GRACE_S) for name, answer in answers.items()}
+
+        described = self._asked(ask)
         found: dict[TopicPartition, Partition] = {}
-        missing: list[str] = []
-        for name, answer in self._admin.describe_topics(
-            TopicCollection(list(names)), request_timeout=self._answer_s
-        ).items():
-            try:
-                described = answer.result(self._answer_s)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._no_answer(error) from None
-                missing.append(name)
+        for name, topic in described.items():
+            if topic is None or (topic.is_internal and not internal):
                 continue
-            for each in described.partitions:
+            for each in topic.partitions:
                 leader = None if each.leader is None or each.leader.id < 0 else each.leader.id
                 replicas = tuple(node.id for node in each.replicas)
                 found[TopicPartition(name, each.id)] = Partition(replicas, leader)
-        return found, missing
+        return found, [name for name, topic in described.items() if topic is None]
 
-    def _result(self, answer: Any) -> Any:  # noqa: ANN401 - futures of an untyped client
+    def _asked(self, ask: Callable[[AdminClient, float], _Answer]) -> _Answer:
+        """Return an answer, asking again with a new client while there is none.
+
+        A client goes on to look for a controller or a leader where it was, for minutes after that broker has died.
+
+        Args:
+            ask: Asks a client, for so many seconds.
+
+        Raises:
+            NoAnswerError: Kafka is not there, or refuses.
+        """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the same
 
-        try:
-            return answer.result(2 * self._answer_s)
-        except KafkaException as error:
-            raise self._no_answer(error) from None
+        deadline = time.monotonic() + self._answer_s
+        limit_s = min(_FIRST_TRY_S, self._answer_s)
+        while True:
+            try:
+                return ask(self._admin, limit_s)
+            except (KafkaException, LateError) as error:
+                if not _may_pass(error) or time.monotonic() >= deadline:
+                    raise self._no_answer(error) from None
+            self._admin = AdminClient(self._client)
+            limit_s = max(_GRACE_S, min(2 * limit_s, deadline - time.monotonic()))
+            time.sleep(_AGAIN_S)
 
     def _no_answer(self, error: Exception) -> NoAnswerError:
-        return NoAnswerError(f"Kafka at {cut(self._bootstrap)} does not answer: {error.args[0].str()}")
+        said = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
+        return NoAnswerError(f"Kafka at {cut(self._bootstrap)} does not answer: {said or 'nothing came in time'}")
+
+
+def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client
+    """Return what is said of a topic; None if there is none of that name."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - not before it is needed
+
+    try:
+        return answer.result(limit_s)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return None
+
+
+def _may_pass(error: Exception) -> bool:
+    """Tell whether it is about brokers that are away, and not about what is asked."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - not before it is needed
+
+    if not isinstance(error, KafkaException):
+        return True
+    code = error.args[0].code()
+    return bool(error.args[0].retriable()) or code in {
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - its public name
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - the same
+        KafkaError._TRANSPORT,  # noqa: SLF001 - the same
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the same
+        KafkaError._WAIT_COORD,  # noqa: SLF001 - the same
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
 
 
 def _host() -> Any:  # noqa: ANN401 - the client has no types for some of what is in it

@@ -22,6 +22,8 @@ Binding = Literal["off", "late", "pull"]
 
 Mode = Literal["batch", "stream"]
 
+_LEVELS = ("read_uncommitted", "read_committed")
+
 
 @dataclass(frozen=True, slots=True)
 class Topics:
@@ -132,6 +134,10 @@ class Options:
         most_fetched = _whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
         # Not needed: whole answers are bounded by their one partition.
         kafka.pop("fetch.max.bytes", None)
+        level = kafka.get("isolation.level", "read_uncommitted")
+        if level not in _LEVELS:
+            # librdkafka knows it in any case, and would say so on executors only.
+            raise ConfigError(f"kafka.isolation.level: expected one of {', '.join(_LEVELS)}, got {shown(level)}")
         if "groupidprefix" in own:
             kafka.setdefault("group.id", own["groupidprefix"])
         return cls(
@@ -154,10 +160,10 @@ def _one_of(*known: str) -> Callable[[str, str], str]:
     return read
 
 
-def _whole(name: str, value: object) -> int:
+def _whole(name: str, value: object, least: int = 1) -> int:
     text = str(value).strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"{name}: expected a whole number, 1 or more, got {shown(value)}")
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise ConfigError(f"{name}: expected a whole number, {least} or more, got {shown(value)}")
     return int(text)
 
 
@@ -322,7 +328,7 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Bound:
     """Return what the first of the options says that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
-        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()]))
+        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()], least=0))
     if timestamps.lower() in own:
         return Bound(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
     value = own.get(offsets.lower(), default)

@@ -20,6 +20,7 @@ from rackassign.spark.reading import DataLossError
 log = logging.getLogger(__name__)
 
 _GRAIN_LASTS_S = 600.0
+_SETTLED_S, _AGAIN_S = 2.0, 0.2
 _WORTH_A_LOOK = 100
 """Records; fewer are read one batch at a time, whatever the batches are."""
 
@@ -61,6 +62,11 @@ class Planner:
         known = self._brokers.places(self._options.topics)
         starts = self._resolved("startingOffsets", self._options.start, known.partitions)
         ends = self._resolved("endingOffsets", self._options.end, known.partitions)
+        for place in sorted(ends):
+            if ends[place] < starts[place]:
+                raise ConfigError(
+                    f"endingOffsets: {_name(place)} would end at {ends[place]}, and starts at {starts[place]}"
+                )
         return self._splits(known, {place: (starts[place], ends[place]) for place in ends})
 
     def initial(self) -> dict[TopicPartition, int]:
@@ -100,7 +106,7 @@ class Planner:
         Raises:
             DataLossError: A partition is gone, or the beginning of a new one.
         """
-        known = self._brokers.places(self._options.topics)
+        known = self._known_with(end)
         self._check_gone(start, end)
         self._check_gone(end, known.partitions)
         begun = self._begun(start, {place: end[place] for place in end if place in known.partitions})
@@ -108,6 +114,15 @@ class Planner:
             if begun[place] > 0:
                 self._lost(f"{_name(place)} is new and starts at {begun[place]} instead of 0")
         return self._splits(known, {place: (begun[place], end[place]) for place in begun})
+
+    def _known_with(self, end: Offsets) -> Places:
+        """Return the partitions there are; one broker may not know yet what another has told of."""
+        deadline = time.monotonic() + _SETTLED_S
+        while True:
+            known = self._brokers.places(self._options.topics)
+            if known.partitions.keys() >= end.keys() or time.monotonic() >= deadline:
+                return known
+            time.sleep(_AGAIN_S)
 
     def _begun(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
         """Return where to begin for each partition of the end."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +36,15 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Jar:
+class Jar:
+    """A jar as it was recorded.
+
+    Args:
+        coordinates: Of Maven, `group:artifact:version`.
+        size: Bytes.
+        sha256: Of those, in hexadecimal.
+    """
+
     coordinates: str
     size: int
     sha256: str
@@ -79,9 +87,23 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
     return jars
 
 
-def _parse(recorded: str) -> list[_Jar]:
+def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tuple[Path, ...]:
+    """Return other jars in the same way: fetched where they are missing, and checked.
+
+    Raises:
+        ClusterError: They cannot be fetched.
+        MissingExtraError: They would have to be, and jgo is not installed.
+    """
+    root = cache_dir() / "jars"
+    root.mkdir(parents=True, exist_ok=True)
+    tell = progress or say_nothing
+    with _lock(root / "lock", tell):
+        return _fetch(root / "maven", list(jars), tell)
+
+
+def _parse(recorded: str) -> list[Jar]:
     lines = (line.split() for line in recorded.splitlines() if line and not line.startswith("#"))
-    return [_Jar(coordinates, int(size), sha256) for coordinates, size, sha256 in lines]
+    return [Jar(coordinates, int(size), sha256) for coordinates, size, sha256 in lines]
 
 
 def _read_index(index: Path) -> tuple[Path, ...]:
@@ -134,7 +156,7 @@ class _Meter:
         yield self.add
 
 
-def _fetch(repository: Path, jars: list[_Jar], tell: ProgressCallback) -> tuple[Path, ...]:
+def _fetch(repository: Path, jars: list[Jar], tell: ProgressCallback) -> tuple[Path, ...]:
     meter = _Meter(
         f"Fetching Kafka {KAFKA_VERSION} ({len(jars)} jars) into {cache_dir()}",
         sum(jar.size for jar in jars),
@@ -171,7 +193,7 @@ def _maven(repository: Path, meter: _Meter) -> MavenContext:
     )
 
 
-def _fetch_one(context: MavenContext, jar: _Jar, meter: _Meter) -> Path:
+def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
     artifact = context.create_dependency(jar.coordinates).artifact
     target = artifact.cached_path
     if target is None:  # pragma: no cover - jgo has none only without a repo_cache
