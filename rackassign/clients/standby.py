@@ -105,6 +105,11 @@ class StandbyAssignor(CooperativeStickyAssignor):
         """The partitions this member is to keep a copy of."""
         return self._kept
 
+    @property
+    def generation(self) -> int:
+        """The generation of the last assignment; -1 before there was one."""
+        return self._generation
+
     def _plan(self, group: Group, options: Options) -> Plan:
         self._found = plan_standby(group, self._copies, replace(self._standbys, active=options))
         if self._found.missing:

@@ -11,3 +11,10 @@ Rules of this room:
   ignored by everybody (`replay`), and undone in the log by the owner, for compaction knows no owners.
 * `changes` and `replay` do nothing but compute; `store` knows SQLite, `changelog` knows Kafka.
 """
+
+from __future__ import annotations
+
+from rackassign.stateful.consumer import StatefulConsumer
+from rackassign.stateful.store import Store, StoreError
+
+__all__ = ["StatefulConsumer", "Store", "StoreError"]

@@ -1,0 +1,75 @@
+"""A member with state as a process of its own, which can be stopped and killed: counts words, and says what it does.
+
+python -m integration.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS
+
+The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something and
+for each change of what it runs; SIGUSR1 has it write the whole state of what it runs, and SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+from rackassign.stateful import StatefulConsumer, Store
+from rackassign.strategies.standby import StandbyOptions
+
+from .support import CONSUMER
+
+TAGS = ("zone", "cluster")
+COUNTED = b"#records"
+
+
+def count(record: Any, store: Store) -> None:
+    """Count the words of a record, and records: done twice, both would be wrong."""
+    for word in (*record.value.split(), COUNTED):
+        store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
+
+
+def say(**told: Any) -> None:
+    """Write a line."""
+    print(json.dumps({"at": time.time(), **told}), flush=True)
+
+
+def main() -> None:
+    """Run until told to end."""
+    name, bootstrap, group, topic, folder, standbys = sys.argv[1:]
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: asked.append(number))
+    options = StandbyOptions(int(standbys), TAGS, max_warmup_replicas=12)
+    with StatefulConsumer(
+        topic,
+        process=count,
+        state_dir=folder,
+        client_tags=dict(zip(TAGS, name, strict=False)),
+        standbys=options,
+        on_restore=lambda place, done, total: say(restored=[place.partition, done, total]),
+        client_rack=name[0],
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
+        metadata_max_age_ms=5000,
+    ) as member:
+        seen: Any = None
+        while signal.SIGTERM not in asked:
+            done = member.poll(100)
+            now = [sorted(place.partition for place in places) for places in (member.running(), member.standbys())]
+            if done or now != seen:
+                say(done=done, runs=now[0], keeps=now[1])
+                seen = now
+            if signal.SIGUSR1 in asked:
+                asked.remove(signal.SIGUSR1)
+                state = {
+                    place.partition: {key.decode(): int(value) for key, value in member.store(place).items()}
+                    for place in member.running()
+                }
+                say(state=state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Changelogs on Kafka: writing to them, reading them, and seeing to it that they are there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from rackassign.errors import ConfigError, NoAnswerError, WireError
+from rackassign.model import TopicPartition
+from rackassign.stateful.changes import HEADER, Change, read_change
+
+_ANSWER_S = 60.0
+_READ_MS = 200
+_AT_ONCE = 5000
+
+CONFIG = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+"""Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
+
+
+class Read(NamedTuple):
+    """What has come of a changelog.
+
+    Args:
+        changes: In order; what is none of ours is left out.
+        start: Offset of the first record.
+        end: The one behind the last.
+    """
+
+    changes: list[Change]
+    start: int
+    end: int
+
+
+class Changelogs:
+    """The changelogs of a group's topics.
+
+    Args:
+        name: Tells what the changelog of a topic is called.
+        config: Of the group's consumer; what says how to connect is taken from it.
+        rack: Where this member is, so that copies are read near.
+    """
+
+    def __init__(self, name: Callable[[str], str], config: Mapping[str, Any], rack: str | None) -> None:
+        self._name = name
+        connection = {key: value for key, value in config.items() if key.startswith(_CONNECTION)}
+        self._connection = connection
+        self._reading = {
+            **connection,
+            "client_rack": rack or "",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "max_poll_records": _AT_ONCE,
+        }
+        self._reader: KafkaConsumer = KafkaConsumer(**self._reading)
+        self._finder: KafkaConsumer | None = None
+        try:
+            self._producer: KafkaProducer = KafkaProducer(
+                **connection, acks="all", enable_idempotence=True, linger_ms=2
+            )
+        except BaseException:
+            self._reader.close()
+            raise
+        self._topics: dict[str, str] = {}
+
+    def prepare(self, topics: Iterable[str]) -> None:
+        """Make the changelogs that are missing, with as many partitions and replicas as their topics.
+
+        Raises:
+            ConfigError: One is there with another number of partitions, or the topic is not.
+            NoAnswerError: Kafka refuses, or does not answer.
+        """
+        wanted = {topic: self._name(topic) for topic in topics}
+        admin = KafkaAdminClient(**self._connection)
+        try:
+            described = {each["name"]: each for each in admin.describe_topics(list(wanted)) if not each["error_code"]}
+            for topic, log in wanted.items():
+                if topic not in described:
+                    raise ConfigError(f"there is no topic {topic}")
+                partitions = described[topic]["partitions"]
+                replicas = min(len(each["replica_nodes"]) for each in partitions)
+                _make(admin, log, len(partitions), replicas)
+        except KafkaError as error:
+            raise NoAnswerError(f"changelogs cannot be made: {error}") from None
+        finally:
+            admin.close()
+        self._topics = {log: topic for topic, log in wanted.items()}
+        for topic, log in wanted.items():
+            if len(self._reader.partitions_for_topic(log) or ()) != len(described[topic]["partitions"]):
+                raise ConfigError(f"{log} has another number of partitions than {topic}: state would be lost")
+
+    def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
+        """Write records and wait until all replicas have them; return the first offset and the one behind the last.
+
+        Raises:
+            NoAnswerError: Some may not have been written.
+        """
+        log = self._name(place.topic)
+        try:
+            sent = [
+                self._producer.send(
+                    log,
+                    value=change.value,
+                    key=change.log_key(),
+                    headers=[(HEADER, change.header())],
+                    partition=place.partition,
+                )
+                for change in changes
+            ]
+            self._producer.flush(_ANSWER_S)
+            offsets = [each.get(_ANSWER_S).offset for each in sent]
+        except KafkaError as error:
+            raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {error}") from None
+        return offsets[0], offsets[-1] + 1
+
+    def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from now on, those that were not read before from these offsets."""
+        wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
+        before = self._reader.assignment()
+        if set(wanted) == before:
+            return
+        places = {host: self._reader.position(host) for host in before & set(wanted)}
+        self._reader.assign(list(wanted))
+        for host, at in wanted.items():
+            self._reader.seek(host, places.get(host, at))
+
+    def read(self, timeout_ms: int = 0) -> dict[TopicPartition, Read]:
+        """Return what has come of the partitions that are followed.
+
+        Args:
+            timeout_ms: How long to wait for something.
+        """
+        if not self._reader.assignment():
+            return {}
+        found: dict[TopicPartition, Read] = {}
+        for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
+            place = TopicPartition(self._topics[host.topic], host.partition)
+            # Behind records that compaction has taken as well.
+            found[place] = Read(_changes(records), records[0].offset, self._reader.position(host))
+        return found
+
+    def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:
+        """Return what stands from one offset to another, which is there.
+
+        Raises:
+            NoAnswerError: It does not come.
+        """
+        host = HostPartition(self._name(place.topic), place.partition)
+        if self._finder is None:
+            self._finder = KafkaConsumer(**self._reading)
+        self._finder.assign([host])
+        self._finder.seek(host, start)
+        found: list[Change] = []
+        deadline = time.monotonic() + _ANSWER_S
+        while self._finder.position(host) < end:
+            if time.monotonic() >= deadline:
+                raise NoAnswerError(f"{host.topic}-{host.partition} cannot be read from {start} to {end}")
+            for records in self._finder.poll(timeout_ms=_READ_MS).values():
+                found += _changes(record for record in records if record.offset < end)
+        return found
+
+    def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return where changelogs begin and end.
+
+        Raises:
+            NoAnswerError: Kafka does not say.
+        """
+        hosts = {HostPartition(self._name(place.topic), place.partition): place for place in places}
+        if not hosts:
+            return {}
+        try:
+            begins, ends = self._reader.beginning_offsets(list(hosts)), self._reader.end_offsets(list(hosts))
+        except KafkaError as error:
+            raise NoAnswerError(f"the ends of changelogs cannot be told: {error}") from None
+        return {place: (begins[host], ends[host]) for host, place in hosts.items()}
+
+    def close(self) -> None:
+        """Close the clients."""
+        try:
+            self._producer.close(_ANSWER_S)
+        finally:
+            self._reader.close()
+            if self._finder is not None:
+                self._finder.close()
+
+
+_CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "client_id", "request_timeout_ms")
+
+
+def _make(admin: KafkaAdminClient, log: str, partitions: int, replicas: int) -> None:
+    try:
+        admin.create_topics({log: {"num_partitions": partitions, "replication_factor": replicas, "configs": CONFIG}})
+    except TopicAlreadyExistsError:
+        return
+
+
+def _changes(records: Iterable[Any]) -> list[Change]:
+    """Return what records say; those that are none of ours say nothing."""
+    found = []
+    for record in records:
+        header = next((value for name, value in record.headers or () if name == HEADER), None)
+        with suppress(WireError):
+            found.append(read_change(record.key, record.value, header))
+    return found

@@ -1,0 +1,307 @@
+"""`StatefulConsumer`: reads, changes its state by what it reads, and hands both over when it dies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
+from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.stateful.changelog import Changelogs, Read
+from rackassign.stateful.owner import FencedError, Owner
+from rackassign.stateful.store import Shelf, Store
+from rackassign.strategies.standby import StandbyOptions
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+log = logging.getLogger(__name__)
+
+Process = Callable[[Any, Store], None]
+"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
+
+OnRestore = Callable[[TopicPartition, int, int], None]
+"""Told while the state of a partition is read from its changelog: the partition, records read and records in all."""
+
+_ENDS_S = 2.0
+_KEEP_S = 600.0
+_RESTORING_MS = 50
+
+
+@dataclass(slots=True)
+class _Known:
+    """What an assignor asks for on another thread: replaced as a whole, never changed."""
+
+    positions: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+class StatefulConsumer:
+    """A member of a group that keeps state for each partition it reads, and warm copies of others' (KIP-708).
+
+    Each record's effects on the state are there once, whoever dies when: the state is what the changelog says, and the
+    offset of the input goes with it. What `process` does besides (calls, output) may be done twice.
+
+    For one thread. `process` must not keep the store.
+
+    Args:
+        *topics: To read.
+        process: What a record does.
+        state_dir: Folder for local files, one member's own. What is in it from before is made use of.
+        client_tags: Where this member stands, for who spreads copies (`zone`, `cluster`, ..).
+        standbys: How copies are placed.
+        on_restore: Told how far a restore is.
+        changelog: Names the changelog of a topic; `{group}-{topic}-changelog` by default. Made where it is missing.
+        client_rack: As for `RackAwareConsumer`.
+        **config: The same; `bootstrap_servers` and `group_id` are needed.
+
+    Raises:
+        ConfigError: An option cannot work, or a changelog does not fit its topic.
+        NoAnswerError: Kafka does not answer.
+        StoreError: Another member uses the folder.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        process: Process,
+        state_dir: str | Path,
+        client_tags: Mapping[str, str] | None = None,
+        standbys: StandbyOptions | None = None,
+        on_restore: OnRestore | None = None,
+        changelog: Callable[[str], str] | None = None,
+        client_rack: str | None = None,
+        **config: Any,  # noqa: ANN401 - as kafka-python has them
+    ) -> None:
+        group = config.get("group_id")
+        if not group or not topics:
+            raise ConfigError("topics and group_id are needed")
+        for name in ("enable_auto_commit", "partition_assignment_strategy"):
+            if name in config:
+                raise ConfigError(f"{name} is for this consumer to set")
+        self._process = process
+        self._on_restore = on_restore
+        self._known = _Known({}, {})
+        self._owners: dict[TopicPartition, Owner] = {}
+        self._unwanted: dict[TopicPartition, float] = {}
+        self._looked = float("-inf")
+        self._generation = -1
+        self._fenced: set[TopicPartition] = set()
+        self._shelf = Shelf(Path(state_dir))
+        named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
+        self._assignor = StandbyAwareAssignor(
+            client_rack,
+            client_tags=client_tags,
+            standbys=standbys,
+            positions=lambda: self._known.positions,
+            ends=lambda: self._known.ends,
+            changelog=named,
+        )
+        try:
+            self._logs = Changelogs(named, config, client_rack)
+            self._logs.prepare(topics)
+            self._consumer = RackAwareConsumer(
+                client_rack=client_rack,
+                enable_auto_commit=False,
+                partition_assignment_strategy=[self._assignor],
+                **{"auto_offset_reset": "earliest", **config},
+            )
+        except BaseException:
+            self._shelf.close()
+            raise
+        self._publish()
+        self._consumer.subscribe(list(topics))
+
+    @property
+    def consumer(self) -> RackAwareConsumer:
+        """The consumer that reads the topics; for looking, not for polling."""
+        return self._consumer
+
+    def running(self) -> frozenset[TopicPartition]:
+        """Return the partitions this member runs, their state restored."""
+        return frozenset(place for place, owner in self._owners.items() if owner.ready)
+
+    def standbys(self) -> frozenset[TopicPartition]:
+        """Return the partitions this member keeps a copy of."""
+        return self._assignor.standbys - set(self._owners)
+
+    def store(self, place: TopicPartition) -> Store:
+        """Return the state of a partition that is here, run or copied."""
+        return self._shelf.open(place)
+
+    def poll(self, timeout_ms: int = 500) -> int:
+        """Read and process what there is, bring copies up to date; return how many records were processed.
+
+        Args:
+            timeout_ms: How long to wait for records.
+
+        Raises:
+            Exception: Whatever `process` raises; nothing of that record is kept, and it comes again.
+        """
+        restoring = any(not owner.ready for owner in self._owners.values())
+        reading = {place: owner for place, owner in self._owners.items() if owner.reads}
+        records = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
+        # Whether this is still a member is known by now, and only then anybody is fenced off.
+        self._seat()
+        self._follow()
+        self._take(self._logs.read(_RESTORING_MS if restoring else 0))
+        self._advance()
+        done = 0
+        for host, batch in records.items():
+            place = TopicPartition(*host)
+            owner = self._owners.get(place)
+            # Of one that began to read just now these are from where it was before: they come again from its end.
+            if owner is not None and owner is reading.get(place):
+                done += self._processed(place, owner, batch)
+        self._publish()
+        return done
+
+    def close(self) -> None:
+        """Leave the group and close everything. The files stay: whoever begins here again need not restore."""
+        try:
+            self._consumer.close()
+        finally:
+            try:
+                self._logs.close()
+            finally:
+                self._shelf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _seat(self) -> None:
+        """Take up partitions that were given, and let go of those that were taken."""
+        assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
+        if self._assignor.generation != self._generation:
+            self._generation = self._assignor.generation
+            self._fenced.clear()
+        for place in set(self._owners) - assigned:
+            self._owners.pop(place).store.forget()
+        for place in sorted(assigned - set(self._owners) - self._fenced):
+            self._consumer.pause(HostPartition(*place))
+            self._owners[place] = Owner(place, self._shelf.open(place), self._logs)
+
+    def _follow(self) -> None:
+        """Read the changelogs of copies, and of what is being restored; throw away what nobody wants any more."""
+        wanted = self.standbys() | {place for place, owner in self._owners.items() if not owner.ready}
+        self._logs.follow({place: self._shelf.open(place).position for place in wanted})
+        now = time.monotonic()
+        for place in set(self._shelf.here()) - wanted - set(self._owners):
+            if now - self._unwanted.setdefault(place, now) > _KEEP_S:
+                self._shelf.forget(place)
+        self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
+
+    def _take(self, found: Mapping[TopicPartition, Read]) -> None:
+        for place, read in found.items():
+            store = self._shelf.open(place)
+            if read.start >= store.position:
+                store.apply(read.changes, read.end)
+
+    def _advance(self) -> None:
+        """Bring restores further, and see whether somebody else writes to what this member runs."""
+        for place, owner in list(self._owners.items()):
+            if owner.ready or not self._guarded(place, owner.advance):
+                continue
+            if self._on_restore is not None:
+                self._on_restore(place, *owner.progress())
+            if owner.ready:
+                self._begin(place, owner)
+        if time.monotonic() - self._looked >= _ENDS_S:
+            self._looked = time.monotonic()
+            self._look()
+
+    def _look(self) -> None:
+        """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
+        places = {*self._owners, *self.standbys(), *self._known.ends}
+        topics = {place.topic for place in places} | set(self._consumer.subscription() or ())
+        places |= {
+            TopicPartition(topic, p) for topic in topics for p in self._consumer.partitions_for_topic(topic) or ()
+        }
+        try:
+            bounds = self._logs.bounds(places)
+        except NoAnswerError as error:
+            log.warning("%s", error)
+            return
+        self._known = _Known(self._known.positions, {place: end for place, (_, end) in bounds.items()})
+        for place, owner in list(self._owners.items()):
+            if owner.ready and bounds[place][1] > owner.store.position:
+                self._guarded(place, owner.catch_up)
+
+    def _begin(self, place: TopicPartition, owner: Owner) -> None:
+        """Read the input from where the state ends."""
+        host = HostPartition(*place)
+        committed = self._consumer.committed(host)
+        start = max(owner.store.replay.source + 1, -1 if committed is None else committed)
+        if start > 0 or committed is not None:
+            self._consumer.seek(host, start)
+        self._consumer.resume(host)
+        owner.reads = True
+
+    def _processed(self, place: TopicPartition, owner: Owner, batch: Iterable[Any]) -> int:
+        """Process records, and have what they change written before anybody is told."""
+        changed: list[tuple[int, dict[bytes, bytes | None]]] = []
+        failed: tuple[int, Exception] | None = None
+        for record in batch:
+            if record.offset <= owner.store.replay.source:
+                # Wherever it comes from, its effects are there.
+                continue
+            try:
+                self._process(record, owner.store)
+            except Exception as error:  # noqa: BLE001 - the user's; what was done before it is kept
+                owner.store.drop()
+                failed = record.offset, error
+                break
+            changed.append((record.offset, owner.store.processed()))
+        if changed:
+            if not self._guarded(place, lambda: owner.write(changed)):
+                return 0
+            self._commit(place, changed[-1][0] + 1)
+        if failed is not None:
+            self._consumer.seek(HostPartition(*place), failed[0])
+            raise failed[1]
+        return len(changed)
+
+    def _guarded(self, place: TopicPartition, act: Callable[[], None]) -> bool:
+        """Do something as the owner of a partition; tell whether it was. If not, the state is restored anew."""
+        owner = self._owners[place]
+        try:
+            act()
+        except FencedError:
+            # This member is out of the group, and does not know it yet; its next generation may have the partition.
+            log.info("%s-%d: another member runs it by now", *place)
+            self._fenced.add(place)
+        except NoAnswerError as error:
+            log.warning("%s-%d: what was done cannot be kept, and is done again: %s", *place, error)
+        else:
+            return True
+        owner.store.forget()
+        self._consumer.pause(HostPartition(*place))
+        del self._owners[place]
+        return False
+
+    def _commit(self, place: TopicPartition, offset: int) -> None:
+        try:
+            self._consumer.commit({HostPartition(*place): OffsetAndMetadata(offset, "", -1)})
+        except KafkaError as error:
+            # The changelog knows it, and whoever has the partition next goes by that.
+            log.info("%s-%d: offset %d cannot be committed: %s", *place, offset, error)
+
+    def _publish(self) -> None:
+        positions = {place: at for place, at in self._shelf.here().items() if place not in self._owners}
+        self._known = _Known(positions, self._known.ends)

@@ -1,0 +1,258 @@
+"""The state of a partition in a local file: SQLite, with how far its changelog was read, changed in one transaction."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rackassign.errors import RackassignError
+from rackassign.model import TopicPartition
+from rackassign.stateful.changes import NO_SOURCE, Change
+from rackassign.stateful.replay import NO_EPOCH, Replay
+
+_FORMAT = 1
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = {_FORMAT};
+"""
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class StoreError(RackassignError):
+    """A local file cannot be used."""
+
+
+class Store:
+    """A local file.
+
+    What is read while an input record is processed is the state with what that record has changed so far.
+
+    Args:
+        file: Made if it is not there.
+
+    Raises:
+        StoreError: It is none of ours, or damaged.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.position = 0
+        """Offset in the changelog up to which it was read."""
+        self.replay = Replay()
+        self._changed: dict[bytes, bytes | None] = {}
+        self._before: dict[bytes, bytes | None] = {}
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            raise StoreError(f"{file}: {error}") from None
+
+    def _open(self) -> None:
+        # A transaction begins where one is said to, and nowhere else; whichever thread calls.
+        self._db = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in {0, _FORMAT}:
+            self._db.close()
+            raise StoreError(f"{self.file} is of format {version}, and {_FORMAT} is what can be read")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # After a crash of the machine the last transactions may be missing, and the changelog has them.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(_SCHEMA)
+        self._load()
+
+    def _load(self) -> None:
+        about = dict(self._db.execute("SELECT name, value FROM about"))
+        self.position = about.get("position", 0)
+        self.replay = Replay(
+            about.get("epoch", NO_EPOCH),
+            about.get("source", NO_SOURCE),
+            dict(self._db.execute("SELECT key, value FROM pending ORDER BY key")),
+            (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
+            {key for (key,) in self._db.execute("SELECT key FROM spoiled")},
+        )
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return what a key has; None if nothing."""
+        for changed in (self._changed, self._before):
+            if key in changed:
+                return changed[key]
+        return self.kept(key)
+
+    def kept(self, key: bytes) -> bytes | None:
+        """Return what a key has in the file."""
+        row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Give a key a value; only while an input record is processed."""
+        self._changed[bytes(key)] = bytes(value)
+
+    def delete(self, key: bytes) -> None:
+        """Take its value from a key; the same."""
+        self._changed[bytes(key)] = None
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all keys with their values, in order of the keys; what is being processed not included."""
+        yield from self._db.execute("SELECT key, value FROM state ORDER BY key")
+
+    def processed(self) -> dict[bytes, bytes | None]:
+        """Return what an input record has changed; the next one sees it, though it is not in the file yet."""
+        changed, self._changed = self._changed, {}
+        self._before.update(changed)
+        return changed
+
+    def drop(self) -> None:
+        """Forget what the input record that is being processed has changed."""
+        self._changed = {}
+
+    def forget(self) -> None:
+        """Forget what is not in the file."""
+        self._changed, self._before = {}, {}
+
+    def clear(self) -> None:
+        """Begin anew.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        self.replay = Replay()
+        try:
+            with self._transaction():
+                self._db.execute("DELETE FROM state")
+                self._keep(0)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.file}: {error}") from None
+        self.position = 0
+        self.forget()
+
+    def apply(self, changes: Iterable[Change], position: int) -> None:
+        """Take in the next records of the changelog, all or none.
+
+        Args:
+            changes: In order.
+            position: The offset behind them.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        try:
+            with self._transaction():
+                for change in changes:
+                    self._write(self.replay.take(change))
+                self._keep(position)
+        except sqlite3.Error as error:
+            # What was taken in before the failure is not in the file.
+            self._load()
+            self.forget()
+            raise StoreError(f"{self.file}: {error}") from None
+        self.position = position
+        self.forget()
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in changes:
+            if value is None:
+                self._db.execute("DELETE FROM state WHERE key = ?", (key,))
+            else:
+                self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
+
+    def _keep(self, position: int) -> None:
+        """Write down how far it is."""
+        replay = self.replay
+        self._db.execute("DELETE FROM pending")
+        self._db.executemany("INSERT INTO pending VALUES (?, ?)", replay.pending.items())
+        self._db.execute("DELETE FROM spoiled")
+        self._db.executemany("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.spoiled))
+        epoch, source = replay.pending_of
+        about = {
+            "position": position,
+            "epoch": replay.epoch,
+            "source": replay.source,
+            "pending_epoch": epoch,
+            "pending_source": source,
+        }
+        self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+
+
+class Shelf:
+    """A folder with the files of a member, one for each partition.
+
+    Args:
+        folder: Made if it is not there.
+
+    Raises:
+        StoreError: Another process uses it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[TopicPartition, Store] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
+
+    def open(self, place: TopicPartition) -> Store:
+        """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
+        if place not in self._open:
+            try:
+                self._open[place] = Store(self._file(place))
+            except StoreError:
+                self._remove(place)
+                self._open[place] = Store(self._file(place))
+        return self._open[place]
+
+    def here(self) -> dict[TopicPartition, int]:
+        """Return how far each file is that is here, opened or left from before."""
+        found = {}
+        for file in sorted(self._folder.glob("*.sqlite")):
+            topic, _, partition = file.stem.rpartition("-")
+            place = TopicPartition(topic, int(partition))
+            found[place] = self.open(place).position
+        return found
+
+    def forget(self, place: TopicPartition) -> None:
+        """Throw a file away."""
+        store = self._open.pop(place, None)
+        if store is not None:
+            store.close()
+        self._remove(place)
+
+    def close(self) -> None:
+        """Close all files; may be called again."""
+        for store in self._open.values():
+            store.close()
+        self._open = {}
+        self._lock.close()
+
+    def _file(self, place: TopicPartition) -> Path:
+        if not _PLAIN.fullmatch(place.topic):
+            # Kafka allows no others.
+            raise StoreError(f"{place.topic!r} is no name of a topic")
+        return self._folder / f"{place.topic}-{place.partition}.sqlite"
+
+    def _remove(self, place: TopicPartition) -> None:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{self._file(place)}{end}").unlink(missing_ok=True)

@@ -1,0 +1,189 @@
+"""Local files and those who own partitions, on a changelog in memory that fails when it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import NoAnswerError
+from rackassign.model import TopicPartition
+from rackassign.stateful import Store, StoreError
+from rackassign.stateful.changes import Change
+from rackassign.stateful.owner import FencedError, Owner
+from rackassign.stateful.store import Shelf
+
+from .test_stateful_replay import effect, recomputed
+
+PLACE = TopicPartition("t", 3)
+
+
+class Memory:
+    """A changelog in memory.
+
+    Args:
+        breaks: For writes in order how many of their records come to be before the answer is lost; None for all, and
+            an answer.
+    """
+
+    def __init__(self, breaks: Sequence[int | None] = ()) -> None:
+        self.records: list[Change] = []
+        self._breaks = list(breaks)
+
+    def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
+        assert place == PLACE
+        broken = self._breaks.pop(0) if self._breaks else None
+        first = len(self.records)
+        self.records += changes[:broken]
+        if broken is not None:
+            raise NoAnswerError("gone")
+        return first, len(self.records)
+
+    def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(places, (0, len(self.records)))
+
+    def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:
+        assert place == PLACE
+        return self.records[start:end]
+
+
+def fed(owner: Owner, log: Memory) -> None:
+    """Do for an owner what a consumer does until it is ready."""
+    while not owner.ready:
+        owner.store.apply(log.records[owner.store.position :], len(log.records))
+        try:
+            owner.advance()
+        except NoAnswerError:
+            continue
+
+
+def process(owner: Owner, records: int) -> None:
+    """Process so many records, in one batch."""
+    changed = []
+    for offset in range(owner.store.replay.source + 1, owner.store.replay.source + 1 + records):
+        state = {key: value for key in (b"a", b"b", b"c") if (value := owner.store.get(key)) is not None}
+        for key, value in effect(state, offset).items():
+            if value is None:
+                owner.store.delete(key)
+            else:
+                owner.store.put(key, value)
+        changed.append((offset, owner.store.processed()))
+    try:
+        owner.write(changed)
+    except (NoAnswerError, FencedError):
+        owner.store.forget()
+        raise
+
+
+def check(store: Store) -> None:
+    if not store.replay.pending:
+        # Records that change nothing leave no trace behind the last that did.
+        assert dict(store.items()) == recomputed(store.replay.source + 1)
+
+
+moves = st.lists(
+    st.sampled_from(["one", "three", "heir", "fresh", "copy", "former", "look"])
+    | st.tuples(st.just("one"), st.integers(1, 4)),
+    max_size=25,
+)
+
+
+@given(moves, st.lists(st.none() | st.integers(0, 3), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], breaks: list[int | None]) -> None:
+    log = Memory(breaks)
+    stores: list[Store] = []
+    with TemporaryDirectory() as folder:
+
+        def new_store() -> Store:
+            stores.append(Store(Path(folder) / f"{len(stores)}.sqlite"))
+            return stores[-1]
+
+        def seated(store: Store) -> Owner:
+            owner = Owner(PLACE, store, log)
+            fed(owner, log)
+            return owner
+
+        owner, spare = seated(new_store()), new_store()
+        former: Owner | None = None
+        for move in moves:
+            if move == "heir":
+                former, owner, spare = owner, seated(spare), new_store()
+            elif move == "fresh":
+                former, owner = owner, seated(new_store())
+            elif move == "copy":
+                spare.apply(log.records[spare.position :], len(log.records))
+            elif move == "former" and former is not None:
+                with suppress(NoAnswerError, FencedError):
+                    process(former, 1)
+                former = None
+            elif move != "former":
+                try:
+                    owner.catch_up() if move == "look" else process(owner, move[1] if isinstance(move, tuple) else 1)
+                except NoAnswerError:
+                    owner = seated(owner.store)
+            check(owner.store)
+        for store in stores:
+            store.apply(log.records[store.position :], len(log.records))
+            check(store)
+            store.close()
+
+
+def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Path) -> None:
+    log = Memory()
+    first = Owner(PLACE, Store(tmp_path / "1.sqlite"), log)
+    fed(first, log)
+    process(first, 3)
+    second = Owner(PLACE, Store(tmp_path / "2.sqlite"), log)
+    fed(second, log)
+    before = dict(second.store.items())
+    with pytest.raises(FencedError, match="t-3: epoch 1 has begun"):
+        process(first, 2)
+    assert dict(first.store.items()) == before
+    # What it has written all the same is healed: compaction would keep it, and not what counts.
+    spoiled = {change.key for change in log.records if change.epoch == 0 and change.source >= 3}
+    second.catch_up()
+    healed = {change.key: change.value for change in log.records if change.kind == "heal"}
+    assert healed == {key: before.get(key) for key in spoiled}
+    process(second, 4)
+    check(second.store)
+
+
+def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "t-3.sqlite"
+    store = Store(file)
+    store.apply([Change("fence", 1), Change("last", 1, 0, b"k", b"v"), Change("change", 1, 1, b"j", b"w")], 3)
+    store.put(b"k", b"not written")
+    assert (store.get(b"k"), store.kept(b"k")) == (b"not written", b"v")
+    store.drop()
+    store.delete(b"k")
+    assert store.processed() == {b"k": None}
+    assert (store.get(b"k"), store.kept(b"k")) == (None, b"v")
+    store.close()
+    again = Store(file)
+    assert (again.position, again.replay, dict(again.items())) == (3, store.replay, {b"k": b"v"})
+    assert again.replay.pending == {b"j": b"w"}
+    again.clear()
+    assert (again.position, again.get(b"k"), again.replay.pending) == (0, None, {})
+    again.close()
+
+
+def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_path: Path) -> None:
+    (tmp_path / "t-1.sqlite").write_bytes(b"no database at all, whatever its name" * 99)
+    shelf = Shelf(tmp_path)
+    assert shelf.here() == {TopicPartition("t", 1): 0}
+    shelf.open(PLACE).apply([Change("last", 1, 0, b"k", b"v")], 7)
+    assert shelf.here() == {TopicPartition("t", 1): 0, PLACE: 7}
+    with pytest.raises(StoreError, match="is in use: each member needs a folder of its own"):
+        Shelf(tmp_path)
+    shelf.forget(PLACE)
+    assert shelf.here() == {TopicPartition("t", 1): 0}
+    with pytest.raises(StoreError, match="no name of a topic"):
+        shelf.open(TopicPartition("../t", 0))
+    shelf.close()
+    Shelf(tmp_path).close()
