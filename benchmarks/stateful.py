@@ -1,0 +1,104 @@
+"""How long a partition stands still when its zone is killed: with a warm copy elsewhere, and with none.
+
+Six members in three zones and two clusters, with as much state in each partition as is asked for. A zone of them is
+killed; until the brokers have noticed, nobody can do anything, so that is told apart. Times mean nothing but as a ratio
+of the two, in one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.show import Sheet, show
+from integration.stateful_fleet import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
+from integration.support import wait_until
+from rackassign.stateful.changes import Change
+from rackassign.testing import LocalCluster, create_topic
+
+PATIENCE_S = 600.0
+VALUE = bytes(range(256)) * 4
+
+
+def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path) -> tuple[list[float], float]:
+    """Kill a zone; return how long each of its partitions stood still, and the shortest anything did in the group."""
+    topic, group = f"input-{standbys}", f"group-{standbys}"
+    create_topic(cluster.bootstrap, topic, SPREAD)
+    log = f"{group}-{topic}-changelog"
+    create_topic(cluster.bootstrap, log, SPREAD, config={"cleanup.policy": "compact"})
+    for partition in range(PARTITIONS):
+        # As an owner writes them that heals: they say nothing of the input.
+        changes = (Change("heal", 0, -1, b"%d" % number, VALUE) for number in range(records))
+        fill_changelog(cluster.bootstrap, log, partition, changes)
+    fleet = Fleet(cluster.bootstrap, group, topic, folder, standbys)
+    try:
+        for name in SIX:
+            fleet.start(name)
+        wait_until(lambda: fleet.settled(standbys), "six members", patience_s=PATIENCE_S)
+        fleet.write(600)
+        before = fleet.now()
+        killed = time.time()
+        fleet.kill("ax", "ay")
+        gone = [partition for name in ("ax", "ay") for partition in before[name][0]]
+        since: dict[int, float] = {}
+
+        def all_run_again() -> bool:
+            fleet.write(60)
+            for name in fleet.running:
+                for line in fleet.told(name):
+                    for partition in set(gone).intersection(line.get("runs", ())):
+                        if line["at"] > killed:
+                            since[partition] = min(since.get(partition, line["at"]), line["at"])
+            return len(since) == len(gone)
+
+        wait_until(all_run_again, "all partitions run again", patience_s=PATIENCE_S)
+        first = min(
+            line["at"]
+            for name in fleet.running
+            for line in fleet.told(name)
+            if line["at"] > killed and ("restored" in line or set(gone).intersection(line.get("runs", ())))
+        )
+        return [at - killed for at in since.values()], first - killed
+    finally:
+        fleet.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, nargs="+", default=[1_000, 20_000, 60_000], help="of 1 kB, a partition")
+    options = parser.parse_args(arguments)
+    rows = []
+    for records in options.records:
+        found = {}
+        with LocalCluster(["a", "b", "c"]) as cluster, tempfile.TemporaryDirectory() as folder:
+            for standbys in (1, 0):
+                place = Path(folder) / str(standbys)
+                place.mkdir()
+                found[standbys] = stand_still(cluster, standbys, records, place)
+        (warm, noticed), (cold, noticed_cold) = found[1], found[0]
+        longest = (max(cold) - noticed_cold) / max(0.001, max(warm) - noticed)
+        rows.append((
+            f"{records:,}",
+            f"{noticed:.1f}",
+            f"{median(warm) - noticed:.1f} ({max(warm) - noticed:.1f})",
+            f"{median(cold) - noticed_cold:.1f} ({max(cold) - noticed_cold:.1f})",
+            f"{longest:.1f}",
+            f"{max(cold) / max(warm):.1f}",
+        ))  # fmt: skip
+    headings = (
+        "records of 1 kB in each partition",
+        "s until it is noticed",
+        "then with standbys, median (longest)",
+        "then without",
+        "without / with",
+        "with the time to notice",
+    )
+    show([Sheet("How long the partitions of a zone that was killed stand still", headings, rows)])
+
+
+if __name__ == "__main__":
+    main()

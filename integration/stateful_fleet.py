@@ -1,0 +1,148 @@
+"""Members with state as processes, which can be stopped and killed, and what is written for them."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer as FastProducer
+from kafka import KafkaProducer
+
+from integration.stateful_member import COUNTED
+from rackassign.stateful.changes import HEADER, Change
+
+from .support import wait_until
+
+PARTITIONS = 12
+WORDS = ["fox", "dog", "cat", "emu", "owl"]
+SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
+SIX = ("ax", "ay", "bx", "by", "cx", "cy")
+
+
+class Fleet:
+    """Members as processes, and what is written for them."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, standbys: int) -> None:
+        self._words = (bootstrap, group, topic)
+        self._topic = topic
+        self._folder = folder
+        self._standbys = standbys
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap)
+        self._dice = random.Random(708)
+        self.written: defaultdict[int, list[str]] = defaultdict(list)
+
+    def start(self, name: str) -> None:
+        words = (name, *self._words, str(self._folder / name), str(self._standbys))
+        with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "integration.stateful_member", *words], stdout=out, stderr=err
+            )
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        whole = (self._folder / f"{name}.out").read_text("utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in whole if line.endswith("\n")]
+
+    def now(self) -> dict[str, tuple[list[int], list[int]]]:
+        """What each living member runs and keeps, as it said last."""
+        found = {}
+        for name, process in self.running.items():
+            assert process.poll() is None, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+            said = [line for line in self.told(name) if "runs" in line]
+            found[name] = (said[-1]["runs"], said[-1]["keeps"]) if said else ([], [])
+        return found
+
+    def write(self, records: int) -> None:
+        for _ in range(records):
+            partition = self._dice.randrange(PARTITIONS)
+            text = " ".join(self._dice.choices(WORDS, k=3))
+            self._producer.send(self._topic, text.encode(), partition=partition)
+            self.written[partition].append(text)
+        self._producer.flush()
+
+    def settled(self, copies: int) -> bool:
+        """Tell whether each partition is run by one member, and kept by as many others."""
+        now = self.now().values()
+        runs = Counter(p for theirs, _ in now for p in theirs)
+        keeps = Counter(p for _, theirs in now for p in theirs)
+        return all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
+
+    def done(self) -> int:
+        """How many records all that ever ran have processed, as they say."""
+        files = self._folder.glob("*.out")
+        return sum(line.get("done", 0) for file in files for line in self.told(file.stem))
+
+    def kill(self, *names: str) -> None:
+        killed = [self.running.pop(name) for name in names]
+        for process in killed:
+            process.kill()
+        for process in killed:
+            process.wait()
+
+    def state(self) -> dict[int, dict[str, int]]:
+        """Ask all for their states, and return that of each partition."""
+        found: dict[int, dict[str, int]] = {}
+        for process in self.running.values():
+            process.send_signal(signal.SIGUSR1)
+        for name in self.running:
+            wait_until(lambda name=name: bool(self._states(name)), f"the state of {name}")  # type: ignore[misc]
+            for partition, state in self._states(name)[-1].items():
+                assert int(partition) not in found
+                found[int(partition)] = state
+        return found
+
+    def _states(self, name: str) -> list[dict[str, dict[str, int]]]:
+        return [line["state"] for line in self.told(name) if "state" in line]
+
+    def end(self) -> None:
+        """End all as a service is ended, and see that they do."""
+        for process in self.running.values():
+            process.terminate()
+        for name, process in self.running.items():
+            assert process.wait(60) == 0, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+        self.running.clear()
+
+    def expected(self) -> dict[int, dict[str, int]]:
+        return {
+            partition: {**Counter(" ".join(texts).split()), COUNTED.decode(): len(texts)}
+            for partition, texts in self.written.items()
+        }
+
+    def close(self) -> None:
+        self._producer.close()
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+def caught_up(fleet: Fleet) -> Callable[[], bool]:
+    """Return what tells whether nobody has had anything to do for a while."""
+    last = [-1, 0]
+
+    def look() -> bool:
+        done = fleet.done()
+        last[1] = last[1] + 1 if done == last[0] else 0
+        last[0] = done
+        return last[1] >= 20
+
+    return look
+
+
+def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[Change]) -> None:
+    """Write changes as an owner would, only faster."""
+    producer = FastProducer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for change in changes:
+        while True:
+            try:
+                producer.produce(log, change.value, change.log_key(), partition, headers=[(HEADER, change.header())])
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
