@@ -47,13 +47,13 @@ pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: what
 test: lint ## Everything there is: lint, types, import rules, unit, properties, real brokers, also in containers
 	$(BIN)/python -m pytest -n auto tests
 	# Two at a time: most of it is waiting. Each has a cluster of its own.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not docker and not spark and not spark_faults' integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 12 -m 'not docker and not spark and not spark_faults' integration
 	@$(MAKE) --no-print-directory test-docker
 
 .PHONY: test-docker
 test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker engine answers
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
-	  exec $(BIN)/python -m pytest --rack-cluster-provider docker -m 'not local' integration; \
+	  exec $(BIN)/python -m pytest --durations 5 --rack-cluster-provider docker -m 'not local' integration; \
 	else \
 	  echo "Skipped the tests on brokers in containers: no Docker engine answers"; \
 	fi
@@ -88,6 +88,16 @@ bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, 
 .PHONY: bench-fleet
 bench-fleet: $(VENV)/dev.stamp ## The audit of a fleet in one process and on Spark: time, memory, equal answers; half an hour
 	$(BIN)/python -m benchmarks.fleet
+
+.PHONY: bench-spark
+bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside ours, half an hour; and what is fetched in vain
+	$(SPARK40)/bin/python -m benchmarks.spark_racks
+	$(SPARK40)/bin/python -m benchmarks.spark_racks --record 100 --records 250000 --runs 3
+	$(SPARK40)/bin/python -m benchmarks.spark
+
+.PHONY: bench-stateful
+bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is killed stand still, with warm copies and without
+	$(BIN)/python -m benchmarks.stateful
 
 .PHONY: bench-full
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours

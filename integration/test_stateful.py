@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 
 from integration.stateful_fleet import SIX, SPREAD, Fleet, caught_up, fill_changelog
-from rackassign.stateful import StatefulConsumer
+from rackassign.stateful import StatefulConsumer, Store
 from rackassign.stateful.changes import Change
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster
@@ -112,3 +114,45 @@ def test_a_long_restore_tells_how_far_it_is(
     assert told == sorted(told)
     assert told[-1] == (records, records)
     assert len(told) > 10
+
+
+def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_nothing(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=[[1, 2], [2, 3], [3, 1]])
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for number in range(90):
+            producer.send(topic, b"%d" % number, partition=number % 3)
+    failures = 3
+
+    def fails_now_and_then(record: Any, store: Store) -> None:
+        nonlocal failures
+        store.put(b"seen", (store.get(b"seen") or b"") + record.value + b",")
+        if failures and record.value == b"50":
+            failures -= 1
+            raise ZeroDivisionError
+
+    with StatefulConsumer(
+        topic,
+        process=fails_now_and_then,
+        state_dir=tmp_path,
+        standbys=StandbyOptions(0),
+        bootstrap_servers=rack_cluster.bootstrap,
+        group_id=unique_name(),
+    ) as member:
+        raised = 0
+
+        def all_seen() -> bool:
+            nonlocal raised
+            try:
+                member.poll(100)
+            except ZeroDivisionError:
+                raised += 1
+            places = member.running()
+            return sum((member.store(place).get(b"seen") or b"").count(b",") for place in places) >= 90
+
+        wait_until(all_seen, "all records", patience_s=PATIENCE_S)
+        assert raised == 3
+        for place in member.running():
+            expected = b"".join(b"%d," % number for number in range(90) if number % 3 == place.partition)
+            assert member.store(place).get(b"seen") == expected

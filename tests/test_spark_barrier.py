@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.barrier import agreed, room, shared_out
+from rackassign.spark.barrier import begin_with, read_together, room, shared_out, told_of
 from rackassign.spark.ranges import Range, Split
 
 
@@ -42,7 +43,22 @@ def together(splits: Sequence[Split], racks: Sequence[Callable[[], str | None]])
     meeting = Together(len(racks))
     with ThreadPoolExecutor(len(racks)) as pool:
         tasks = range(len(racks))
-        return list(pool.map(lambda task: agreed(splits, task, racks[task], meeting.of(task)), tasks))
+        return list(pool.map(lambda task: read_here(splits, task, racks, meeting), tasks))
+
+
+class Batch(list[Split]):
+    nbytes = 1
+
+
+def read_here(
+    splits: Sequence[Split], task: int, racks: Sequence[Callable[[], str | None]], meeting: Together
+) -> list[Split]:
+    """Read as a task does; what comes of a split is that split, twice."""
+    told = told_of(splits, task, len(racks), racks[task])
+    rows: Any = read_together(splits, task, told, meeting.of(task), lambda each: iter([Batch([each]), Batch([each])]))
+    read = [each for batch in rows for each in batch]
+    assert read[::2] == read[1::2]
+    return read[::2]
 
 
 def test_tasks_agree_on_who_reads_what() -> None:
@@ -59,7 +75,7 @@ def test_one_task_without_a_rack_that_must_have_one_is_told_by_all() -> None:
 
     meeting = Together(2)
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(agreed, [], task, (none, lambda: "a")[task], meeting.of(task)) for task in (0, 1)]
+        asked = [pool.submit(read_here, [], task, (none, lambda: "a"), meeting) for task in (0, 1)]
         for each in asked:
             with pytest.raises(ConfigError, match="task 0: unknownRack: fail: NO_RACK is not set"):
                 each.result(60)
@@ -88,6 +104,36 @@ def test_each_split_is_read_once(told: list[tuple[set[str], int]], racks: list[s
     assert len(shares) == len(racks)
     assert sorted(number for share in shares for number in share) == list(range(len(splits)))
     assert shares == shared_out(splits, racks)
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.sampled_from("abc")), st.integers(0, 10**6)), max_size=12),
+    st.lists(st.sampled_from([*"abc", None]), min_size=1, max_size=5),
+)
+def test_what_is_begun_makes_nothing_less_local(told: list[tuple[set[str], int]], racks: list[str | None]) -> None:
+    splits = [split(number, "".join(sorted(each)), size) for number, (each, size) in enumerate(told)]
+
+    def local(shares: list[list[int]]) -> int:
+        return sum(
+            splits[n].size for rack, share in zip(racks, shares, strict=True) for n in share if rack in splits[n].racks
+        )
+
+    begins = [begin_with(splits, task, len(racks), rack) for task, rack in enumerate(racks)]
+    begun = {task: number for task, number in enumerate(begins) if number is not None}
+    assert len(set(begun.values())) == len(begun)
+    shares = shared_out(splits, racks, begun)
+    assert sorted(number for share in shares for number in share) == list(range(len(splits)))
+    assert local(shares) >= local(shared_out(splits, racks))
+    read = together(splits, [lambda rack=rack: rack for rack in racks])  # type: ignore[misc]
+    assert sorted(each.range.place.partition for share in read for each in share) == list(range(len(splits)))
+
+
+def test_what_was_begun_in_vain_is_given_up() -> None:
+    # Task 0 begins with what only task 1 could read at home besides; its own other one is no worse for it.
+    splits = [split(0, "ac"), split(1, "x"), split(2, "ab")]
+    assert begin_with(splits, 0, 2, "a") == 0
+    read = together([splits[0], splits[2]], [lambda: "a", lambda: "c"])
+    assert [[each.range.place.partition for each in share] for share in read] == [[2], [0]]
 
 
 def test_too_few_slots_are_told_after_waiting_for_more() -> None:

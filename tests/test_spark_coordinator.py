@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
 from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import TopicPartition
+from rackassign.spark import coordinator as room
 from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire, to_wire
 from rackassign.spark.dealing import Dealt
 from rackassign.spark.pulling import RefusedError, offered, pulled
 from rackassign.spark.ranges import Range, Split
 
+WITHIN_S = 60.0
 SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
 
 
@@ -129,7 +135,119 @@ def test_where_it_cannot_listen_is_said() -> None:
             with pytest.raises(ConfigError, match="coordinatorHost: cannot listen on"):
                 Coordinator("127.0.0.1", taken.getsockname()[1])
         assert port > 0
+    for host, port in (("\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 70, 0), ("a" * 300, 0), ("127.0.0.1", 99_999)):
+        with pytest.raises(ConfigError, match="coordinatorHost: cannot listen on"):
+            Coordinator(host, port)
+    assert address_towards("[::1]:9092") == "::1"
     assert address_towards("PLAINTEXT://127.0.0.1:9092,other:1") == "127.0.0.1"
     assert address_towards("not a server") == socket.gethostname()
     with pytest.raises(InputError, match="split"):
         from_wire({"topic": "t"})
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "0"])  # noqa: S104 - it is refused
+def test_an_address_that_nobody_can_ask_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="coordinatorHost: expected the address by which executors reach the driver"):
+        Coordinator(host)
+    with pytest.raises(ConfigError, match="coordinatorHost: expected the address"):
+        Desk("0.0.0.0", 1, "", 0)  # noqa: S104 - the same
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_address_will_do(host: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    with Coordinator(host) as coordinator:
+        desk = coordinator.begin(SPLITS[:1], 1)
+        assert repr(desk) == f"Desk([::1]:{desk.port}, batch 0)"
+        assert list(pulled(desk, 0, "a", 30)) == SPLITS[:1]
+        with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} refuses"):
+            list(pulled(replace(desk, batch=7), 0, "a", 30))
+
+
+def test_slow_questions_are_heard_for_so_long_and_others_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_LINE_S", 0.5)
+    with Coordinator("127.0.0.1") as coordinator, dripping(coordinator.desk(), 70) as left:
+        desk = coordinator.begin(SPLITS[:1], 1)
+        assert list(pulled(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
+        deadline = time.monotonic() + WITHIN_S
+        while left and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not left
+
+
+def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_LINE_S", 2 * WITHIN_S)
+    coordinator = Coordinator("127.0.0.1")
+    with dripping(coordinator.desk(), 70):
+        # It waits behind all of them.
+        with pytest.raises(NoAnswerError):
+            list(pulled(coordinator.begin(SPLITS, 1), 0, "a", 0.5))
+        closing = threading.Thread(target=coordinator.close, daemon=True)
+        closing.start()
+        closing.join(WITHIN_S)
+        assert not closing.is_alive()
+
+
+@contextmanager
+def dripping(desk: Desk, connections: int) -> Iterator[list[socket.socket]]:
+    """Hold connections that say one letter after the other; those that the other side closes leave the list."""
+    over = threading.Event()
+    with ExitStack() as opened:
+        held = [
+            opened.enter_context(socket.create_connection((desk.host, desk.port), timeout=WITHIN_S))
+            for _ in range(connections)
+        ]
+
+        def drip() -> None:
+            while not over.wait(0.02):
+                for each in list(held):
+                    try:
+                        each.sendall(b"x")
+                    except OSError:
+                        held.remove(each)
+
+        dropping = threading.Thread(target=drip)
+        dropping.start()
+        try:
+            yield held
+        finally:
+            over.set()
+            dropping.join()
+
+
+@pytest.mark.parametrize("said", [b"null", b"5", b'["split"]', b"{}", b'{"have": 0}', b"[" * 60_000, b"SSH-2.0"])
+def test_what_is_no_coordinator_is_named(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = other.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(LONGEST)
+                    connection.sendall(said + b"\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        desk = Desk("127.0.0.1", other.getsockname()[1], "hush", 0)
+        with pytest.raises(NoAnswerError, match="does not answer"):
+            list(pulled(desk, 0, "a", 0.2))
+        other.shutdown(socket.SHUT_RDWR)
+
+
+def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        first = [coordinator.begin(SPLITS, 3, of="0 to 9") for _ in range(5)]
+        later = [coordinator.begin(SPLITS, 3, of="9 to 20") for _ in range(5)]
+        for desk in (*first, *later):
+            assert len(list(pulled(desk, 0, "a", 30))) == 30
+        newest = coordinator.begin(SPLITS, 3, of="20 to 30")
+        for desk in first:
+            with pytest.raises(RefusedError, match="is over"):
+                list(pulled(desk, 0, "a", 30))
+        assert len(list(pulled(newest, 0, "a", 30))) == 30
+        assert list(pulled(later[0], 1, "a", 30)) == []

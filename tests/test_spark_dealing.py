@@ -104,8 +104,9 @@ def test_what_cannot_be_local_is_taken_from_where_most_is_left() -> None:
 
 def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
     now = [0.0]
-    splits = [split(number, ("a",)) for number in range(3)]
+    splits = [split(number, ("a",)) for number in range(4)]
     deal = Deal(splits, 2, steal_after_s=5, clock=lambda: now[0])
+    assert isinstance(deal.answer(1, 0, "a"), Split)
     for number in range(2):
         assert deal.answer(0, number, "b") == "wait"
         now[0] += 4
@@ -113,9 +114,20 @@ def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
         now[0] += 1
         assert isinstance(deal.answer(0, number, "b"), Split)
     assert deal.answer(0, 2, "b") == "wait"
-    assert isinstance(deal.answer(1, 0, "a"), Split)
+    assert isinstance(deal.answer(1, 1, "a"), Split)
     assert deal.answer(0, 2, "b") is None
-    assert deal.dealt() == Dealt(local=100, stolen=200)
+    assert deal.dealt() == Dealt(local=200, stolen=200)
+
+
+def test_nobody_is_waited_for_who_has_not_come_in_all_that_time() -> None:
+    now = [0.0]
+    deal = Deal([split(number, ("a",)) for number in range(9)], 2, steal_after_s=5, clock=lambda: now[0])
+    assert deal.answer(0, 0, "b") == "wait"
+    now[0] = 5
+    assert all(isinstance(deal.answer(0, number, "b"), Split) for number in range(8))
+    # One comes all the same, and is waited for from then on.
+    assert isinstance(deal.answer(1, 0, "a"), Split)
+    assert deal.answer(1, 1, "a") is None
 
 
 def test_what_is_planned_is_local_and_even() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
+from rackassign.spark.cluster import Cluster
 from rackassign.spark.jvm import kafka_options
 from rackassign.spark.offsets import Offsets, from_json, parse_assignment, parse_offsets, rationed, to_json
 from rackassign.spark.options import Bound, Mode, Options
@@ -97,6 +98,21 @@ def test_options_travel_to_executors() -> None:
         ({"kafka.client.rack": "a"}, "batch", "kafka.client.rack: cannot be set"),
         ({"kafka.auto.offset.reset": "earliest"}, "batch", "kafka.auto.offset.reset: cannot be set: use startingOff"),
         ({"kafka.max.partition.fetch.bytes": "x"}, "batch", "kafka.max.partition.fetch.bytes: expected a whole"),
+        ({"kafka.request.timeout.ms": "30s"}, "batch", 'kafka.request.timeout.ms: .*10 to 300000, got "30s"$'),
+        ({"kafka.request.timeout.ms": "-5"}, "batch", 'kafka.request.timeout.ms: .*10 to 300000, got "-5"$'),
+        ({"kafka.socket.timeout.ms": "5"}, "batch", 'kafka.socket.timeout.ms: .*10 to 300000, got "5"$'),
+        ({"coordinatorPort": "99999"}, "stream", "coordinatorPort: expected a whole number from 0 to 65535"),
+        ({"coordinatorTimeoutMs": "9" * 10}, "batch", "coordinatorTimeoutMs: expected a whole number from 1 to 2147"),
+        ({"stealAfterMs": "9" * 25}, "batch", "stealAfterMs: expected a whole number from 0 to 2147"),
+        ({"tasks": "9" * 5000}, "batch", "tasks: expected a whole number"),
+        ({"batchRows": "1000001"}, "batch", "batchRows: expected a whole number from 1 to 1000000,"),
+        ({"startingTimestamp": "9" * 30}, "batch", "startingTimestamp: expected a whole number from 0 to 9223372036"),
+        ({"startingTimestamp": str(2**63)}, "batch", "startingTimestamp: expected a whole number"),
+        ({"startingOffsets": '{"orders": {"%s": 3}}' % ("9" * 5000)}, "batch", "startingOffsets: .*a partition"),
+        ({"startingOffsets": '{"orders": {"00": 3}}'}, "batch", "startingOffsets: .*expected a partition"),
+        ({"subscribe": "orders,a b/c"}, "batch", '^subscribe: "a b/c" is no name of a topic'),
+        ({"subscribe": ".."}, "batch", 'subscribe: ".." is no name of a topic'),
+        ({"binding": " PULL "}, "batch", "binding: pull in a batch needs a coordinator"),
     ],
 )
 def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str) -> None:
@@ -104,11 +120,32 @@ def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str)
         Options.of({**BASE, **wrong}, mode)
 
 
+def test_space_around_a_value_means_nothing() -> None:
+    options = Options.of({**BASE, "startingOffsets": " earliest ", "binding": " late", "tasks": " 3 "}, "stream")
+    assert (options.start, options.binding, options.tasks) == (Bound(everywhere=-2), "late", 3)
+
+
+def test_the_largest_numbers_are_taken() -> None:
+    largest = {"startingTimestamp": str(2**63 - 1), "maxOffsetsPerTrigger": str(2**63 - 1), "batchRows": "1000000"}
+    options = Options.of({**BASE, **largest, "coordinatorPort": "0", "stealAfterMs": "00"}, "stream")
+    assert (options.start, options.limit) == (Bound(timestamp=2**63 - 1), 2**63 - 1)
+    assert (options.batch_rows, options.coordinator_port, options.steal_after_s) == (1_000_000, 0, 0)
+    assert Options.of({**BASE, "kafka.request.timeout.ms": "3000"}, "batch").client["socket.timeout.ms"] == "3000"
+
+
+def test_what_librdkafka_refuses_is_told_in_a_line() -> None:
+    with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*outside allowed range.*\d$") as caught:
+        Cluster(Options.of({**BASE, "kafka.socket.connection.setup.timeout.ms": "1"}, "batch").client)
+    assert str(caught.value).isprintable()
+
+
 def test_a_pattern_must_be_one() -> None:
     told = {"kafka.bootstrap.servers": "k:9092", "subscribePattern": "orders.*"}
     assert Options.of(told, "batch").topics.pattern == "orders.*"
     with pytest.raises(ConfigError, match="subscribePattern: expected a regular expression"):
         Options.of({**told, "subscribePattern": "("}, "batch")
+    with pytest.raises(ConfigError, match='assign: "a b" is no name of a topic'):
+        Options.of({"kafka.bootstrap.servers": "k:9092", "assign": '{"a b": [0]}'}, "batch")
     with pytest.raises(ConfigError, match="subscribe is missing"):
         Options.of({"kafka.bootstrap.servers": "k:9092"}, "batch")
 
@@ -185,7 +222,7 @@ def test_the_offsets_of_a_checkpoint_are_those_of_the_jvm_source() -> None:
 
 def test_partitions_may_be_named() -> None:
     assert parse_assignment("assign", '{"b": [1, 0, 1], "a": [2]}') == (("a", 2), ("b", 0), ("b", 1))
-    for wrong in ("{}", '{"a": 1}', '{"a": [-1]}', '{"a": [true]}', "[]"):
+    for wrong in ("{}", '{"a": 1}', '{"a": [-1]}', '{"a": [true]}', "[]", '{"a": [2147483648]}'):
         with pytest.raises(ConfigError, match="assign"):
             parse_assignment("assign", wrong)
     assert parse_offsets("startingOffsets", '{"a": {"0": -2}}') == {TopicPartition("a", 0): -2}

@@ -25,8 +25,10 @@ RACKS = {1: "a", 2: "b", 3: "c"}
 class Cluster:
     """Brokers that hold what a test says: for each partition where its log starts and ends."""
 
-    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]], opened: int = 0) -> None:
         self.logs = dict(logs)
+        self.opened = opened
+        """Records of open transactions behind the end."""
 
     def places(self, topics: Topics) -> Places:
         assert topics.names == ("t",)
@@ -35,6 +37,9 @@ class Cluster:
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         return {place: self.logs[place][{EARLIEST: 0, LATEST: 1}[logical]] for place in places}
+
+    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.logs[place][1] + self.opened for place in places}
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Records are as late as their offset."""
@@ -121,6 +126,13 @@ def test_loss_ends_the_query_or_is_left_out(
     read = spans(lenient.stream(start, end))
     assert all(begin >= now[TopicPartition("t", number)][0] for number, begin, _ in read)
     assert set(end) == set(now)
+
+
+def test_what_was_read_of_open_transactions_is_no_loss() -> None:
+    waiting = planner(Cluster({P0: (0, 9), P1: (0, 9)}, opened=6))
+    end = waiting.next({P0: 15, P1: 3}, waiting.latest(), None)
+    assert end == {P0: 15, P1: 9}
+    assert spans(waiting.stream({P0: 15, P1: 3}, end)) == [(1, 3, 9)]
 
 
 def test_a_partition_that_went_after_its_batch_was_planned_is_a_loss() -> None:

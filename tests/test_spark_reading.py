@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark.arrow import check_columns, to_batch
 from rackassign.spark.executor import rack_here
@@ -117,11 +117,49 @@ def test_little_is_taken_past_the_end_where_most_records_are_gone() -> None:
 
 def test_few_large_records_are_taken_at_a_time() -> None:
     log = Log([Record(at, size=1000) for at in range(500)], 0, 500)
-    sizes = [
-        len(chunk)
-        for chunk in read(log, Range(PLACE, 0, 500), Terms(batch_bytes=20_000))  # type: ignore[arg-type]
-    ]
-    assert max(sizes[1:]) == 20
+    reading: Any = log
+    sizes = [len(chunk) for chunk in read(reading, Range(PLACE, 0, 500), Terms(batch_bytes=20_000))]
+    # With their keys, of a byte each.
+    assert max(sizes) == 19
+    assert sum(sizes) == 500
+
+
+def test_large_records_behind_small_ones_are_packed_by_their_bytes() -> None:
+    log: Any = Log([Record(at, size=10 if at < 5000 else 5_000_000) for at in range(5100)], 0, 5100)
+    packed = list(read(log, Range(PLACE, 0, 5100), Terms()))
+    assert sum(map(len, packed)) == 5100
+    assert max(sum(len(record) for record in chunk) for chunk in packed) <= 16 * 2**20
+    counted: Any = Log([Record(at, size=0) for at in range(300)], 0, 300)
+    narrow = list(read(counted, Range(PLACE, 0, 300), Terms(batch_bytes=20, headers=True)))
+    assert max(map(len, narrow)) < max(map(len, read(counted, Range(PLACE, 0, 300), Terms(batch_bytes=20))))
+
+
+def test_a_transaction_that_is_open_is_waited_for_and_is_no_loss() -> None:
+    log: Any = Log([Record(at) for at in range(40)], 0, 40)
+    terms = Terms(poll_timeout_s=0.05, fail_on_loss=False, high=lambda _: 80)
+    with pytest.raises(NoAnswerError, match=r"the last trouble was: a transaction is open at 40"):
+        played(log, 20, 80, terms)
+    with pytest.raises(DataLossError, match="the log ends at 40"):
+        played(log, 20, 80, Terms(high=lambda _: 40))
+
+
+def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
+    class Odd(Record):
+        def headers(self) -> Any:
+            raise SystemError("returned a result with an exception set")
+
+        def topic(self) -> str:
+            return "t"
+
+        def partition(self) -> int:
+            return 0
+
+    odd: Any = Odd(7)
+    with pytest.raises(RackassignError, match="t-0, offset 7: the key of a header is not UTF-8; leave out include"):
+        to_batch([odd], PLACE, ("headers",))
+    assert to_batch([odd], PLACE, ("offset",)).num_rows == 1
+    log: Any = Log([odd], 0, 8)
+    assert len(list(read(log, Range(PLACE, 7, 8), Terms(headers=True)))) == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, cut
+from rackassign.errors import ConfigError, RackassignError, cut
 from rackassign.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,7 +75,12 @@ def _array(values: list[Any], kind: Any) -> Any:  # noqa: ANN401 - the same
 
 
 def _headers(message: Message) -> list[dict[str, Any]] | None:
-    found = message.headers()
+    try:
+        found = message.headers()
+    except (SystemError, UnicodeDecodeError):
+        # confluent-kafka 2.12 and before and after: it has no other way to say that it cannot make a string of a key.
+        at = f"{message.topic()}-{message.partition()}, offset {message.offset()}"
+        raise RackassignError(f"{at}: the key of a header is not UTF-8; leave out includeHeaders to read on") from None
     # A list in fact, whatever the types of the client say.
     return [{"key": key, "value": value} for key, value in list(found)] if found else None
 

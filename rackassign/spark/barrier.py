@@ -3,6 +3,10 @@
 Spark's barrier mode: no task begins before all can, and they may exchange messages. So nobody has to be asked, and
 nothing listens. What there is to read is decided on the driver when the frame is made; who reads what is decided by
 task 0 when it runs, by the optimum that also plans for splits that are pulled.
+
+An exchange takes a second, whatever there is to say, and two are needed: racks to task 0, and the plan back. Meanwhile
+each task begins with a split of which it can know that nobody else does: near, and of every so many-th by number. The
+plan leaves it that one unless all would be read nearer without; then what was read ahead is thrown away.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
@@ -29,6 +35,9 @@ SLOTS_COME_S = 5.0
 """So long executors that have just been asked for are waited for."""
 
 _LOOK_AGAIN_S = 0.1
+_MOST_AHEAD = 128 * 2**20
+"""Bytes that a task reads before it knows the plan."""
+
 _MOST_READERS = 200
 """More tasks than this are counted by the handful: what is planned is shares."""
 
@@ -106,23 +115,54 @@ def slots_of(spark: SparkSession) -> int | None:
         return None
 
 
-def shared_out(splits: Sequence[Split], racks: Sequence[str | None]) -> list[list[int]]:
+def begin_with(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:
+    """Return the number of the split that a task begins with, knowing of no other; None if none is near."""
+    near = [number for number in range(task, len(splits), tasks) if rack in splits[number].racks]
+    return min(near, key=lambda number: (-splits[number].size, number), default=None)
+
+
+def shared_out(
+    splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int] | None = None
+) -> list[list[int]]:
     """Return for each task the numbers of the splits it reads: as local and as even as can be.
 
     Args:
         splits: All of them.
         racks: Where each task runs; None if it does not know.
+        begun: Splits that tasks have begun, by task: those stay with them, if that makes nothing less local.
     """
+    free = _dealt(splits, racks, {})
+    if not begun:
+        return free
+    kept = _dealt(splits, racks, begun)
+    return kept if _local(splits, racks, kept) >= _local(splits, racks, free) else free
+
+
+def _local(splits: Sequence[Split], racks: Sequence[str | None], shares: Sequence[Sequence[int]]) -> int:
+    return sum(
+        splits[number].size for rack, share in zip(racks, shares, strict=True) for number in share
+        if rack in splits[number].racks
+    )  # fmt: skip
+
+
+def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int]) -> list[list[int]]:
     tasks: defaultdict[str | None, list[int]] = defaultdict(list)
     for task, rack in enumerate(racks):
         tasks[rack].append(task)
     shrunk = max(1, len(racks) // _MOST_READERS)
     readers = Counter({rack: -(-len(theirs) // shrunk) for rack, theirs in tasks.items()})
-    planned = plan(dict(enumerate(splits)), readers) if splits else {}
-    heaps = {rack: [(0, 0, task) for task in theirs] for rack, theirs in tasks.items()}
-    shares: list[list[int]] = [[] for _ in racks]
+    # What was begun counts as its rack's share, and cannot be read at home anywhere else.
+    fixed = {number: replace(splits[number], racks=(rack,)) for task, number in begun.items() if (rack := racks[task])}
+    planned = plan({number: fixed.get(number, split) for number, split in enumerate(splits)}, readers) if splits else {}
+    shares = [[begun[task]] if task in begun else [] for task in range(len(racks))]
+    heaps = {
+        rack: [(sum(splits[number].size for number in shares[task]), len(shares[task]), task) for task in theirs]
+        for rack, theirs in tasks.items()
+    }
+    for heap in heaps.values():
+        heapq.heapify(heap)
     # The largest first, each to whom of its rack has least.
-    for number in sorted(range(len(splits)), key=lambda each: (-splits[each].size, each)):
+    for number in sorted(set(range(len(splits))).difference(fixed), key=lambda each: (-splits[each].size, each)):
         heap = heaps[planned.get(number)]
         size, had, task = heap[0]
         heapq.heapreplace(heap, (size + splits[number].size, had + 1, task))
@@ -131,34 +171,84 @@ def shared_out(splits: Sequence[Split], racks: Sequence[str | None]) -> list[lis
 
 
 def agreed(
-    splits: Sequence[Split], task: int, rack: Callable[[], str | None], gather: Callable[[str], Sequence[str]]
-) -> list[Split]:
-    """Return the splits that this task reads, as all tasks have agreed.
+    splits: Sequence[Split], task: int, told_here: Mapping[str, Any], gather: Callable[[str], Sequence[str]]
+) -> list[int]:
+    """Return the numbers of the splits that this task reads, as all tasks have agreed.
 
     Args:
         splits: All of them, the same in each task.
         task: The index of this one.
-        rack: Tells where it runs.
+        told_here: What it tells of itself, as from `told_of`.
         gather: Hands a text to all tasks, and returns those of all, by index.
 
     Raises:
         ConfigError: One of the tasks has to have a rack, and has none.
     """
-    told = [json.loads(text) for text in gather(json.dumps(_told(rack)))]
+    told = [json.loads(text) for text in gather(json.dumps(told_here))]
     for number, said in enumerate(told):
         if "error" in said:
             # All fail for the same reason, whichever of them Spark reports.
             raise ConfigError(f"task {number}: {said['error']}")
     # One plans for all: what is solved elsewhere need not come out the same to the letter.
-    plans = gather(json.dumps(shared_out(splits, [said["rack"] for said in told])) if task == 0 else "")
-    return [splits[number] for number in json.loads(plans[0])[task]]
+    begun = {number: said["begun"] for number, said in enumerate(told) if said["begun"] is not None}
+    plans = gather(json.dumps(shared_out(splits, [said["rack"] for said in told], begun)) if task == 0 else "")
+    mine: list[int] = json.loads(plans[0])[task]
+    return mine
 
 
-def _told(rack: Callable[[], str | None]) -> dict[str, str | None]:
+def told_of(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
+    """Return what a task tells of itself: its rack and what it begins with, or why it cannot.
+
+    Args:
+        splits: All of them.
+        task: Its index.
+        tasks: How many there are.
+        rack: Tells where it runs.
+    """
     try:
-        return {"rack": rack()}
+        where = rack()
     except RackassignError as error:
         return {"error": str(error)}
+    return {"rack": where, "begun": begin_with(splits, task, tasks, where)}
+
+
+def read_together(
+    splits: Sequence[Split],
+    task: int,
+    told: Mapping[str, Any],
+    gather: Callable[[str], Sequence[str]],
+    read: Callable[[Split], Iterator[RecordBatch]],
+) -> Iterator[RecordBatch]:
+    """Yield the rows of a task, reading ahead while the tasks agree.
+
+    Args:
+        splits: All of them.
+        task: The index of this one.
+        told: What it tells of itself.
+        gather: As for `agreed`.
+        read: Reads a split.
+    """
+    number = told.get("begun")
+    begun = iter(()) if number is None else read(splits[number])
+    ahead: list[RecordBatch] = []
+    with ThreadPoolExecutor(1, thread_name_prefix="rackassign-barrier") as pool:
+        agreeing = pool.submit(agreed, splits, task, told, gather)
+        size = 0
+        while not agreeing.done() and size < _MOST_AHEAD:
+            batch = next(begun, None)
+            if batch is None:
+                break
+            ahead.append(batch)
+            size += batch.nbytes
+        mine = agreeing.result()
+    if number in mine:
+        yield from ahead
+        yield from begun
+    else:
+        del begun
+    for each in mine:
+        if each != number:
+            yield from read(splits[each])
 
 
 def _reader(
@@ -171,8 +261,9 @@ def _reader(
             # Only there so that there is a task.
             pass
         context = BarrierTaskContext.get()
-        for split in agreed(splits, context.partitionId(), lambda: rack_here(options), context.allGather):
-            yield from batches(options, split, names)
+        task = context.partitionId()
+        told = told_of(splits, task, len(context.getTaskInfos()), lambda: rack_here(options))
+        yield from read_together(splits, task, told, context.allGather, lambda split: batches(options, split, names))
 
     return read
 

@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rackassign.errors import ConfigError, NoAnswerError, cut
+from rackassign.errors import ConfigError, NoAnswerError, cut, printable
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
 from rackassign.spark.offsets import EARLIEST, LATEST
@@ -79,7 +79,7 @@ class Cluster:
         try:
             self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
-            raise ConfigError(f"kafka.*: librdkafka refuses it: {error.args[0].str()}") from None
+            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(error.args[0].str().strip())}") from None
 
     def places(self, topics: Topics) -> Places:
         """Return the partitions of topics.
@@ -140,7 +140,18 @@ class Cluster:
         """
         specs = _host().OffsetSpec
         spec = {LATEST: specs.latest, EARLIEST: specs.earliest}[logical]()
-        return self._listed(dict.fromkeys(places, spec))
+        return self._listed(dict.fromkeys(places, spec), committed=self._committed)
+
+    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where logs end, open transactions included.
+
+        Args:
+            places: Of which partitions.
+
+        Raises:
+            NoAnswerError: Kafka is not there, or refuses.
+        """
+        return self._listed(dict.fromkeys(places, _host().OffsetSpec.latest()), committed=False)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset that is as late, for each partition; `NO_LATER` if none is.
@@ -152,15 +163,18 @@ class Cluster:
             NoAnswerError: Kafka is not there, or refuses.
         """
         specs = _host().OffsetSpec
-        return self._listed({place: specs.for_timestamp(timestamp) for place, timestamp in timestamps.items()})
+        return self._listed(
+            {place: specs.for_timestamp(timestamp) for place, timestamp in timestamps.items()},
+            committed=self._committed,
+        )
 
-    def _listed(self, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    def _listed(self, specs: Mapping[TopicPartition, Any], *, committed: bool) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel  # noqa: PLC0415 - not before it is needed
         from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415
 
         if not specs:
             return {}
-        level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {HostPartition(*place): spec for place, spec in specs.items()}
 
         def ask(admin: AdminClient, limit_s: float) -> dict[TopicPartition, int]:

@@ -12,17 +12,19 @@ short, and then one that begins the batch.
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import secrets
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, InputError, RackassignError, shown
+from rackassign.errors import ConfigError, InputError, RackassignError, cut, shown
 from rackassign.model import TopicPartition
 from rackassign.spark.dealing import Deal, Dealt
 from rackassign.spark.ranges import Range, Split
@@ -36,6 +38,9 @@ LONGEST = 65_536
 
 _MOST_AT_ONCE = 64
 _LINE_S = 10.0
+"""For a whole question, however it comes."""
+
+_LOOK_S = 0.1
 _KEPT = 2
 """Batches: the one that runs, and the one before, of which a stage may be run again until the next has begun."""
 
@@ -55,6 +60,9 @@ class Desk:
         port: The same.
         token: Of the query.
         batch: Which.
+
+    Raises:
+        ConfigError: The host is no address that can be asked.
     """
 
     host: str
@@ -62,8 +70,17 @@ class Desk:
     token: str
     batch: int
 
+    def __post_init__(self) -> None:
+        _check_reachable(self.host)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
     def __repr__(self) -> str:
-        return f"Desk({self.host}:{self.port}, batch {self.batch})"
+        return f"Desk({self.address}, batch {self.batch})"
 
 
 class Coordinator:
@@ -76,7 +93,7 @@ class Coordinator:
         offers: Whether others who have the token may begin batches.
 
     Raises:
-        ConfigError: It cannot listen there.
+        ConfigError: It cannot listen there, or nobody could reach it.
     """
 
     def __init__(self, host: str, port: int = 0, *, steal_after_s: float = 0.0, offers: bool = False) -> None:
@@ -85,16 +102,22 @@ class Coordinator:
         self._drafts = _Drafts(self._kept) if offers else None
         self._token = secrets.token_urlsafe(24)
         self._deals: dict[int, Deal] = {}
+        self._of: dict[int, Hashable] = {}
         self._next = 0
         self._lock = threading.Lock()
-        try:
-            self._server = _Server((host, port), self._answer)
-        except OSError as error:
-            raise ConfigError(f"coordinatorHost: cannot listen on {host}:{port}: {error.strerror}") from None
+        self._server = _listening(host, port, self._answer)
         self._thread = threading.Thread(target=self._server.serve_forever, name="rackassign-coordinator", daemon=True)
         self._thread.start()
 
-    def begin(self, splits: Sequence[Split], tasks: int, *, each: int = 0, steal_after_s: float | None = None) -> Desk:
+    def begin(
+        self,
+        splits: Sequence[Split],
+        tasks: int,
+        *,
+        each: int = 0,
+        steal_after_s: float | None = None,
+        of: Hashable = None,
+    ) -> Desk:
         """Begin a batch; those that are too old are forgotten.
 
         Args:
@@ -102,6 +125,8 @@ class Coordinator:
             tasks: How many will ask.
             each: At most so many splits to a task; 0 for no bound.
             steal_after_s: As of the coordinator, for this batch.
+            of: Batches of the same are forgotten together: a query that reads a frame in several places has one for
+                each. None: of nothing but itself.
         """
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
@@ -109,8 +134,10 @@ class Coordinator:
             deal = Deal(splits, tasks, each=each, slots=slots, steal_after_s=wait_s)
             batch, self._next = self._next, self._next + 1
             self._deals[batch] = deal
-            for old in [number for number in self._deals if number <= batch - self._kept]:
-                del self._deals[old]
+            self._of[batch] = batch if of is None else of
+            living = set(list(dict.fromkeys(self._of.values()))[-self._kept :])
+            for old in [number for number, whose in self._of.items() if whose not in living]:
+                del self._deals[old], self._of[old]
         return self.desk(batch)
 
     def desk(self, batch: int = 0) -> Desk:
@@ -317,19 +344,46 @@ def address_towards(servers: str) -> str:
         return socket.gethostname()
 
 
+def _check_reachable(host: str) -> None:
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        # A name.
+        return
+    if everywhere:
+        raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
+
+
+def _listening(host: str, port: int, answer: Callable[[bytes], dict[str, Any]]) -> _Server:
+    try:
+        # Spark writes an IPv6 address in brackets. Of a name with both kinds IPv4 is taken, as Spark does.
+        known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        family, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
+        _check_reachable(str(address))
+        return _Server(family, (address, port, *scope), answer)
+    except (OSError, OverflowError, UnicodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"coordinatorHost: cannot listen on {cut(host)}, port {port}: {problem}") from None
+
+
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 256
 
-    def __init__(self, address: tuple[str, int], answer: Any) -> None:  # noqa: ANN401 - a bound method
+    def __init__(self, family: int, address: Any, answer: Callable[[bytes], dict[str, Any]]) -> None:  # noqa: ANN401 - by family
+        self.address_family = family
         self.answer = answer
+        self._closing = threading.Event()
         self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class
         # Others wait in the queue of connections; each has little time, so it moves.
-        self._free.acquire()
+        while not self._free.acquire(timeout=_LOOK_S):
+            if self._closing.is_set():
+                self.shutdown_request(request)
+                return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
@@ -338,15 +392,38 @@ class _Server(socketserver.ThreadingTCPServer):
         finally:
             self._free.release()
 
+    def shutdown(self) -> None:
+        self._closing.set()
+        super().shutdown()
+
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
         """Say nothing of a connection that broke: who asked will ask again."""
 
 
-class _Handler(socketserver.StreamRequestHandler):
-    timeout = _LINE_S
+class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        line = self.rfile.readline(LONGEST + 1)
+        line = self._line()
         if line.endswith(b"\n"):
-            self.wfile.write(json.dumps(self.server.answer(line)).encode() + b"\n")
+            self.request.sendall(json.dumps(self.server.answer(line)).encode() + b"\n")
+
+    def _line(self) -> bytes:
+        """Return what comes, until a line is whole or too long.
+
+        Raises:
+            TimeoutError: It takes too long.
+        """
+        deadline = time.monotonic() + _LINE_S
+        line = b""
+        while not line.endswith(b"\n") and len(line) <= LONGEST:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                # The socket's own timeout begins anew with each byte.
+                raise TimeoutError
+            self.request.settimeout(left)
+            more = self.request.recv(LONGEST + 1 - len(line))
+            if not more:
+                break
+            line += more
+        return line

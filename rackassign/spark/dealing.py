@@ -91,6 +91,7 @@ class Deal:
         self._steal_after_s = steal_after_s
         self._clock = clock
         self._waiting: dict[int, tuple[int, float]] = {}
+        self._begun: float | None = None
         self._lock = threading.Lock()
 
     def answer(self, task: int, number: int, rack: str | None) -> Split | Wait | None:
@@ -139,7 +140,7 @@ class Deal:
         self._racks.setdefault(task, rack)
         self._replan()
         chosen = self._best(rack)
-        if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, had):
+        if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, had, self._splits[chosen].racks):
             return "wait"
         self._left.remove(chosen)
         self._given[chosen] = rack
@@ -186,9 +187,16 @@ class Deal:
     def _is_stolen(split: Split, rack: str | None) -> bool:
         return rack is not None and bool(split.racks) and rack not in split.racks
 
-    def _must_wait(self, task: int, number: int) -> bool:
-        """Tell whether a task has not waited for this answer long enough; it begins to when it first asks."""
+    def _must_wait(self, task: int, number: int, homes: Sequence[str]) -> bool:
+        """Tell whether a task has not waited for this answer long enough; it begins to when it first asks.
+
+        Once the batch is as old as that, a split is waited for only where somebody can read it at home.
+        """
         now = self._clock()
+        if self._begun is None:
+            self._begun = now
+        if now - self._begun >= self._steal_after_s and not set(homes).intersection(self._racks.values()):
+            return False
         asked, since = self._waiting.setdefault(task, (number, now))
         if asked != number:
             self._waiting[task] = number, now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rackassign.errors import ConfigError
@@ -12,7 +13,7 @@ from rackassign.spark.metering import meter_of_this_process, metered, report
 from rackassign.spark.options import Options
 from rackassign.spark.pool import consumers_of_this_process
 from rackassign.spark.ranges import Split
-from rackassign.spark.reading import Terms, read, settings
+from rackassign.spark.reading import Terms, end_of_log, read, settings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -47,15 +48,22 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     Raises:
         RackassignError: They cannot be read.
     """
-    from rackassign.spark.arrow import to_batch  # noqa: PLC0415 - not before it is needed
+    from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - not before it is needed
 
-    terms = Terms(options.poll_timeout_s, options.fail_on_loss, options.batch_rows, options.batch_bytes)
+    terms = Terms(
+        options.poll_timeout_s,
+        options.fail_on_loss,
+        options.batch_rows,
+        options.batch_bytes,
+        HEADERS in names,
+        partial(end_of_log, options.client) if options.client.get("isolation.level") == "read_committed" else None,
+    )
     rack = rack_here(options)
     wanted = settings(options.client, rack, split.fetch_bytes) | (metered() if options.report_path else {})
     with consumers_of_this_process().lent(wanted) as consumer:
         before = meter_of_this_process().received()
         useful = 0
-        for records in read(consumer, split.range, terms):
+        for records in read(consumer, split.range, terms, split.size // max(1, len(split.range))):
             if options.report_path:
                 useful += sum(map(len, records))
             yield to_batch(records, split.range.place, names)

@@ -7,6 +7,7 @@ Pure: neither Spark nor Kafka. An offset map has an offset for each partition; i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +19,11 @@ Offsets = Mapping[TopicPartition, int]
 LATEST, EARLIEST = -1, -2
 """What these numbers mean in the options."""
 
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
+"""Of offsets and timestamps."""
+
+_LARGEST_PARTITION = 2**31 - 1
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def parse_offsets(name: str, text: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
@@ -46,7 +51,7 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(partitions, list):
             raise ConfigError(f"{name}: {shown(topic)}: expected a list of partitions, got {shown(partitions)}")
         for partition in partitions:
-            if type(partition) is not int or partition < 0:
+            if type(partition) is not int or not 0 <= partition <= _LARGEST_PARTITION:
                 raise ConfigError(f"{name}: {shown(topic)}: expected a partition, got {shown(partition)}")
             found.add(TopicPartition(topic, partition))
     if not found:
@@ -125,11 +130,12 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
         if not isinstance(by_partition, dict):
             raise ConfigError(f"{name}: {shown(topic)}: expected an object by partition, got {shown(by_partition)}")
         for partition, number in by_partition.items():
-            if not (partition.isascii() and partition.isdigit()):
+            if not _PARTITION.fullmatch(partition) or int(partition) > _LARGEST_PARTITION:
                 raise ConfigError(f"{name}: {shown(topic)}: expected a partition, got {shown(partition)}")
-            if type(number) is not int or not lowest <= number <= _LARGEST:
+            if type(number) is not int or not lowest <= number <= LARGEST:
                 raise ConfigError(
-                    f"{name}: {shown(topic)}: {partition}: expected a number from {lowest}, got {shown(number)}"
+                    f"{name}: {shown(topic)}: {partition}: expected a number from {lowest} to {LARGEST}, "
+                    f"got {shown(number)}"
                 )
             found[TopicPartition(topic, int(partition))] = number
     return found

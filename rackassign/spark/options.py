@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError, cut, shown
 from rackassign.model import TopicPartition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark.fetching import LARGEST_FETCH
-from rackassign.spark.offsets import EARLIEST, LATEST, parse_assignment, parse_offsets
+from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
 from rackassign.spark.properties import to_librdkafka
 
 Binding = Literal["off", "late", "pull"]
@@ -23,6 +24,16 @@ Binding = Literal["off", "late", "pull"]
 Mode = Literal["batch", "stream"]
 
 _LEVELS = ("read_uncommitted", "read_committed")
+_TOPIC = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}")
+_LARGEST_INT = 2**31 - 1
+_MOST_DIGITS = 19
+"""More are no number that fits anywhere, and Python itself reads only so many."""
+
+_TIMEOUTS_MS = (10, 300_000)
+"""What librdkafka takes."""
+
+_MOST_POLLED = 1_000_000
+"""librdkafka gives no more records at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +137,15 @@ class Options:
         """
         told = {name.lower(): str(value) for name, value in given.items()}
         kafka = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
-        own = {name: value for name, value in told.items() if not name.startswith("kafka.")}
+        own = {name: value.strip() for name, value in told.items() if not name.startswith("kafka.")}
         _check_known(own)
         _check_coordinator(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, by comma")
         most_fetched = _whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
+        for name in ("request.timeout.ms", "socket.timeout.ms"):
+            if name in kafka:
+                kafka[name] = str(_whole(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
         # Not needed: whole answers are bounded by their one partition.
         kafka.pop("fetch.max.bytes", None)
         level = kafka.get("isolation.level", "read_uncommitted")
@@ -160,19 +174,15 @@ def _one_of(*known: str) -> Callable[[str, str], str]:
     return read
 
 
-def _whole(name: str, value: object, least: int = 1) -> int:
+def _whole(name: str, value: object, least: int = 1, most: int = _LARGEST_INT) -> int:
     text = str(value).strip()
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise ConfigError(f"{name}: expected a whole number, {least} or more, got {shown(value)}")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and least <= int(text) <= most):
+        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {shown(value)}")
     return int(text)
 
 
-def _milliseconds(name: str, value: str) -> float:
-    return _whole(name, value) / 1000
-
-
-def _milliseconds_or_none(name: str, value: str) -> float:
-    return 0.0 if value.strip() == "0" else _milliseconds(name, value)
+def _milliseconds(name: str, value: str, least: int = 1) -> float:
+    return _whole(name, value, least) / 1000
 
 
 def _switch(name: str, value: str) -> bool:
@@ -186,9 +196,9 @@ def _variable(name: str, value: str) -> str:
 
 
 def _text(name: str, value: str) -> str:
-    if not value.strip():
+    if not value:
         raise ConfigError(f"{name}: expected something, got {shown(value)}")
-    return value.strip()
+    return value
 
 
 def _required(name: str, value: str) -> bool:
@@ -197,22 +207,22 @@ def _required(name: str, value: str) -> bool:
 
 _PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "startingoffsetsbytimestampstrategy": ("no_later_record", _one_of("error", "latest")),
-    "maxoffsetspertrigger": ("limit", _whole),
+    "maxoffsetspertrigger": ("limit", partial(_whole, most=LARGEST)),
     "failondataloss": ("fail_on_loss", _switch),
     "includeheaders": ("headers", _switch),
     "minpartitions": ("least_splits", _whole),
-    "maxrecordsperpartition": ("most_records", _whole),
+    "maxrecordsperpartition": ("most_records", partial(_whole, most=LARGEST)),
     "binding": ("binding", _one_of(*get_args(Binding))),
     "rackenv": ("rack_variable", _variable),
     "unknownrack": ("rack_required", _required),
     "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
-    "batchrows": ("batch_rows", _whole),
+    "batchrows": ("batch_rows", partial(_whole, most=_MOST_POLLED)),
     "batchbytes": ("batch_bytes", _whole),
     "reportpath": ("report_path", _text),
     "tasks": ("tasks", _whole),
-    "stealafterms": ("steal_after_s", _milliseconds_or_none),
+    "stealafterms": ("steal_after_s", partial(_milliseconds, least=0)),
     "coordinatorhost": ("coordinator_host", _text),
-    "coordinatorport": ("coordinator_port", _whole),
+    "coordinatorport": ("coordinator_port", partial(_whole, least=0, most=65_535)),
     "coordinatortoken": ("coordinator_token", _text),
     "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
 }
@@ -285,11 +295,14 @@ def _topics(own: Mapping[str, str]) -> Topics:
         raise ConfigError("subscribe is missing: expected topics by comma, or subscribePattern, or assign")
     value = own[chosen]
     if chosen == "assign":
-        return Topics(assigned=parse_assignment("assign", value))
+        assigned = parse_assignment("assign", value)
+        _check_topics("assign", {place.topic for place in assigned})
+        return Topics(assigned=assigned)
     if chosen == "subscribe":
         names = sorted({name.strip() for name in value.split(",")} - {""})
         if not names:
             raise ConfigError("subscribe: expected topics by comma, got none")
+        _check_topics("subscribe", names)
         return Topics(names=tuple(names))
     try:
         re.compile(value)
@@ -298,6 +311,12 @@ def _topics(own: Mapping[str, str]) -> Topics:
     if not value:
         raise ConfigError("subscribePattern: expected a regular expression, got none")
     return Topics(pattern=value)
+
+
+def _check_topics(option: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not _TOPIC.fullmatch(name):
+            raise ConfigError(f"{option}: {shown(name)} is no name of a topic")
 
 
 def _start(own: Mapping[str, str], mode: Mode) -> Bound:
@@ -328,10 +347,10 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Bound:
     """Return what the first of the options says that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
-        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()], least=0))
+        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
     if timestamps.lower() in own:
         return Bound(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
     value = own.get(offsets.lower(), default)
-    if value.strip().startswith("{"):
+    if value.startswith("{"):
         return Bound(offsets=parse_offsets(offsets, value))
     return Bound(everywhere={"earliest": EARLIEST, "latest": LATEST}[_one_of("earliest", "latest")(offsets, value)])

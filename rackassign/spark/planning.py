@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 _GRAIN_LASTS_S = 600.0
 _SETTLED_S, _AGAIN_S = 2.0, 0.2
+_LOOKING_S = 3.0
+"""A plan looks at topics for so long, and guesses the others; a stream looks at those the next time."""
+
 _WORTH_A_LOOK = 100
 """Records; fewer are read one batch at a time, whatever the batches are."""
 
@@ -33,6 +36,9 @@ class Brokers(Protocol):
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         """Return the earliest or the latest offsets."""
+
+    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where logs end, open transactions included."""
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offsets that are as late."""
@@ -91,9 +97,13 @@ class Planner:
         """
         self._check_gone(start, latest)
         begun = self._begun(start, latest)
-        for place in sorted(latest):
-            if latest[place] < begun[place]:
-                self._lost(f"{_name(place)} ends at {latest[place]}, and was read to {begun[place]}")
+        behind = [place for place in sorted(latest) if latest[place] < begun[place]]
+        # What was read of open transactions before is not gone: there is nothing new yet.
+        high = self._brokers.high(behind) if behind else {}
+        for place in behind:
+            if high[place] < begun[place]:
+                self._lost(f"{_name(place)} ends at {high[place]}, and was read to {begun[place]}")
+        latest = {**latest, **{place: begun[place] for place in behind if high[place] >= begun[place]}}
         return dict(latest) if limit is None else rationed(begun, latest, limit)
 
     def stream(self, start: Offsets, end: Offsets) -> list[Split]:
@@ -188,9 +198,11 @@ class Planner:
             if each.place.topic not in largest or len(each) > len(largest[each.place.topic]):
                 largest[each.place.topic] = each
         now = time.monotonic()
-        for topic, wanted in largest.items():
+        # The largest first: with many topics not all get their turn at once.
+        for topic, wanted in sorted(largest.items(), key=lambda item: (-len(item[1]), item[0])):
             grain, since = self._grains.get(topic, (UNKNOWN, -_GRAIN_LASTS_S))
-            if now - since >= _GRAIN_LASTS_S and len(wanted) >= _WORTH_A_LOOK:
+            due = now - since >= _GRAIN_LASTS_S and time.monotonic() - now < _LOOKING_S
+            if due and len(wanted) >= _WORTH_A_LOOK:
                 self._grains[topic] = (self._looked(wanted, grain), now)
         return {topic: self._grains.get(topic, (UNKNOWN, now))[0] for topic in largest}
 

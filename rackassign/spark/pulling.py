@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import NoAnswerError, RackassignError, shown
 from rackassign.spark.coordinator import LONGEST, Desk, from_wire, to_wire
 from rackassign.spark.ranges import Split
 
@@ -38,7 +38,7 @@ def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterato
     number = 0
     while True:
         question = {"token": desk.token, "batch": desk.batch, "task": task, "number": number, "rack": rack}
-        said = _asked(desk, json.dumps(question).encode() + b"\n", timeout_s)
+        said = _asked(desk, json.dumps(question).encode() + b"\n", "split", timeout_s)
         if said["split"] == "wait":
             time.sleep(_AGAIN_S)
             continue
@@ -69,10 +69,10 @@ def offered(
     at = 0
     for some in _chunks(splits):
         line = json.dumps({**name, "at": at}).encode()[:-1] + b', "splits": [' + b", ".join(some) + b"]}\n"
-        _asked(desk, line, timeout_s)
+        _asked(desk, line, "have", timeout_s)
         at += len(some)
     begin = {**name, "tasks": tasks, "each": each, "steal_after_s": steal_after_s}
-    said = _asked(desk, json.dumps(begin).encode() + b"\n", timeout_s)
+    said = _asked(desk, json.dumps(begin).encode() + b"\n", "batch", timeout_s)
     return replace(desk, batch=said["batch"])
 
 
@@ -92,15 +92,15 @@ def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
         yield some
 
 
-def _asked(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
+def _asked(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
     """Ask until there is an answer, and return it unless it refuses: the same question always has the same one."""
-    said = _answer(desk, line, timeout_s)
+    said = _answer(desk, line, wanted, timeout_s)
     if "error" in said:
-        raise RefusedError(f"the coordinator at {desk.host}:{desk.port} refuses: {said['error']}")
+        raise RefusedError(f"the coordinator at {desk.address} refuses: {said['error']}")
     return said
 
 
-def _answer(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
+def _answer(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     while True:
         left = deadline - time.monotonic()
@@ -108,12 +108,18 @@ def _answer(desk: Desk, line: bytes, timeout_s: float) -> dict[str, Any]:
             with socket.create_connection((desk.host, desk.port), timeout=max(_AGAIN_S, left)) as connection:
                 connection.sendall(line)
                 with connection.makefile("rb") as answers:
-                    answer: dict[str, Any] = json.loads(answers.readline(LONGEST))
-                    return answer
-        except (OSError, ValueError) as error:
+                    return _understood(answers.readline(LONGEST), wanted)
+        except (OSError, ValueError, RecursionError) as error:
             if time.monotonic() >= deadline:
                 raise NoAnswerError(
-                    f"the coordinator at {desk.host}:{desk.port} does not answer: {error}; executors must reach the "
+                    f"the coordinator at {desk.address} does not answer: {error}; executors must reach the "
                     "driver there (coordinatorHost, coordinatorPort) while the query runs, or use binding=late"
                 ) from None
             time.sleep(_AGAIN_S)
+
+
+def _understood(line: bytes, wanted: str) -> dict[str, Any]:
+    answer = json.loads(line)
+    if not isinstance(answer, dict) or not answer.keys() & {wanted, "error"}:
+        raise ValueError(f"{shown(answer)} is not what a coordinator says")
+    return answer

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.model import TopicPartition
 from rackassign.spark.ranges import Range
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ GROUP = "rackassign-spark"
 """librdkafka wants one; nothing is ever joined or committed."""
 
 _FIRST_ASK = 64
+_MOST_ASKED = 500
+"""Records at a time: what is large comes without notice, and this many of Kafka's largest are half a gigabyte."""
+
 _GROWTH = 8
 _LOOK_S = 0.5
 _ANSWER_S = 30.0
@@ -41,13 +46,17 @@ class Terms:
         poll_timeout_s: So long without anything is an error.
         fail_on_loss: Whether records that are gone are an error, or left out with a warning.
         batch_rows: At most so many records at a time.
-        batch_bytes: About so many bytes of values at a time.
+        batch_bytes: No more bytes of keys and values at a time, unless one record has more.
+        headers: Whether those of headers count as well.
+        high: Tells where the log of a partition ends, open transactions included; None where all reads are of that.
     """
 
     poll_timeout_s: float = 60.0
     fail_on_loss: bool = True
     batch_rows: int = 10_000
     batch_bytes: int = 16 * 2**20
+    headers: bool = False
+    high: Callable[[TopicPartition], int] | None = None
 
 
 def settings(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
@@ -75,29 +84,54 @@ def settings(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> d
     }
 
 
-def read(consumer: Consumer, wanted: Range, terms: Terms) -> Iterator[list[Message]]:
+def read(consumer: Consumer, wanted: Range, terms: Terms, record_bytes: int = 0) -> Iterator[list[Message]]:
     """Yield the records of a range, in order.
 
     Args:
         consumer: With `settings`; is assigned to the range, and left so.
         wanted: What to read.
         terms: How.
+        record_bytes: What a record is thought to have; 0 if nobody knows.
 
     Raises:
         DataLossError: Records are gone, and that is an error.
         NoAnswerError: Nothing comes for too long, or Kafka refuses.
     """
-    return _Reading(consumer, wanted, terms).records()
+    return _Reading(consumer, wanted, terms, record_bytes).records()
+
+
+def end_of_log(client: Mapping[str, str], place: TopicPartition) -> int:
+    """Return where the log of a partition ends, open transactions included.
+
+    Args:
+        client: What the user has set.
+        place: The partition.
+
+    Raises:
+        NoAnswerError: Kafka does not say.
+    """
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - not before it is needed
+    from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - the same
+
+    asking = Consumer({"group.id": GROUP, **client, "isolation.level": "read_uncommitted"})
+    try:
+        return int(asking.get_watermark_offsets(HostPartition(*place), timeout=_ANSWER_S, cached=False)[1])
+    except KafkaException as error:
+        raise NoAnswerError(f"{place.topic}-{place.partition}: its end cannot be told: {error}") from None
+    finally:
+        asking.close()
 
 
 class _Reading:
-    def __init__(self, consumer: Consumer, wanted: Range, terms: Terms) -> None:
+    def __init__(self, consumer: Consumer, wanted: Range, terms: Terms, record_bytes: int) -> None:
         self._consumer = consumer
         self._wanted = wanted
         self._terms = terms
         self._position = wanted.start
-        self._ask = _FIRST_ASK
+        self._ask = max(1, min(_FIRST_ASK, terms.batch_bytes // max(1, record_bytes)))
         self._trouble = ""
+        self._kept: list[Message] = []
+        self._kept_bytes = 0
 
     def records(self) -> Iterator[list[Message]]:
         self._seek(self._position)
@@ -112,9 +146,7 @@ class _Reading:
                 while records and self._offset(records[-1]) >= self._wanted.end:
                     records.pop()
                 seen += len(records)
-                self._learn(records)
-                if records:
-                    yield records
+                yield from self._packed(records)
             if len(records) < len(got):
                 for message in got:
                     self._heed(message)
@@ -123,6 +155,8 @@ class _Reading:
                 deadline = time.monotonic() + self._terms.poll_timeout_s
             elif time.monotonic() >= deadline:
                 raise NoAnswerError(self._told(f"nothing came for {self._terms.poll_timeout_s:g} s"))
+        if self._kept:
+            yield self._kept
 
     def _next_ask(self, seen: int) -> int:
         """Return how many records to ask for: no more than the rest holds, as dense as it was so far.
@@ -134,11 +168,21 @@ class _Reading:
         expected = -(-left * seen // done) if done else left
         return max(1, min(self._ask, expected))
 
-    def _learn(self, records: list[Message]) -> None:
-        """Ask for more next time, as long as it fits into an Arrow batch."""
-        size = sum(len(message) for message in records)
-        fitting = self._terms.batch_bytes * len(records) // size if size else self._terms.batch_rows
-        self._ask = max(1, min(self._ask * _GROWTH, fitting, self._terms.batch_rows))
+    def _packed(self, records: list[Message]) -> Iterator[list[Message]]:
+        """Yield what makes full batches, and keep the rest; ask for more next time if it fits into one."""
+        terms, begun = self._terms, self._kept_bytes
+        before = 0
+        for message in records:
+            size = len(message) + len(message.key() or b"") + (_of_headers(message) if terms.headers else 0)
+            if self._kept and (self._kept_bytes + size > terms.batch_bytes or len(self._kept) >= terms.batch_rows):
+                before += self._kept_bytes
+                yield self._kept
+                self._kept, self._kept_bytes = [], 0
+            self._kept.append(message)
+            self._kept_bytes += size
+        came = before + self._kept_bytes - begun
+        fitting = terms.batch_bytes * len(records) // came if came else terms.batch_rows
+        self._ask = max(1, min(self._ask * _GROWTH, fitting, terms.batch_rows, _MOST_ASKED))
 
     def _heed(self, message: Message) -> None:
         """Heed what comes in place of a record."""
@@ -169,9 +213,13 @@ class _Reading:
     def _at_end(self) -> None:
         """Find out whether the log ends too early, or only that of a follower that is behind."""
         _, end = self._bounds()
-        if end < self._wanted.end:
-            self._lost(f"the log ends at {end}")
-            self._position = self._wanted.end
+        if end >= self._wanted.end:
+            return
+        if self._terms.high is not None and self._terms.high(self._wanted.place) >= self._wanted.end:
+            self._trouble = f"a transaction is open at {end}"
+            return
+        self._lost(f"the log ends at {end}")
+        self._position = self._wanted.end
 
     def _out_of_range(self) -> None:
         start, end = self._bounds()
@@ -186,11 +234,12 @@ class _Reading:
 
     def _bounds(self) -> tuple[int, int]:
         """Ask the leader where the log starts and ends."""
-        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - the same
 
         try:
             bounds: tuple[int, int] = self._consumer.get_watermark_offsets(
-                TopicPartition(*self._wanted.place), timeout=_ANSWER_S, cached=False
+                HostPartition(*self._wanted.place), timeout=_ANSWER_S, cached=False
             )
         except KafkaException as error:
             raise NoAnswerError(self._told(str(error))) from None
@@ -203,9 +252,9 @@ class _Reading:
         log.warning("%s: records are gone and left out", text)
 
     def _seek(self, offset: int) -> None:
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - not before it is needed
 
-        self._consumer.assign([TopicPartition(*self._wanted.place, offset)])
+        self._consumer.assign([HostPartition(*self._wanted.place, offset)])
 
     def _told(self, what: str) -> str:
         place, wanted = self._wanted.place, self._wanted
@@ -220,3 +269,12 @@ class _Reading:
         offset = message.offset()
         # Every record and every end of a log has one.
         return -1 if offset is None else offset
+
+
+def _of_headers(message: Message) -> int:
+    """Return the bytes of a record's headers; what cannot be read counts nothing here."""
+    with suppress(SystemError, UnicodeDecodeError):
+        # A list in fact, whatever the types of the client say.
+        found: list[Any] = list(message.headers() or ())
+        return sum(len(key) + len(value or b"") for key, value in found)
+    return 0

@@ -46,7 +46,10 @@ def sample(client: Mapping[str, str], wanted: Range) -> Grain:
         consumer.assign([TopicPartition(*wanted.place, wanted.start)])
         deadline = time.monotonic() + _MOST_S
         while time.monotonic() < deadline and not seen.enough(before):
-            consumer.consume(100, _STATISTICS_MS / 1000)
+            got = consumer.consume(100, _STATISTICS_MS / 1000)
+            # The last of the range, or the end of the log: there is no more to see.
+            if any(message.error() is not None or (message.offset() or 0) >= wanted.end - 1 for message in got):
+                break
         seen.await_next(consumer)
         size = seen.received - before
     finally:

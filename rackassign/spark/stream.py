@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,9 @@ class StreamReader(DataSourceStreamReader):
         if self._options.binding != "pull" or not splits:
             return [Piece(split) for split in splits]
         tasks = min(self._options.tasks or len(splits), len(splits))
-        desk = self._coordinator().begin(splits, tasks, each=0 if self._options.tasks else 1)
+        # Spark asks for the tasks of a batch once for each place in a query that reads it.
+        of = json.dumps([start, end], sort_keys=True)
+        desk = self._coordinator().begin(splits, tasks, each=0 if self._options.tasks else 1, of=of)
         return [Pull(desk, task) for task in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:

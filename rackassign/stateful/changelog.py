@@ -16,6 +16,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful.changes import HEADER, Change, read_change
 
 _ANSWER_S = 60.0
+_KNOWN_S = 20.0
 _READ_MS = 200
 _AT_ONCE = 5000
 
@@ -76,6 +77,8 @@ class Changelogs:
             NoAnswerError: Kafka refuses, or does not answer.
         """
         wanted = {topic: self._name(topic) for topic in topics}
+        if len({*wanted, *wanted.values()}) < 2 * len(wanted):
+            raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
         admin = KafkaAdminClient(**self._connection)
         try:
             described = {each["name"]: each for each in admin.describe_topics(list(wanted)) if not each["error_code"]}
@@ -91,8 +94,17 @@ class Changelogs:
             admin.close()
         self._topics = {log: topic for topic, log in wanted.items()}
         for topic, log in wanted.items():
-            if len(self._reader.partitions_for_topic(log) or ()) != len(described[topic]["partitions"]):
+            if self._partitions(log) != len(described[topic]["partitions"]):
                 raise ConfigError(f"{log} has another number of partitions than {topic}: state would be lost")
+
+    def _partitions(self, log: str) -> int:
+        """Return how many a changelog has; brokers may not all know a new one yet."""
+        deadline = time.monotonic() + _KNOWN_S
+        while True:
+            known = self._reader.partitions_for_topic(log)
+            if known or time.monotonic() >= deadline:
+                return len(known or ())
+            time.sleep(_READ_MS / 1000)
 
     def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.

@@ -157,14 +157,22 @@ class StatefulConsumer:
         self._follow()
         self._take(self._logs.read(_RESTORING_MS if restoring else 0))
         self._advance()
-        done = 0
-        for host, batch in records.items():
-            place = TopicPartition(*host)
-            owner = self._owners.get(place)
-            # Of one that began to read just now these are from where it was before: they come again from its end.
-            if owner is not None and owner is reading.get(place):
-                done += self._processed(place, owner, batch)
-        self._publish()
+        todo = {TopicPartition(*host): batch for host, batch in records.items()}
+        done, ends = 0, dict[TopicPartition, int]()
+        try:
+            while todo:
+                place, batch = todo.popitem()
+                owner = self._owners.get(place)
+                # Of one that began to read just now these are from where it was before: they come again from its end.
+                if owner is not None and owner is reading.get(place):
+                    done += self._processed(place, owner, batch, ends)
+        finally:
+            for place, batch in todo.items():
+                # One partition's trouble is not the others': what was not come to is read again.
+                if place in self._owners:
+                    self._consumer.seek(HostPartition(*place), batch[0].offset)
+            self._commit(ends)
+            self._publish()
         return done
 
     def close(self) -> None:
@@ -253,8 +261,10 @@ class StatefulConsumer:
         self._consumer.resume(host)
         owner.reads = True
 
-    def _processed(self, place: TopicPartition, owner: Owner, batch: Iterable[Any]) -> int:
-        """Process records, and have what they change written before anybody is told."""
+    def _processed(
+        self, place: TopicPartition, owner: Owner, batch: Iterable[Any], ends: dict[TopicPartition, int]
+    ) -> int:
+        """Process records, have what they change written, and note up to where all is done."""
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
         failed: tuple[int, Exception] | None = None
         for record in batch:
@@ -271,7 +281,7 @@ class StatefulConsumer:
         if changed:
             if not self._guarded(place, lambda: owner.write(changed)):
                 return 0
-            self._commit(place, changed[-1][0] + 1)
+            ends[place] = changed[-1][0] + 1
         if failed is not None:
             self._consumer.seek(HostPartition(*place), failed[0])
             raise failed[1]
@@ -295,12 +305,14 @@ class StatefulConsumer:
         del self._owners[place]
         return False
 
-    def _commit(self, place: TopicPartition, offset: int) -> None:
+    def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
+        if not ends:
+            return
         try:
-            self._consumer.commit({HostPartition(*place): OffsetAndMetadata(offset, "", -1)})
+            self._consumer.commit({HostPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
         except KafkaError as error:
-            # The changelog knows it, and whoever has the partition next goes by that.
-            log.info("%s-%d: offset %d cannot be committed: %s", *place, offset, error)
+            # Changelogs know it, and whoever has the partitions next goes by them.
+            log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:
         positions = {place: at for place, at in self._shelf.here().items() if place not in self._owners}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import secrets
+import select
 import shutil
 import signal
 import sys
@@ -15,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ClusterError, ConfigError, MissingExtraError
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError, shown
 from rackassign.testing.homes import Home, new_home
 from rackassign.testing.keeper import Keeper
 
@@ -29,6 +31,7 @@ _CLASS = "org.apache.spark.deploy.{0}.{1}"
 _WHERE = ("--host", _HERE, "--port", "0", "--webui-port", "0")
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _LOG_BYTES = 2_000
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SESSION = {
     "spark.driver.bindAddress": _HERE,
     "spark.driver.host": _HERE,
@@ -53,14 +56,19 @@ class SparkCluster:
         variable: Environment variable in which executors find their rack.
 
     Raises:
-        ConfigError: Two racks have the same name, or one has none.
+        ConfigError: Two racks have the same name, or one has none; or something else cannot be.
     """
 
     def __init__(
         self, racks: Sequence[str], *, cores: int = 1, memory: str = "1g", variable: str = "RACKASSIGN_RACK"
     ) -> None:
-        if isinstance(racks, str) or not all(racks) or len(set(racks)) != len(racks):
+        named = not isinstance(racks, str) and all(isinstance(rack, str) for rack in racks) and all(racks)
+        if not named or len(set(racks)) != len(racks):
             raise ConfigError(f"racks: expected a different name for each worker, got {racks!r}")
+        if type(cores) is not int or cores < 1:
+            raise ConfigError(f"cores: expected 1 or more, got {shown(cores)}")
+        if not _VARIABLE.fullmatch(variable):
+            raise ConfigError(f"variable: expected the name of an environment variable, got {shown(variable)}")
         self._racks = tuple(racks)
         self._words = ["--cores", str(cores), "--memory", memory]
         self._variable = variable
@@ -87,9 +95,11 @@ class SparkCluster:
         """Start the master and the workers, and wait until they have found each other.
 
         Raises:
-            ClusterError: There is no Java that Spark takes, or one of them does not start.
+            ClusterError: There is no Java that Spark takes, one of them does not start, or they run already.
             MissingExtraError: There is no Spark.
         """
+        if self._keeper is not None:
+            raise ClusterError("Spark is already running: close() it first")
         check_java()
         spark = _spark_home()
         home = new_home()
@@ -190,9 +200,14 @@ def session(master: str, config: Mapping[str, str] | None = None) -> Iterator[Sp
 
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("rackassign")
-    for name, value in {**_SESSION, **(config or {})}.items():
+    mark = secrets.token_hex(8)
+    for name, value in {**_SESSION, "spark.rackassign.mark": mark, **(config or {})}.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except BaseException:
+        _end_gateway(mark)
+        raise
     try:
         yield spark
     finally:
@@ -217,6 +232,34 @@ def _spark_home() -> Path:
     except ImportError as error:
         raise MissingExtraError("pyspark", "spark") from error
     return Path(pyspark.__file__).parent
+
+
+def _end_gateway(mark: str) -> None:
+    """End the JVM of a session that was not made: one that is interrupted early is lost, and would stay for ever.
+
+    Args:
+        mark: Setting of the session, which is in the JVM's command line.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415 - not before it is needed
+
+    for child in _children(os.getpid()):
+        if mark.encode() in _command(child):
+            _end(child)
+            # Private, and the only way to make pyspark start another; seen in 4.3.
+            SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+
+
+def _end(process: int) -> None:
+    """End a child, and kill it if that takes too long."""
+    # Held by more than its number, which may be given away where somebody else waits for its end.
+    held = os.pidfd_open(process)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(held, number)
+            if select.select([held], [], [], _STOP_S)[0]:
+                return
+    finally:
+        os.close(held)
 
 
 def _name(rack: str) -> str:
