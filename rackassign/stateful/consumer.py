@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,29 +151,38 @@ class StatefulConsumer:
         """
         restoring = any(not owner.ready for owner in self._owners.values())
         reading = {place: owner for place, owner in self._owners.items() if owner.reads}
-        records = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
+        polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
+        todo = {TopicPartition(*host): batch for host, batch in polled.items()}
+        for place in todo.keys() - reading.keys():
+            # It has just come: first its state, which may know better where to begin.
+            self._rewind(place, todo.pop(place))
         # Whether this is still a member is known by now, and only then anybody is fenced off.
         self._seat()
         self._follow()
         self._take(self._logs.read(_RESTORING_MS if restoring else 0))
         self._advance()
-        todo = {TopicPartition(*host): batch for host, batch in records.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
             while todo:
                 place, batch = todo.popitem()
                 owner = self._owners.get(place)
-                # Of one that began to read just now these are from where it was before: they come again from its end.
-                if owner is not None and owner is reading.get(place):
-                    done += self._processed(place, owner, batch, ends)
+                if owner is reading[place]:
+                    done += self._processed(place, reading[place], batch, ends)
+                else:
+                    self._rewind(place, batch)
         finally:
             for place, batch in todo.items():
                 # One partition's trouble is not the others': what was not come to is read again.
-                if place in self._owners:
-                    self._consumer.seek(HostPartition(*place), batch[0].offset)
+                self._rewind(place, batch)
             self._commit(ends)
             self._publish()
         return done
+
+    def _rewind(self, place: TopicPartition, batch: Sequence[Any]) -> None:
+        """Have records come again."""
+        host = HostPartition(*place)
+        if host in self._consumer.assignment():
+            self._consumer.seek(host, batch[0].offset)
 
     def close(self) -> None:
         """Leave the group and close everything. The files stay: whoever begins here again need not restore."""
@@ -262,7 +271,7 @@ class StatefulConsumer:
         owner.reads = True
 
     def _processed(
-        self, place: TopicPartition, owner: Owner, batch: Iterable[Any], ends: dict[TopicPartition, int]
+        self, place: TopicPartition, owner: Owner, batch: Sequence[Any], ends: dict[TopicPartition, int]
     ) -> int:
         """Process records, have what they change written, and note up to where all is done."""
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
@@ -280,6 +289,7 @@ class StatefulConsumer:
             changed.append((record.offset, owner.store.processed()))
         if changed:
             if not self._guarded(place, lambda: owner.write(changed)):
+                self._rewind(place, batch)
                 return 0
             ends[place] = changed[-1][0] + 1
         if failed is not None:
