@@ -15,9 +15,10 @@ import pytest
 
 from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.spark import coordinator as room
-from rackassign.spark.coordinator import LONGEST, Coordinator, Desk, address_towards, from_wire, to_wire
+from rackassign.spark import listener as room
+from rackassign.spark.coordinator import Coordinator, Desk, from_wire, to_wire
 from rackassign.spark.dealing import Dealt
+from rackassign.spark.listener import LONGEST, address_towards
 from rackassign.spark.pulling import RefusedError, offered, pulled
 from rackassign.spark.ranges import Range, Split
 

@@ -12,35 +12,24 @@ short, and then one that begins the batch.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import secrets
-import socket
-import socketserver
 import threading
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, InputError, RackassignError, cut, shown
+from rackassign.errors import ConfigError, InputError, RackassignError, shown
 from rackassign.model import TopicPartition
 from rackassign.spark.dealing import Deal, Dealt
+from rackassign.spark.listener import check_reachable, listening
 from rackassign.spark.ranges import Range, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
-LONGEST = 65_536
-"""Bytes of a line."""
-
-_MOST_AT_ONCE = 64
-_LINE_S = 10.0
-"""For a whole question, however it comes."""
-
-_LOOK_S = 0.1
 _KEPT = 2
 """Batches: the one that runs, and the one before, of which a stage may be run again until the next has begun."""
 
@@ -71,7 +60,7 @@ class Desk:
     batch: int
 
     def __post_init__(self) -> None:
-        _check_reachable(self.host)
+        check_reachable(self.host)
 
     @property
     def address(self) -> str:
@@ -105,7 +94,7 @@ class Coordinator:
         self._of: dict[int, Hashable] = {}
         self._next = 0
         self._lock = threading.Lock()
-        self._server = _listening(host, port, self._answer)
+        self._server = listening(host, port, self._answer)
         self._thread = threading.Thread(target=self._server.serve_forever, name="rackassign-coordinator", daemon=True)
         self._thread.start()
 
@@ -325,105 +314,3 @@ def from_wire(said: Mapping[str, Any]) -> Split:
         return Split(wanted, tuple(said["racks"]), int(said["size"]), int(said["fetch"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("split", f"not what a coordinator says: {error}") from None
-
-
-def address_towards(servers: str) -> str:
-    """Return the address of this machine that it reaches these servers from; executors mostly reach it there.
-
-    Args:
-        servers: HOST:PORT, by comma.
-    """
-    host, _, port = servers.partition(",")[0].strip().rpartition("//")[2].rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as asked:
-            # Sends nothing: a route is chosen.
-            asked.connect(found[4])
-            return str(asked.getsockname()[0])
-    except (OSError, ValueError):
-        return socket.gethostname()
-
-
-def _check_reachable(host: str) -> None:
-    try:
-        everywhere = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        # A name.
-        return
-    if everywhere:
-        raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
-
-
-def _listening(host: str, port: int, answer: Callable[[bytes], dict[str, Any]]) -> _Server:
-    try:
-        # Spark writes an IPv6 address in brackets. Of a name with both kinds IPv4 is taken, as Spark does.
-        known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-        family, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
-        _check_reachable(str(address))
-        return _Server(family, (address, port, *scope), answer)
-    except (OSError, OverflowError, UnicodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"coordinatorHost: cannot listen on {cut(host)}, port {port}: {problem}") from None
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 256
-
-    def __init__(self, family: int, address: Any, answer: Callable[[bytes], dict[str, Any]]) -> None:  # noqa: ANN401 - by family
-        self.address_family = family
-        self.answer = answer
-        self._closing = threading.Event()
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class
-        # Others wait in the queue of connections; each has little time, so it moves.
-        while not self._free.acquire(timeout=_LOOK_S):
-            if self._closing.is_set():
-                self.shutdown_request(request)
-                return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def shutdown(self) -> None:
-        self._closing.set()
-        super().shutdown()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
-        """Say nothing of a connection that broke: who asked will ask again."""
-
-
-class _Handler(socketserver.BaseRequestHandler):
-    server: _Server
-
-    def handle(self) -> None:
-        line = self._line()
-        if line.endswith(b"\n"):
-            self.request.sendall(json.dumps(self.server.answer(line)).encode() + b"\n")
-
-    def _line(self) -> bytes:
-        """Return what comes, until a line is whole or too long.
-
-        Raises:
-            TimeoutError: It takes too long.
-        """
-        deadline = time.monotonic() + _LINE_S
-        line = b""
-        while not line.endswith(b"\n") and len(line) <= LONGEST:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                # The socket's own timeout begins anew with each byte.
-                raise TimeoutError
-            self.request.settimeout(left)
-            more = self.request.recv(LONGEST + 1 - len(line))
-            if not more:
-                break
-            line += more
-        return line

@@ -193,18 +193,20 @@ def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
         desks = []
         for host in dict.fromkeys(hosts):
             try:
-                family, *_ = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-                listener = opened.enter_context(socket.create_server((host, 0), family=family, backlog=_WAITING))
+                # As a coordinator would: without Spark's brackets, and IPv4 first.
+                known = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
+                family, *_, address = min(known, key=lambda each: each[0])
+                listener = opened.enter_context(socket.create_server(address[:2], family=family, backlog=_WAITING))
             except OSError:
                 # An address of another machine, as it is behind a proxy: whoever names it will see.
                 continue
-            desks.append((host, int(listener.getsockname()[1])))
+            desks.append((host.strip("[]"), int(listener.getsockname()[1])))
         yield desks
 
 
 def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
     """Yield the addresses at which coordinators listen: of streams, and of batches where the driver is this process."""
-    from rackassign.spark.coordinator import address_towards  # noqa: PLC0415 - executors do without
+    from rackassign.spark.listener import address_towards  # noqa: PLC0415 - executors do without
 
     yield address_towards(bootstrap)
     host = spark.conf.get("spark.driver.host", "")

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from rackassign.errors import NoAnswerError, RackassignError, shown
-from rackassign.spark.coordinator import LONGEST, Desk, from_wire, to_wire
+from rackassign.spark.coordinator import Desk, from_wire, to_wire
+from rackassign.spark.listener import LONGEST
 from rackassign.spark.ranges import Split
 
 _AGAIN_S = 0.05

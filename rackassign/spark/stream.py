@@ -113,7 +113,8 @@ class StreamReader(DataSourceStreamReader):
 
     def _coordinator(self) -> Coordinator:
         if self._deals is None:
-            from rackassign.spark.coordinator import Coordinator, address_towards  # noqa: PLC0415 - most do without
+            from rackassign.spark.coordinator import Coordinator  # noqa: PLC0415 - most do without
+            from rackassign.spark.listener import address_towards  # noqa: PLC0415 - the same
 
             host = self._options.coordinator_host or address_towards(self._options.client["bootstrap.servers"])
             self._deals = Coordinator(host, self._options.coordinator_port, steal_after_s=self._options.steal_after_s)
