@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.errors import NoAnswerError
+from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful import Store, StoreError
+from rackassign.stateful import StatefulConsumer, Store, StoreError
 from rackassign.stateful.changes import Change
 from rackassign.stateful.owner import FencedError, Owner
 from rackassign.stateful.store import Shelf
@@ -187,3 +188,19 @@ def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_p
         shelf.open(TopicPartition("../t", 0))
     shelf.close()
     Shelf(tmp_path).close()
+
+
+def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: dict[str, Any] = {"process": lambda *_: None, "state_dir": tmp_path / "state", "group_id": "g"}
+    for topics, more, problem in (
+        ((), {}, "topics and group_id are needed"),
+        (("t",), {"group_id": None}, "topics and group_id are needed"),
+        (("t",), {"enable_auto_commit": True}, "enable_auto_commit is for this consumer to set"),
+        (("t",), {"client_tags": {"k" * 21: "v"}}, "Tag key exceeds maximum length of 20"),
+        (("t",), {"state_dir": tmp_path / "file"}, "state_dir: .* cannot be used: "),
+    ):
+        with pytest.raises(RackassignError, match=problem):
+            StatefulConsumer(*topics, **{**told, **more})
+    # The folder was given back.
+    Shelf(tmp_path / "state").close()

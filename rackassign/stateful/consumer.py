@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,6 @@ class StatefulConsumer:
         self._looked = float("-inf")
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
-        self._shelf = Shelf(Path(state_dir))
         named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
         self._assignor = StandbyAwareAssignor(
             client_rack,
@@ -108,8 +108,11 @@ class StatefulConsumer:
             ends=lambda: self._known.ends,
             changelog=named,
         )
-        try:
+        with ExitStack() as begun:
+            self._shelf = Shelf(Path(state_dir))
+            begun.callback(self._shelf.close)
             self._logs = Changelogs(named, config, client_rack)
+            begun.callback(self._logs.close)
             self._logs.prepare(topics)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
@@ -117,9 +120,9 @@ class StatefulConsumer:
                 partition_assignment_strategy=[self._assignor],
                 **{"auto_offset_reset": "earliest", **config},
             )
-        except BaseException:
-            self._shelf.close()
-            raise
+            begun.callback(self._consumer.close)
+            # What was begun is closed in `close`, in the same order.
+            self._begun = begun.pop_all()
         self._publish()
         self._consumer.subscribe(list(topics))
 
@@ -186,13 +189,7 @@ class StatefulConsumer:
 
     def close(self) -> None:
         """Leave the group and close everything. The files stay: whoever begins here again need not restore."""
-        try:
-            self._consumer.close()
-        finally:
-            try:
-                self._logs.close()
-            finally:
-                self._shelf.close()
+        self._begun.close()
 
     def __enter__(self) -> Self:
         return self

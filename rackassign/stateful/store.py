@@ -200,14 +200,17 @@ class Shelf:
         folder: Made if it is not there.
 
     Raises:
-        StoreError: Another process uses it.
+        StoreError: Another process uses it, or there cannot be such a folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[TopicPartition, Store] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (folder / "lock").open("w")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
