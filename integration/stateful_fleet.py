@@ -23,6 +23,7 @@ from .support import wait_until
 PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]
 SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
+_PATIENCE_S = 120.0
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
@@ -87,16 +88,21 @@ class Fleet:
             process.wait()
 
     def state(self) -> dict[int, dict[str, int]]:
-        """Ask all for their states, and return that of each partition."""
-        found: dict[int, dict[str, int]] = {}
-        for process in self.running.values():
-            process.send_signal(signal.SIGUSR1)
-        for name in self.running:
-            wait_until(lambda name=name: bool(self._states(name)), f"the state of {name}")  # type: ignore[misc]
-            for partition, state in self._states(name)[-1].items():
-                assert int(partition) not in found
-                found[int(partition)] = state
-        return found
+        """Ask all for their states, and return that of each partition; asked again while one is on its way."""
+        found: list[tuple[int, dict[str, int]]] = []
+
+        def whole() -> bool:
+            before = {name: len(self._states(name)) for name in self.running}
+            for process in self.running.values():
+                process.send_signal(signal.SIGUSR1)
+            for name, had in before.items():
+                wait_until(lambda name=name, had=had: len(self._states(name)) > had, f"the state of {name}")  # type: ignore[misc]
+            states = (self._states(name)[-1] for name in self.running)
+            found[:] = [(int(partition), state) for theirs in states for partition, state in theirs.items()]
+            return sorted(partition for partition, _ in found) == list(range(PARTITIONS))
+
+        wait_until(whole, "a state of each partition", patience_s=_PATIENCE_S)
+        return dict(found)
 
     def _states(self, name: str) -> list[dict[str, dict[str, int]]]:
         return [line["state"] for line in self.told(name) if "state" in line]

@@ -12,7 +12,7 @@ from .chaos.layout import RACKS, promised
 from .chaos.member import CONFLUENT
 from .chaos.run import can_cut, run
 
-pytestmark = pytest.mark.brokers
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
 
 def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeCluster, tmp_path: Path) -> None:
@@ -26,7 +26,6 @@ def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeClus
     assert outcome.generations >= 5
 
 
-@pytest.mark.local
 def test_members_that_read_with_librdkafka_lose_nothing_either(make_cluster: MakeCluster, tmp_path: Path) -> None:
     outcome = run(1, 30, make_cluster(RACKS), tmp_path, CONFLUENT)
     assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"

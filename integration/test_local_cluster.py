@@ -89,9 +89,16 @@ def test_a_stopped_rack_hands_over_and_comes_back(cluster: LocalCluster) -> None
 
 
 def test_a_paused_broker_is_fenced_and_recovers(cluster: LocalCluster) -> None:
+    def is_silent() -> bool:
+        try:
+            seen_by(cluster, 3, timeout_s=0.2)
+        except TimeoutError:
+            return True
+        return False
+
     cluster.pause(3)
-    with pytest.raises(TimeoutError):
-        seen_by(cluster, 3, timeout_s=0.2)
+    # A process may go on for a moment after it was told to stop.
+    assert eventually(is_silent)
     assert eventually(lambda: seen_by(cluster, 1) == {1, 2})
     cluster.wait_ready()
     cluster.resume_rack("c")

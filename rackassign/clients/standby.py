@@ -110,6 +110,11 @@ class StandbyAssignor(CooperativeStickyAssignor):
         """The generation of the last assignment; -1 before there was one."""
         return self._generation
 
+    def ask_for_rebalance(self) -> None:
+        """Have this member join again with its next poll, if it is known whose it is."""
+        if self._membership is not None:
+            self._membership.ask_for_rebalance()
+
     def _plan(self, group: Group, options: Options) -> Plan:
         self._found = plan_standby(group, self._copies, replace(self._standbys, active=options))
         if self._found.missing:

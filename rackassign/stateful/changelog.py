@@ -29,12 +29,10 @@ class Read(NamedTuple):
 
     Args:
         changes: In order; what is none of ours is left out.
-        start: Offset of the first record.
-        end: The one behind the last.
+        end: The offset behind the last.
     """
 
     changes: list[Change]
-    start: int
     end: int
 
 
@@ -131,15 +129,16 @@ class Changelogs:
         return offsets[0], offsets[-1] + 1
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from now on, those that were not read before from these offsets."""
+        """Read these partitions from now on, from these offsets: where each state is, whoever has brought it there."""
         wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
         before = self._reader.assignment()
-        if set(wanted) == before:
-            return
         places = {host: self._reader.position(host) for host in before & set(wanted)}
-        self._reader.assign(list(wanted))
+        if set(wanted) != before:
+            self._reader.assign(list(wanted))
+            places = {}
         for host, at in wanted.items():
-            self._reader.seek(host, places.get(host, at))
+            if places.get(host) != at:
+                self._reader.seek(host, at)
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, Read]:
         """Return what has come of the partitions that are followed.
@@ -153,7 +152,7 @@ class Changelogs:
         for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
             place = TopicPartition(self._topics[host.topic], host.partition)
             # Behind records that compaction has taken as well.
-            found[place] = Read(_changes(records), records[0].offset, self._reader.position(host))
+            found[place] = Read(_changes(records), self._reader.position(host))
         return found
 
     def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:

@@ -223,9 +223,7 @@ class StatefulConsumer:
 
     def _take(self, found: Mapping[TopicPartition, Read]) -> None:
         for place, read in found.items():
-            store = self._shelf.open(place)
-            if read.start >= store.position:
-                store.apply(read.changes, read.end)
+            self._shelf.open(place).apply(read.changes, read.end)
 
     def _advance(self) -> None:
         """Bring restores further, and see whether somebody else writes to what this member runs."""
@@ -303,6 +301,7 @@ class StatefulConsumer:
             # This member is out of the group, and does not know it yet; its next generation may have the partition.
             log.info("%s-%d: another member runs it by now", *place)
             self._fenced.add(place)
+            self._assignor.ask_for_rebalance()
         except NoAnswerError as error:
             log.warning("%s-%d: what was done cannot be kept, and is done again: %s", *place, error)
         else:
