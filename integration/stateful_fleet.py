@@ -147,7 +147,9 @@ def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[C
     for change in changes:
         while True:
             try:
-                producer.produce(log, change.value, change.log_key(), partition, headers=[(HEADER, change.header())])
+                producer.produce(
+                    log, change.log_value(), change.log_key(), partition, headers=[(HEADER, change.header())]
+                )
                 break
             except BufferError:
                 producer.poll(0.1)

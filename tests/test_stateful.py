@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, Store, StoreError
-from rackassign.stateful.changes import Change
+from rackassign.stateful.changes import Change, read_change
 from rackassign.stateful.owner import FencedError, Owner
 from rackassign.stateful.store import Shelf
 
@@ -204,3 +204,28 @@ def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> Non
             StatefulConsumer(*topics, **{**told, **more})
     # The folder was given back.
     Shelf(tmp_path / "state").close()
+
+
+def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> None:
+    log = Memory()
+    late = Owner(PLACE, Store(tmp_path / "1.sqlite"), log)
+    # It looks, and is stopped before it writes its fence; meanwhile another has begun the same epoch.
+    late.store.apply([], 0)
+    early = Owner(PLACE, Store(tmp_path / "2.sqlite"), log)
+    fed(early, log)
+    process(early, 3)
+    bounds = log.bounds
+    log.bounds = lambda places: dict.fromkeys(places, (0, 0))  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match="epoch 0 is another's"):
+        late.advance()
+    log.bounds = bounds  # type: ignore[method-assign]
+    process(early, 3)
+    early.catch_up()
+    check(early.store)
+
+
+def test_fences_outlive_compaction() -> None:
+    fence = Change("fence", 7)
+    assert fence.log_value() is not None
+    assert read_change(fence.log_key(), fence.log_value(), fence.header()) == fence
+    assert Change("last", 1, 0, b"k", None).log_value() is None

@@ -29,10 +29,12 @@ class Read(NamedTuple):
 
     Args:
         changes: In order; what is none of ours is left out.
-        end: The offset behind the last.
+        start: Offset of the first record.
+        end: The one behind the last.
     """
 
     changes: list[Change]
+    start: int
     end: int
 
 
@@ -115,7 +117,7 @@ class Changelogs:
             sent = [
                 self._producer.send(
                     log,
-                    value=change.value,
+                    value=change.log_value(),
                     key=change.log_key(),
                     headers=[(HEADER, change.header())],
                     partition=place.partition,
@@ -152,7 +154,7 @@ class Changelogs:
         for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
             place = TopicPartition(self._topics[host.topic], host.partition)
             # Behind records that compaction has taken as well.
-            found[place] = Read(_changes(records), self._reader.position(host))
+            found[place] = Read(_changes(records), records[0].offset, self._reader.position(host))
         return found
 
     def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:

@@ -53,6 +53,10 @@ class Change:
         """Return the header's value."""
         return _FORM.pack(_KINDS.index(self.kind), self.epoch, self.source)
 
+    def log_value(self) -> bytes | None:
+        """Return the value of the record; a fence has one, since compaction forgets what has none."""
+        return _FENCE if self.kind == "fence" else self.value
+
     def log_key(self) -> bytes:
         """Return the key of the record."""
         return _FENCE if self.kind == "fence" else _STATE + self.key

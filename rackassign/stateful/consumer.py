@@ -121,10 +121,10 @@ class StatefulConsumer:
                 **{"auto_offset_reset": "earliest", **config},
             )
             begun.callback(self._consumer.close)
+            self._publish()
+            self._consumer.subscribe(list(topics))
             # What was begun is closed in `close`, in the same order.
             self._begun = begun.pop_all()
-        self._publish()
-        self._consumer.subscribe(list(topics))
 
     @property
     def consumer(self) -> RackAwareConsumer:
@@ -156,26 +156,26 @@ class StatefulConsumer:
         reading = {place: owner for place, owner in self._owners.items() if owner.reads}
         polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
         todo = {TopicPartition(*host): batch for host, batch in polled.items()}
-        for place in todo.keys() - reading.keys():
-            # It has just come: first its state, which may know better where to begin.
-            self._rewind(place, todo.pop(place))
-        # Whether this is still a member is known by now, and only then anybody is fenced off.
-        self._seat()
-        self._follow()
-        self._take(self._logs.read(_RESTORING_MS if restoring else 0))
-        self._advance()
         done, ends = 0, dict[TopicPartition, int]()
         try:
-            while todo:
-                place, batch = todo.popitem()
-                owner = self._owners.get(place)
-                if owner is reading[place]:
-                    done += self._processed(place, reading[place], batch, ends)
-                else:
-                    self._rewind(place, batch)
+            for place in todo.keys() - reading.keys():
+                # It has just come: first its state, which may know better where to begin.
+                self._rewind(place, todo.pop(place))
+            # Whether this is still a member is known by now, and only then anybody is fenced off.
+            self._seat()
+            self._follow()
+            self._take(self._logs.read(_RESTORING_MS if restoring else 0))
+            self._advance()
+            for place, batch in list(todo.items()):
+                if self._owners.get(place) is reading[place]:
+                    count, failure = self._processed(place, reading[place], batch, ends)
+                    del todo[place]
+                    done += count
+                    if failure is not None:
+                        raise failure
         finally:
             for place, batch in todo.items():
-                # One partition's trouble is not the others': what was not come to is read again.
+                # Whatever was raised: what was not come to, or not done with, is read again.
                 self._rewind(place, batch)
             self._commit(ends)
             self._publish()
@@ -223,17 +223,23 @@ class StatefulConsumer:
 
     def _take(self, found: Mapping[TopicPartition, Read]) -> None:
         for place, read in found.items():
-            self._shelf.open(place).apply(read.changes, read.end)
+            store = self._shelf.open(place)
+            if read.start < store.position:
+                # It was read from there: the changelog was made anew, and what is here is of another one.
+                log.warning("%s-%d: its changelog begins anew; so does its state", *place)
+                store.clear()
+            else:
+                store.apply(read.changes, read.end)
 
     def _advance(self) -> None:
         """Bring restores further, and see whether somebody else writes to what this member runs."""
         for place, owner in list(self._owners.items()):
-            if owner.ready or not self._guarded(place, owner.advance):
+            if owner.reads or not (owner.ready or self._guarded(place, owner.advance)):
                 continue
-            if self._on_restore is not None:
-                self._on_restore(place, *owner.progress())
             if owner.ready:
                 self._begin(place, owner)
+            if self._on_restore is not None:
+                self._on_restore(place, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
             self._looked = time.monotonic()
             self._look()
@@ -267,8 +273,12 @@ class StatefulConsumer:
 
     def _processed(
         self, place: TopicPartition, owner: Owner, batch: Sequence[Any], ends: dict[TopicPartition, int]
-    ) -> int:
-        """Process records, have what they change written, and note up to where all is done."""
+    ) -> tuple[int, Exception | None]:
+        """Process records, have what they change written, and note up to where all is done.
+
+        Returns:
+            How many were processed, and what `process` raised, from where on they come again.
+        """
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
         failed: tuple[int, Exception] | None = None
         for record in batch:
@@ -281,20 +291,22 @@ class StatefulConsumer:
                 owner.store.drop()
                 failed = record.offset, error
                 break
+            except BaseException:
+                owner.store.forget()
+                raise
             changed.append((record.offset, owner.store.processed()))
         if changed:
             if not self._guarded(place, lambda: owner.write(changed)):
                 self._rewind(place, batch)
-                return 0
+                return 0, None
             ends[place] = changed[-1][0] + 1
-        if failed is not None:
-            self._consumer.seek(HostPartition(*place), failed[0])
-            raise failed[1]
-        return len(changed)
+        if failed is None:
+            return len(changed), None
+        self._consumer.seek(HostPartition(*place), failed[0])
+        return len(changed), failed[1]
 
     def _guarded(self, place: TopicPartition, act: Callable[[], None]) -> bool:
         """Do something as the owner of a partition; tell whether it was. If not, the state is restored anew."""
-        owner = self._owners[place]
         try:
             act()
         except FencedError:
@@ -304,12 +316,20 @@ class StatefulConsumer:
             self._assignor.ask_for_rebalance()
         except NoAnswerError as error:
             log.warning("%s-%d: what was done cannot be kept, and is done again: %s", *place, error)
+        except BaseException:
+            # Nobody knows what the changelog has of it: its state is found out anew.
+            self._let_go(place)
+            raise
         else:
             return True
-        owner.store.forget()
-        self._consumer.pause(HostPartition(*place))
-        del self._owners[place]
+        self._let_go(place)
         return False
+
+    def _let_go(self, place: TopicPartition) -> None:
+        self._owners.pop(place).store.forget()
+        host = HostPartition(*place)
+        if host in self._consumer.assignment():
+            self._consumer.pause(host)
 
     def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
         if not ends:

@@ -75,6 +75,8 @@ class Owner:
         _, behind = self._log.write(self.place, [Change("fence", self._epoch)])
         # Whoever has written in between, before the fence or with one of its own, is seen here.
         self._read_to(behind)
+        if self.store.replay.fences > 1:
+            raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another's")
         self._heal()
         self.ready = True
 

@@ -34,6 +34,7 @@ class Replay:
 
     Args:
         epoch: The greatest seen.
+        fences: How many of that epoch were seen; of several owners with one epoch, whose fence is the first runs.
         source: The last input record of which all is in the state; -1 for none.
         pending: Changes of the input record after that, by key.
         pending_of: The epoch and the offset of that record.
@@ -41,6 +42,7 @@ class Replay:
     """
 
     epoch: int = NO_EPOCH
+    fences: int = 0
     source: int = NO_SOURCE
     pending: dict[bytes, bytes | None] = field(default_factory=dict)
     pending_of: tuple[int, int] = (NO_EPOCH, NO_SOURCE)
@@ -52,8 +54,10 @@ class Replay:
             if change.kind != "fence":
                 self.spoiled.add(change.key)
             return
-        self.epoch = change.epoch
+        if change.epoch > self.epoch:
+            self.epoch, self.fences = change.epoch, 0
         if change.kind == "fence":
+            self.fences += 1
             return
         self.spoiled.discard(change.key)
         if change.kind == "heal":

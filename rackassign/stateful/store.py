@@ -71,6 +71,7 @@ class Store:
         self.position = about.get("position", 0)
         self.replay = Replay(
             about.get("epoch", NO_EPOCH),
+            about.get("fences", 0),
             about.get("source", NO_SOURCE),
             dict(self._db.execute("SELECT key, value FROM pending ORDER BY key")),
             (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
@@ -186,6 +187,7 @@ class Store:
         about = {
             "position": position,
             "epoch": replay.epoch,
+            "fences": replay.fences,
             "source": replay.source,
             "pending_epoch": epoch,
             "pending_source": source,
@@ -232,8 +234,9 @@ class Shelf:
         found = {}
         for file in sorted(self._folder.glob("*.sqlite")):
             topic, _, partition = file.stem.rpartition("-")
-            place = TopicPartition(topic, int(partition))
-            found[place] = self.open(place).position
+            if topic and partition.isdecimal() and file.is_file():
+                place = TopicPartition(topic, int(partition))
+                found[place] = self.open(place).position
         return found
 
     def forget(self, place: TopicPartition) -> None:

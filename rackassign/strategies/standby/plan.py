@@ -95,7 +95,9 @@ def _stand_ins(group: Group, copies: Copies, options: StandbyOptions) -> dict[To
     holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member in group.members:
         for place, lag in copies.get(member.id, {}).items():
-            there = place.topic in member.topics and place.partition < len(group.topology.topics.get(place.topic, ()))
+            there = place.topic in member.topics and 0 <= place.partition < len(
+                group.topology.topics.get(place.topic, ())
+            )
             if there and place not in claimed:
                 holders[place].append((lag, member.id))
     for place in sorted(holders):
