@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -188,6 +189,19 @@ def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_p
         shelf.open(TopicPartition("../t", 0))
     shelf.close()
     Shelf(tmp_path).close()
+
+
+def test_files_that_may_have_missed_a_deletion_are_thrown_away(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    for partition in (0, 1):
+        shelf.open(TopicPartition("t", partition)).apply([Change("last", 1, 0, b"k", b"v")], 5)
+    shelf.close()
+    (tmp_path / "notes.sqlite").touch()
+    for file in tmp_path.glob("t-0.sqlite*"):
+        os.utime(file, (1.0, 1.0))
+    again = Shelf(tmp_path)
+    assert again.here() == {TopicPartition("t", 1): 5}
+    again.close()
 
 
 def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         self._changelog = changelog
         self._process = uuid4()
         self._kept: frozenset[TopicPartition] = frozenset()
+        self._topics: frozenset[str] = frozenset()
         self._copies: Copies = {}
         self._found: StandbyPlan | None = None
         self._strategy = self._plan
@@ -127,6 +128,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
 
     def _subscription(self, topics: tuple[str, ...]) -> Subscription:
         sent = super()._subscription(topics)
+        self._topics = frozenset(topics)
         sums = {_task(place): ACTIVE_SUM for place in _places(sent.owned)}
         try:
             for place, position in self._positions().items():
@@ -178,7 +180,8 @@ class StandbyAssignor(CooperativeStickyAssignor):
             return
         try:
             said = decode_streams_assignment(user_data)
-            kept = frozenset(_place(task) for task in said.standby)
+            told = map(_place, said.standby)
+            kept = frozenset(place for place in told if place.topic in self._topics and place.partition >= 0)
         except (WireError, InputError) as error:
             self._once.warn("standbys", "%s: what copies to keep cannot be read: %s", self.name, error)
             return
@@ -216,7 +219,8 @@ def _lags(sums: Mapping[str, Mapping[Task, int]], ends: Positions) -> Copies:
     for theirs in sums.values():
         for task, position in theirs.items():
             place = _place(task)
-            furthest[place] = max(furthest.get(place, 0), position)
+            if place not in ends:
+                furthest[place] = max(furthest.get(place, 0), position)
     return {
         member: {
             _place(task): 0 if position == ACTIVE_SUM else max(0, furthest[_place(task)] - position)

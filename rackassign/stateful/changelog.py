@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError
 
 from rackassign.errors import ConfigError, NoAnswerError, WireError
 from rackassign.model import TopicPartition
@@ -126,6 +126,9 @@ class Changelogs:
             ]
             self._producer.flush(_ANSWER_S)
             offsets = [each.get(_ANSWER_S).offset for each in sent]
+        except MessageSizeTooLargeError:
+            # It would be too large the next time as well.
+            raise
         except KafkaError as error:
             raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {error}") from None
         return offsets[0], offsets[-1] + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import re
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = {_FORMAT};
 """
+_ENDS = ("", "-wal", "-shm")
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -195,8 +197,12 @@ class Store:
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
 
 
+_LONGEST_LEFT_S = 12 * 3600.0
+"""Half of what Kafka keeps the record for that a key was deleted; a file that is older might not learn of it."""
+
+
 class Shelf:
-    """A folder with the files of a member, one for each partition.
+    """A folder with the files of a member, one for each partition; what is older than half a day is thrown away.
 
     Args:
         folder: Made if it is not there.
@@ -218,6 +224,13 @@ class Shelf:
         except BlockingIOError:
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
+        for file in folder.glob("*.sqlite"):
+            # What was written last may be in the log beside it.
+            written = [Path(f"{file}{end}") for end in _ENDS]
+            newest = max((each.stat().st_mtime for each in written if each.is_file()), default=None)
+            if newest is not None and time.time() - newest > _LONGEST_LEFT_S:
+                for each in written:
+                    each.unlink(missing_ok=True)
 
     def open(self, place: TopicPartition) -> Store:
         """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
@@ -260,5 +273,5 @@ class Shelf:
         return self._folder / f"{place.topic}-{place.partition}.sqlite"
 
     def _remove(self, place: TopicPartition) -> None:
-        for end in ("", "-wal", "-shm"):
+        for end in _ENDS:
             Path(f"{self._file(place)}{end}").unlink(missing_ok=True)
