@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import median
@@ -32,6 +31,8 @@ from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, R
 from rackassign.observe.snapshot import snapshot
 from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, files
 from rackassign.spark.fleet.audit import SCHEMA
+from rackassign.testing.processes import processes
+from rackassign.testing.spark import session
 from rackassign.wire import Subscription
 
 RACKS = ("a", "b", "c")
@@ -105,51 +106,26 @@ def _tell(seconds: list[float], peak: float, before: float = 0.0) -> None:
 def on_spark(snapshots: Path, found: Path, *, all_: bool, times: int) -> None:
     from rackassign.spark.fleet.spark import audited  # noqa: PLC0415 - the others do without
 
-    spark = _session()
     how = FleetAudit(what_ifs=what_ifs(all_=all_))
     seconds = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        audited(spark, str(snapshots), how).write.mode("overwrite").parquet(str(found))
-        seconds.append(time.perf_counter() - begun)
-    peak = max(_workers_mb())
-    spark.stop()
+    # A task is about a row group then.
+    with session("local[2]", {"spark.sql.files.maxPartitionBytes": "256k"}) as spark:
+        for _ in range(times):
+            begun = time.perf_counter()
+            audited(spark, str(snapshots), how).write.mode("overwrite").parquet(str(found))
+            seconds.append(time.perf_counter() - begun)
+        peak = max(_workers_mb())
     _tell(seconds, peak)
-
-
-def _session() -> Any:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the others do without
-
-    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    builder: Any = SparkSession.builder
-    builder = builder.master("local[2]")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # A task is about a row group then.
-        "spark.sql.files.maxPartitionBytes": "256k",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def _workers_mb() -> Iterator[float]:
     """Yield the peak of each Python process below this one, as the kernel has it."""
-    parents: dict[int, tuple[int, str]] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            # The name stands in brackets and may have any in itself.
-            before, _, after = file.read_text("utf-8", "replace").rpartition(")")
-            parents[int(file.parent.name)] = int(after.split()[1]), before.partition("(")[2]
+    running = {process.id: process for process in processes()}
     below = [os.getpid()]
     for process in below:
-        below += (child for child, (parent, _) in parents.items() if parent == process)
+        below += (child.id for child in running.values() if child.parent == process)
     for process in below[1:]:
-        if parents[process][1].startswith("python"):
+        if running[process].name.startswith("python"):
             yield _peak_mb(str(process))
 
 

@@ -30,6 +30,7 @@ from integration.support import wait_until
 from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import slots_of
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.processes import processes
 from rackassign.testing.spark import SparkCluster, session
 
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -39,7 +40,6 @@ TOPIC = "rows"
 JVM = ("jvm", "jvm-racks")
 OURS = ("off", "late", "pull", "barrier")
 _COUNTER = Path(__file__).parent / "java" / "NodeBytes.java"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PATIENCE_S = 180.0
 _COUNTED_S = 0.5
 """The counter of the JVM writes ten times a second."""
@@ -144,14 +144,14 @@ class Stage:
 
     def _cpu(self) -> Cpu:
         jvm = python = 0.0
-        running = list(_processes())
-        parents = {process: parent for process, parent, _ in running}
+        running = list(processes())
+        parents = {process.id: process.parent for process in running}
         executors = {process for rack in RACKS.values() for process in self._workers.executors(rack)}
-        for process, _, seconds in running:
-            if process in executors:
-                jvm += seconds
-            elif executors.intersection(_ancestors(process, parents)):
-                python += seconds
+        for process in running:
+            if process.id in executors:
+                jvm += process.cpu_s
+            elif executors.intersection(_ancestors(process.id, parents)):
+                python += process.cpu_s
         return Cpu(jvm, python)
 
 
@@ -159,16 +159,6 @@ def _ancestors(process: int, parents: Mapping[int, int]) -> Iterator[int]:
     while process in parents:
         process = parents[process]
         yield process
-
-
-def _processes() -> Iterator[tuple[int, int, float]]:
-    """Yield each process, its parent, and the seconds that it and its children that have ended have run."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        yield int(entry.parent.name), int(fields[1]), sum(map(int, fields[11:15])) / _TICKS
 
 
 def _drain(frame: Any) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import struct
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +17,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
+from rackassign.errors import ClusterError
 from rackassign.testing import Cluster
 from rackassign.testing.spark import SparkCluster
-from rackassign.testing.spark import session as far_session
+from rackassign.testing.spark import check_java as java_is_there
+from rackassign.testing.spark import session as spark_session
 
 from .connector import check_spark, connector_jars
 from .support import wait_until
@@ -39,30 +38,13 @@ _HEADER = 61
 def session() -> Iterator[Any]:
     """A Spark of two cores in this process, in rack a; a task may fail four times, which plain local mode forbids."""
     check_java()
-    config = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patched.setenv("PYSPARK_PYTHON", sys.executable)
+        # What a session sets for its process is taken back with this.
+        for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON"):
+            patched.setenv(name, "")
         patched.setenv("RACKASSIGN_RACK", "a")
-        builder: Any = SparkSession.builder
-        builder = builder.master("local[2,4]")
-        for name, value in config.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
-        try:
+        with spark_session("local[2,4]", {"spark.sql.shuffle.partitions": "2"}) as spark:
             yield spark
-        finally:
-            for query in spark.streams.active:
-                query.stop()
-            spark.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +79,7 @@ def far() -> Iterator[Far]:
     check_java()
     check_spark()
     config = {"spark.jars": ",".join(map(str, connector_jars())), "spark.sql.shuffle.partitions": "2"}
-    with SparkCluster(RACKS) as cluster, far_session(cluster.master, config) as spark:
+    with SparkCluster(RACKS) as cluster, spark_session(cluster.master, config) as spark:
         started = Far(cluster, spark)
         wait_until(started.all_are_up, "executors")
         yield started
@@ -146,12 +128,12 @@ class Gate:
 
 def check_java() -> None:
     """Skip where there is no Java that Spark takes; the one that comes in a wheel for brokers is too new for it."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return
-    missing = "no Java is installed, which Spark needs"
-    if os.environ.get("CI", "").lower() == "true":
-        raise AssertionError(missing)
-    pytest.skip(missing)
+    try:
+        java_is_there()
+    except ClusterError as error:
+        if os.environ.get("CI", "").lower() == "true":
+            raise
+        pytest.skip(str(error))
 
 
 def fill(

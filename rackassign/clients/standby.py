@@ -19,7 +19,7 @@ from rackassign.clients.group import Joined
 from rackassign.clients.membership import AnyCluster
 from rackassign.clients.sticky import CooperativeStickyAssignor
 from rackassign.clients.watch import Watching
-from rackassign.errors import InputError, WireError
+from rackassign.errors import WireError
 from rackassign.model import Group, Partitions, Plan, TopicPartition
 from rackassign.strategies import Options
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, check_tags, plan_standby
@@ -182,7 +182,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             said = decode_streams_assignment(user_data)
             told = map(_place, said.standby)
             kept = frozenset(place for place in told if place.topic in self._topics and place.partition >= 0)
-        except (WireError, InputError) as error:
+        except WireError as error:
             self._once.warn("standbys", "%s: what copies to keep cannot be read: %s", self.name, error)
             return
         before, self._kept = self._kept, kept

@@ -224,13 +224,17 @@ class Shelf:
         except BlockingIOError:
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
-        for file in folder.glob("*.sqlite"):
+        for file in sorted(folder.glob("*.sqlite")):
             # What was written last may be in the log beside it.
             written = [Path(f"{file}{end}") for end in _ENDS]
             newest = max((each.stat().st_mtime for each in written if each.is_file()), default=None)
             if newest is not None and time.time() - newest > _LONGEST_LEFT_S:
                 for each in written:
                     each.unlink(missing_ok=True)
+                continue
+            topic, _, partition = file.stem.rpartition("-")
+            if topic and partition.isdecimal() and file.is_file():
+                self.open(TopicPartition(topic, int(partition)))
 
     def open(self, place: TopicPartition) -> Store:
         """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
@@ -243,14 +247,8 @@ class Shelf:
         return self._open[place]
 
     def here(self) -> dict[TopicPartition, int]:
-        """Return how far each file is that is here, opened or left from before."""
-        found = {}
-        for file in sorted(self._folder.glob("*.sqlite")):
-            topic, _, partition = file.stem.rpartition("-")
-            if topic and partition.isdecimal() and file.is_file():
-                place = TopicPartition(topic, int(partition))
-                found[place] = self.open(place).position
-        return found
+        """Return how far each file is that is here, made since or left from before."""
+        return {place: store.position for place, store in sorted(self._open.items())}
 
     def forget(self, place: TopicPartition) -> None:
         """Throw a file away."""

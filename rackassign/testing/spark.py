@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError, shown
 from rackassign.testing.homes import Home, new_home
 from rackassign.testing.keeper import Keeper
+from rackassign.testing.processes import processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -267,17 +268,7 @@ def _name(rack: str) -> str:
 
 
 def _children(process: int) -> list[int]:
-    """Return the children of a process, as Linux tells them."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # What is before the last bracket is the name, which may contain anything.
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == process:
-            found.append(int(entry.parent.name))
-    return sorted(found)
+    return sorted(each.id for each in processes() if each.parent == process)
 
 
 def _command(process: int) -> bytes:

@@ -125,19 +125,13 @@ def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
     return replace(member, owned={topic: tuple(sorted(ids)) for topic, ids in sorted(owned.items())})
 
 
-def _numbered(door: Door) -> dict[TopicPartition, int]:
-    """Return the number of the valid owner of each partition."""
-    owners = iter(door.claims.owner.tolist())
-    return {
-        TopicPartition(topic, partition): next(owners)
-        for topic, size in zip(door.topics, door.sizes.tolist(), strict=True)
-        for partition in range(size)
-    }
-
-
 def _owners(group: Group) -> dict[TopicPartition, str]:
+    """Return the valid owner of each partition that has one."""
     door = Door.of(group, "any-replica")
-    return {place: door.members[owner].id for place, owner in _numbered(door).items() if owner != NOBODY}
+    sizes = zip(door.topics, door.sizes.tolist(), strict=True)
+    places = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
+    owners = zip(places, door.claims.owner.tolist(), strict=True)
+    return {place: door.members[owner].id for place, owner in owners if owner != NOBODY}
 
 
 def _held_back(
@@ -252,9 +246,9 @@ class _Crowd:
 
     def solved(self, options: StandbyOptions, found: _Placed) -> tuple[list[tuple[int, ...]], list[int]]:
         """Return who gets a copy of each partition, and how many copies have no place."""
-        theirs = self._as_kafka(options)
         wanted = options.num_standby_replicas
         if options.mode == "kafka":
+            theirs = self._as_kafka(options)
             found.proven = False
             return [tuple(own) for own in theirs], [wanted - len(own) for own in theirs]
         items = [
@@ -263,7 +257,7 @@ class _Crowd:
         ]
         strict = options.rule == "strict" or bool(options.forced_tag_values)
         where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)), strict)
-        starts = [] if strict or options.rule != "even" else [[tuple(own) for own in theirs]]
+        starts = [] if strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
         placed = spread_over(items, where, starts)
         found.collisions += sum(placed.collisions)
         found.proven &= placed.proven
