@@ -97,6 +97,7 @@ bench-spark: $(SPARK40)/dev.stamp ## Spark in three racks: its own source beside
 
 .PHONY: bench-stateful
 bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is killed stand still, with warm copies and without
+	$(BIN)/python -m benchmarks.standby
 	$(BIN)/python -m benchmarks.stateful
 
 .PHONY: bench-full

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,14 @@ class Fleet:
         self._folder = folder
         self._standbys = standbys
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._before: dict[str, int] = {}
         self._producer = KafkaProducer(bootstrap_servers=bootstrap)
         self._dice = random.Random(708)
         self.written: defaultdict[int, list[str]] = defaultdict(list)
 
     def start(self, name: str) -> None:
+        # What one of that name has said in an earlier life is not about this one.
+        self._before[name] = len(self.told(name))
         words = (name, *self._words, str(self._folder / name), str(self._standbys))
         with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
             self.running[name] = subprocess.Popen(
@@ -48,16 +51,18 @@ class Fleet:
             )
 
     def told(self, name: str) -> list[dict[str, Any]]:
-        whole = (self._folder / f"{name}.out").read_text("utf-8").splitlines(keepends=True)
+        file = self._folder / f"{name}.out"
+        whole = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
         return [json.loads(line) for line in whole if line.endswith("\n")]
 
     def now(self) -> dict[str, tuple[list[int], list[int]]]:
-        """What each living member runs and keeps, as it said last."""
+        """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
         found = {}
         for name, process in self.running.items():
             assert process.poll() is None, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
-            said = [line for line in self.told(name) if "runs" in line]
-            found[name] = (said[-1]["runs"], said[-1]["keeps"]) if said else ([], [])
+            said = [line for line in self.told(name)[self._before[name] :] if "runs" in line]
+            if said:
+                found[name] = said[-1]["runs"], said[-1]["keeps"]
         return found
 
     def write(self, records: int) -> None:
@@ -70,10 +75,10 @@ class Fleet:
 
     def settled(self, copies: int) -> bool:
         """Tell whether each partition is run by one member, and kept by as many others."""
-        now = self.now().values()
-        runs = Counter(p for theirs, _ in now for p in theirs)
-        keeps = Counter(p for _, theirs in now for p in theirs)
-        return all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
+        now = self.now()
+        runs = Counter(p for theirs, _ in now.values() for p in theirs)
+        keeps = Counter(p for _, theirs in now.values() for p in theirs)
+        return len(now) == len(self.running) and all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
 
     def done(self) -> int:
         """How many records all that ever ran have processed, as they say."""
@@ -86,6 +91,10 @@ class Fleet:
             process.kill()
         for process in killed:
             process.wait()
+
+    def counts_right(self, patience_s: float) -> None:
+        """Wait until the state is that of all records, each once; too much of one, and it never is."""
+        wait_until(lambda: self.state() == self.expected(), "each record counted once", patience_s=patience_s)
 
     def state(self) -> dict[int, dict[str, int]]:
         """Ask all for their states, and return that of each partition; asked again while one is on its way."""
@@ -126,19 +135,6 @@ class Fleet:
         for process in self.running.values():
             process.kill()
             process.wait()
-
-
-def caught_up(fleet: Fleet) -> Callable[[], bool]:
-    """Return what tells whether nobody has had anything to do for a while."""
-    last = [-1, 0]
-
-    def look() -> bool:
-        done = fleet.done()
-        last[1] = last[1] + 1 if done == last[0] else 0
-        last[0] = done
-        return last[1] >= 20
-
-    return look
 
 
 def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[Change]) -> None:

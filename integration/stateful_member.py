@@ -40,7 +40,8 @@ def main() -> None:
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: asked.append(number))
-    options = StandbyOptions(int(standbys), TAGS, max_warmup_replicas=12)
+    # Files left from before are never as warm as a copy that is kept: so it can be told who should take over.
+    options = StandbyOptions(int(standbys), TAGS, acceptable_recovery_lag=0, max_warmup_replicas=12)
     with StatefulConsumer(
         topic,
         process=count,

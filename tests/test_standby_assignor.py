@@ -65,6 +65,7 @@ class Tied:
         self.holds: dict[str, tuple[int, ...]] = {}
         self.asked = 0
         self.waiting: list[Callable[[], None]] = []
+        self.delays: list[float] = []
 
     def is_of(self, other: Any) -> bool:
         return other is self
@@ -81,7 +82,8 @@ class Tied:
     def generation(self) -> int | None:
         return None
 
-    def later(self, _delay_s: float, callback: Callable[[], None]) -> None:
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.delays.append(delay_s)
         self.waiting.append(callback)
 
     def ask_for_rebalance(self) -> None:
@@ -156,6 +158,31 @@ def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
         a_round(seats, generation)
         new.have = dict.fromkeys(new.assignor.standbys, 50_000)
     assert [len(seat.tied.holds["t"]) for seat in seats] == [3, 3]
+
+
+def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less_and_less(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+    shared = cluster()
+    far = {TopicPartition("t", partition): 10**9 for partition in range(6)}
+    seats = [Seat("ax", shared, ends=lambda: far), Seat("by", shared), Seat("cx", shared)]
+    a_round(seats[:1], 1)
+    a_round(seats, 2)
+    warm = [seat for seat in seats[1:] if seat.tied.waiting or seat.tied.asked]
+    assert warm
+    for generation in range(3, 30):
+        # What one asks for is a round for all: it must not make the others ask at once.
+        for seat in warm:
+            if seat.tied.waiting:
+                seat.tied.waiting.pop()()
+        asked = [seat.tied.asked for seat in warm]
+        a_round(seats, generation)
+        assert [seat.tied.asked for seat in warm] == asked
+    for seat in warm:
+        waits = seat.tied.delays[seat.tied.delays.index(2) :]
+        assert waits == [2.0**n for n in range(1, 10)] + [600] * (len(waits) - 9)
+    assert len([r for r in caplog.records if "not for the leader" in r.message]) == len(warm)
 
 
 def test_what_waits_for_warmth_ends_with_the_next_round() -> None:

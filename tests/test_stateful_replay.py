@@ -85,17 +85,14 @@ class Owner:
             return
         source = self.copy.replay.source + 1
         changes = effect(self.copy.state, source)
-        while not changes:
-            source += 1
-            changes = effect(self.copy.state, source)
-        last = list(changes)[-1]
         self.left = [
-            Change("last" if key == last else "change", self.epoch, source, key, value)
-            for key, value in changes.items()
-        ]
+            Change("last" if number == len(changes) else "change", self.epoch, source, key, value)
+            for number, (key, value) in enumerate(changes.items(), 1)
+        ] or [Change("mark", self.epoch, source)]
 
     def heals(self) -> list[Change]:
-        return [
+        fence = [Change("fence", self.epoch)] * self.copy.replay.unfenced
+        return fence + [
             Change("heal", self.epoch, self.copy.replay.source, key, self.copy.state.get(key))
             for key in self.copy.replay.to_heal()
         ]
@@ -106,10 +103,12 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[tuple[int, Change]] = []
+        self.epochs: set[int] = set()
         self.end = 0
 
     def append(self, change: Change) -> None:
         read = read_change(change.log_key(), change.value, change.header())
+        self.epochs.add(change.epoch)
         assert read == change
         self.records.append((self.end, read))
         self.end += 1
@@ -130,7 +129,7 @@ moves = st.lists(
 def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]) -> None:
     log, spare = Log(), Copy()
     owner, former = Owner(log, Copy()), None
-    clean = 0
+    clean, whole = 0, -1
     for move in [*moves, "takeover", "many", "many"]:
         if move == "step":
             owner.step()
@@ -142,6 +141,8 @@ def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]
             former, owner, spare = owner, Owner(log, spare), Copy()
         elif move == "fresh":
             former, owner = owner, Owner(log, Copy())
+            # Whatever compaction has left: no epoch begins twice.
+            assert owner.epoch not in log.epochs
         elif move == "zombie" and former is not None:
             # It writes what it has begun, and before it looks it may begin one record more.
             if not former.left and former.copy.replay.epoch == former.epoch:
@@ -152,8 +153,10 @@ def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]
             spare.read(log.records, log.end)
         elif move == "compact":
             log.compact(clean)
-        if owner.begun and not owner.left and owner.copy.at == log.end and not owner.copy.replay.to_heal():
+        if owner.begun and not owner.left and owner.copy.at == log.end and not owner.heals():
             clean = log.end
+            assert owner.copy.replay.source >= whole
+            whole = owner.copy.replay.source
     while owner.left or owner.copy.at < log.end:
         owner.step()
     reader = Copy()
@@ -178,9 +181,11 @@ def test_what_is_no_change_is_refused() -> None:
             with pytest.raises(WireError):
                 read_change(key, b"v", header)
     assert read_change(good.log_key(), b"v", good.header()) == good
-    fence = Change("fence", 4)
-    assert read_change(fence.log_key(), None, fence.header()) == fence
-    assert fence.log_key() != Change("change", 1, key=b"fence").log_key()
+    for other in (Change("fence", 4), Change("mark", 4, 17), Change("lost", 4)):
+        assert read_change(other.log_key(), None, other.header()) == other
+        assert other.log_key() != Change("change", 1, key=other.kind.encode()).log_key()
+        # Compaction keeps it.
+        assert other.log_value()
 
 
 def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
@@ -209,3 +214,29 @@ def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
     assert list(replay.take(Change("fence", 1))) == []
     assert list(replay.take(Change("heal", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
     assert replay.to_heal() == []
+
+
+def test_records_that_change_nothing_leave_a_mark() -> None:
+    replay = Replay()
+    for change in (Change("fence", 2), Change("last", 2, 1, b"a", b"1"), Change("mark", 2, 9), Change("mark", 1, 99)):
+        list(replay.take(change))
+    assert (replay.source, replay.to_heal(), replay.unfenced) == (9, [], False)
+    # What compaction has left of record 10 counts with the mark that comes after it.
+    assert list(replay.take(Change("change", 2, 10, b"a", b"2"))) == []
+    assert list(replay.take(Change("mark", 2, 11))) == [(b"a", b"2")]
+    assert replay.source == 11
+
+
+def test_a_fence_that_comes_late_is_made_good() -> None:
+    replay = Replay()
+    for epoch in (2, 1):
+        list(replay.take(Change("fence", epoch)))
+    assert (replay.epoch, replay.unfenced) == (2, True)
+    list(replay.take(Change("fence", 2)))
+    assert (replay.epoch, replay.unfenced) == (2, False)
+
+
+def test_lost_is_lost_whoever_says_it() -> None:
+    replay = Replay(epoch=7)
+    assert list(replay.take(Change("lost", 3))) == []
+    assert replay.lost

@@ -19,7 +19,7 @@ from rackassign.clients.group import Joined
 from rackassign.clients.membership import AnyCluster
 from rackassign.clients.sticky import CooperativeStickyAssignor
 from rackassign.clients.watch import Watching
-from rackassign.errors import WireError
+from rackassign.errors import ConfigError, WireError, shown
 from rackassign.model import Group, Partitions, Plan, TopicPartition
 from rackassign.strategies import Options
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, check_tags, plan_standby
@@ -48,6 +48,9 @@ _WHEN_WARM = 0
 """As the time of the next rebalance: as soon as all copies of this member are warm."""
 
 _LOOK_S = 1.0
+
+_LONGEST_S = 600.0
+"""Kafka's probing.rebalance.interval.ms."""
 
 
 class StandbyAssignor(CooperativeStickyAssignor):
@@ -87,6 +90,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
         watch: Watching | None = WATCHING,
     ) -> None:
         super().__init__(rack, locality=locality, name=name, watch=watch)
+        if not isinstance(client_tags, Mapping | None):
+            raise ConfigError(f"client_tags must be keys with values, got {shown(client_tags)}")
+        if not isinstance(standbys, StandbyOptions | None):
+            raise ConfigError(f"standbys must be StandbyOptions, got {shown(standbys)}")
         self._standbys = standbys or StandbyOptions()
         self._tags = {str(key): str(value) for key, value in (client_tags or {}).items()}
         check_tags(self._tags, self._standbys.rack_aware_assignment_tags)
@@ -96,6 +103,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         self._changelog = changelog
         self._process = uuid4()
         self._kept: frozenset[TopicPartition] = frozenset()
+        self._in_vain_s = 0.0
         self._topics: frozenset[str] = frozenset()
         self._copies: Copies = {}
         self._found: StandbyPlan | None = None
@@ -191,20 +199,35 @@ class StandbyAssignor(CooperativeStickyAssignor):
                 self._on_standbys(kept - before, before - kept)
             except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
                 self._once.warn("on_standbys", "%s: on_standbys raised", self.name, exc_info=True)
-        if said.next_rebalance_ms == _WHEN_WARM and kept:
+        warming = said.next_rebalance_ms == _WHEN_WARM and bool(kept)
+        if kept != before or not warming:
+            self._in_vain_s = 0.0
+        if not warming:
+            return
+        if not self._in_vain_s:
             self._await_warm(kept)
+        elif self._membership is not None:
+            self._once.warn(
+                "in vain",
+                "%s: copies that are warm here are not for the leader: members should have one acceptable_recovery_lag",
+                self.name,
+            )
+            self._membership.later(self._in_vain_s, lambda: self._await_warm(kept))
 
     def _await_warm(self, kept: frozenset[TopicPartition]) -> None:
-        """Ask for another round once all copies are warm, unless another one comes before."""
-        if self._membership is None:
-            return
-        if self._kept is not kept:
+        """Ask for another round once all copies are warm, unless another one comes before.
+
+        A leader that has other ends or another acceptable lag may not agree: each round that is asked for in vain
+        doubles the time until the next one is.
+        """
+        if self._membership is None or self._kept is not kept:
             return
         try:
             lags = _lags({"it": {_task(place): at for place, at in self._positions().items()}}, self._ends())["it"]
         except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
             lags = {}
         if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in kept):
+            self._in_vain_s = min(_LONGEST_S, max(_LOOK_S, 2 * self._in_vain_s))
             self._membership.ask_for_rebalance()
         else:
             self._membership.later(_LOOK_S, lambda: self._await_warm(kept))

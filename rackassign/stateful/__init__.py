@@ -7,6 +7,7 @@ Rules of this room:
   partition are the same thing at different offsets.
 * What a record of the input changes is written to the changelog before it is in the file, and in the file before the
   input's offset is committed.
+* Where the input goes on is known from the changelog alone; what is committed is for others to look at.
 * Who takes a partition over writes a *fence* first and reads up to it. What a former owner writes behind that is
   ignored by everybody (`replay`), and undone in the log by the owner, for compaction knows no owners.
 * `changes` and `replay` do nothing but compute; `store` knows SQLite, `changelog` knows Kafka.
@@ -15,6 +16,7 @@ Rules of this room:
 from __future__ import annotations
 
 from rackassign.stateful.consumer import StatefulConsumer
+from rackassign.stateful.owner import StateLostError
 from rackassign.stateful.store import Store, StoreError
 
-__all__ = ["StatefulConsumer", "Store", "StoreError"]
+__all__ = ["StateLostError", "StatefulConsumer", "Store", "StoreError"]

@@ -1,27 +1,25 @@
-"""Changelogs on Kafka: writing to them, reading them, and seeing to it that they are there."""
+"""Changelogs on Kafka: writing to them and reading them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError, MessageSizeTooLargeError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 
-from rackassign.errors import ConfigError, NoAnswerError, WireError
+from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changes import HEADER, Change, read_change
+from rackassign.stateful.topics import prepare
 
 _ANSWER_S = 60.0
 _KNOWN_S = 20.0
 _READ_MS = 200
 _AT_ONCE = 5000
-
-CONFIG = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
-"""Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
 
 
 class Read(NamedTuple):
@@ -43,14 +41,22 @@ class Changelogs:
 
     Args:
         name: Tells what the changelog of a topic is called.
+        topics: Of the group.
         config: Of the group's consumer; what says how to connect is taken from it.
         rack: Where this member is, so that copies are read near.
+
+    Raises:
+        ConfigError: A topic is not there, or its changelog does not fit.
+        NoAnswerError: Kafka refuses, or does not answer.
     """
 
-    def __init__(self, name: Callable[[str], str], config: Mapping[str, Any], rack: str | None) -> None:
-        self._name = name
+    def __init__(
+        self, name: Callable[[str], str], topics: Iterable[str], config: Mapping[str, Any], rack: str | None
+    ) -> None:
+        wanted = {topic: name(topic) for topic in topics}
+        self._name = wanted.__getitem__
+        self._topics = {changelog: topic for topic, changelog in wanted.items()}
         connection = {key: value for key, value in config.items() if key.startswith(_CONNECTION)}
-        self._connection = connection
         self._reading = {
             **connection,
             "client_rack": rack or "",
@@ -58,53 +64,31 @@ class Changelogs:
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
-        self._reader: KafkaConsumer = KafkaConsumer(**self._reading)
+        ids = prepare(connection, wanted)
+        self.ids = {topic: ids[changelog] for topic, changelog in wanted.items()}
+        """Of the changelog of each topic; see `topics.prepare`."""
         self._finder: KafkaConsumer | None = None
-        try:
+        with ExitStack() as begun:
+            self._reader: KafkaConsumer = KafkaConsumer(**self._reading)
+            begun.callback(self._reader.close)
+            self._await(wanted.values())
             self._producer: KafkaProducer = KafkaProducer(
                 **connection, acks="all", enable_idempotence=True, linger_ms=2
             )
-        except BaseException:
-            self._reader.close()
-            raise
-        self._topics: dict[str, str] = {}
+            begun.pop_all()
 
-    def prepare(self, topics: Iterable[str]) -> None:
-        """Make the changelogs that are missing, with as many partitions and replicas as their topics.
+    def _await(self, changelogs: Iterable[str]) -> None:
+        """Wait until the reader knows of all changelogs: its broker may learn of one that was just made later.
 
         Raises:
-            ConfigError: One is there with another number of partitions, or the topic is not.
-            NoAnswerError: Kafka refuses, or does not answer.
+            NoAnswerError: They do not learn of one.
         """
-        wanted = {topic: self._name(topic) for topic in topics}
-        if len({*wanted, *wanted.values()}) < 2 * len(wanted):
-            raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
-        admin = KafkaAdminClient(**self._connection)
-        try:
-            described = {each["name"]: each for each in admin.describe_topics(list(wanted)) if not each["error_code"]}
-            for topic, log in wanted.items():
-                if topic not in described:
-                    raise ConfigError(f"there is no topic {topic}")
-                partitions = described[topic]["partitions"]
-                replicas = min(len(each["replica_nodes"]) for each in partitions)
-                _make(admin, log, len(partitions), replicas)
-        except KafkaError as error:
-            raise NoAnswerError(f"changelogs cannot be made: {error}") from None
-        finally:
-            admin.close()
-        self._topics = {log: topic for topic, log in wanted.items()}
-        for topic, log in wanted.items():
-            if self._partitions(log) != len(described[topic]["partitions"]):
-                raise ConfigError(f"{log} has another number of partitions than {topic}: state would be lost")
-
-    def _partitions(self, log: str) -> int:
-        """Return how many a changelog has; brokers may not all know a new one yet."""
         deadline = time.monotonic() + _KNOWN_S
-        while True:
-            known = self._reader.partitions_for_topic(log)
-            if known or time.monotonic() >= deadline:
-                return len(known or ())
-            time.sleep(_READ_MS / 1000)
+        for changelog in changelogs:
+            while not self._reader.partitions_for_topic(changelog):
+                if time.monotonic() >= deadline:
+                    raise NoAnswerError(f"brokers do not know of {changelog}, which was made")
+                time.sleep(_READ_MS / 1000)
 
     def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.
@@ -130,7 +114,7 @@ class Changelogs:
             # It would be too large the next time as well.
             raise
         except KafkaError as error:
-            raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {error}") from None
+            raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {self._why(log, error)}") from None
         return offsets[0], offsets[-1] + 1
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -192,8 +176,16 @@ class Changelogs:
         try:
             begins, ends = self._reader.beginning_offsets(list(hosts)), self._reader.end_offsets(list(hosts))
         except KafkaError as error:
-            raise NoAnswerError(f"the ends of changelogs cannot be told: {error}") from None
+            why = self._why(next(iter(hosts)).topic, error)
+            raise NoAnswerError(f"the ends of changelogs cannot be told: {why}") from None
         return {place: (begins[host], ends[host]) for host, place in hosts.items()}
+
+    def _why(self, log: str, error: KafkaError) -> str:
+        """Return what is behind an error: the host waits for a topic that was deleted until time is up."""
+        with suppress(KafkaError):
+            if log not in self._reader.topics():
+                return f"there is no topic {log} any more"
+        return str(error)
 
     def close(self) -> None:
         """Close the clients."""
@@ -206,13 +198,6 @@ class Changelogs:
 
 
 _CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "client_id", "request_timeout_ms")
-
-
-def _make(admin: KafkaAdminClient, log: str, partitions: int, replicas: int) -> None:
-    try:
-        admin.create_topics({log: {"num_partitions": partitions, "replication_factor": replicas, "configs": CONFIG}})
-    except TopicAlreadyExistsError:
-        return
 
 
 def _changes(records: Iterable[Any]) -> list[Change]:

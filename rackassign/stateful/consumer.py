@@ -15,9 +15,11 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.clients.once import Once
+from rackassign.errors import ConfigError, NoAnswerError, shown
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog import Changelogs, Read
+from rackassign.stateful.changes import NO_SOURCE
 from rackassign.stateful.owner import FencedError, Owner
 from rackassign.stateful.store import Shelf, Store
 from rackassign.strategies.standby import StandbyOptions
@@ -85,12 +87,8 @@ class StatefulConsumer:
         client_rack: str | None = None,
         **config: Any,  # noqa: ANN401 - as kafka-python has them
     ) -> None:
-        group = config.get("group_id")
-        if not group or not topics:
-            raise ConfigError("topics and group_id are needed")
-        for name in ("enable_auto_commit", "partition_assignment_strategy"):
-            if name in config:
-                raise ConfigError(f"{name} is for this consumer to set")
+        _check(topics, process, state_dir, config)
+        group = config["group_id"]
         self._process = process
         self._on_restore = on_restore
         self._known = _Known({}, {})
@@ -99,6 +97,8 @@ class StatefulConsumer:
         self._looked = float("-inf")
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
+        self._once = Once(log)
+        self._from_the_start = config.get("auto_offset_reset", "earliest") == "earliest"
         named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
         self._assignor = StandbyAwareAssignor(
             client_rack,
@@ -111,9 +111,9 @@ class StatefulConsumer:
         with ExitStack() as begun:
             self._shelf = Shelf(Path(state_dir))
             begun.callback(self._shelf.close)
-            self._logs = Changelogs(named, config, client_rack)
+            self._logs = Changelogs(named, topics, config, client_rack)
             begun.callback(self._logs.close)
-            self._logs.prepare(topics)
+            self._shelf.take_up(self._logs.ids)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
                 enable_auto_commit=False,
@@ -151,6 +151,7 @@ class StatefulConsumer:
 
         Raises:
             Exception: Whatever `process` raises; nothing of that record is kept, and it comes again.
+            StateLostError: A changelog was deleted or cut while its partition was run.
         """
         restoring = any(not owner.ready for owner in self._owners.values())
         reading = {place: owner for place, owner in self._owners.items() if owner.reads}
@@ -209,7 +210,7 @@ class StatefulConsumer:
             self._owners.pop(place).store.forget()
         for place in sorted(assigned - set(self._owners) - self._fenced):
             self._consumer.pause(HostPartition(*place))
-            self._owners[place] = Owner(place, self._shelf.open(place), self._logs)
+            self._owners[place] = Owner(place, self._shelf.open(place), self._logs, self._generation)
 
     def _follow(self) -> None:
         """Read the changelogs of copies, and of what is being restored; throw away what nobody wants any more."""
@@ -258,16 +259,23 @@ class StatefulConsumer:
             return
         self._known = _Known(self._known.positions, {place: end for place, (_, end) in bounds.items()})
         for place, owner in list(self._owners.items()):
-            if owner.ready and bounds[place][1] > owner.store.position:
+            if owner.ready and bounds[place][1] != owner.store.position:
                 self._guarded(place, owner.catch_up)
 
     def _begin(self, place: TopicPartition, owner: Owner) -> None:
         """Read the input from where the state ends."""
         host = HostPartition(*place)
-        committed = self._consumer.committed(host)
-        start = max(owner.store.replay.source + 1, -1 if committed is None else committed)
-        if start > 0 or committed is not None:
+        start, committed = owner.store.replay.source + 1, self._consumer.committed(host) or 0
+        if committed > start:
+            log.warning(
+                "%s-%d: %d is committed, but its changelog knows of records up to %d only: %s",
+                *(*place, committed, start),
+                "they come again" if start or self._from_the_start else "its state begins empty (auto_offset_reset)",
+            )
+        if owner.store.replay.source != NO_SOURCE:
             self._consumer.seek(host, start)
+        elif self._from_the_start:
+            self._consumer.seek_to_beginning(host)
         self._consumer.resume(host)
         owner.reads = True
 
@@ -284,6 +292,12 @@ class StatefulConsumer:
         for record in batch:
             if record.offset <= owner.store.replay.source:
                 # Wherever it comes from, its effects are there.
+                self._once.warn(
+                    f"anew {place}",
+                    "%s-%d: its input begins anew at %d, and its state has records up to %d: up to there they are left "
+                    "out; if the topic was made anew, delete its changelog as well",
+                    *(*place, record.offset, owner.store.replay.source),
+                )
                 continue
             try:
                 self._process(record, owner.store)
@@ -310,12 +324,16 @@ class StatefulConsumer:
         try:
             act()
         except FencedError:
-            # This member is out of the group, and does not know it yet; its next generation may have the partition.
-            log.info("%s-%d: another member runs it by now", *place)
-            self._fenced.add(place)
-            self._assignor.ask_for_rebalance()
+            log.info("%s-%d: another member runs it, or has run it", *place)
+            # Either it was another's between two generations of this member, or this member is out of the group and
+            # does not know it yet: then its next generation may have the partition.
+            if self._owners[place].generation == self._generation:
+                self._fenced.add(place)
+                self._assignor.ask_for_rebalance()
         except NoAnswerError as error:
-            log.warning("%s-%d: what was done cannot be kept, and is done again: %s", *place, error)
+            self._once.warn(
+                f"again {place}", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error
+            )
         except BaseException:
             # Nobody knows what the changelog has of it: its state is found out anew.
             self._let_go(place)
@@ -343,3 +361,23 @@ class StatefulConsumer:
     def _publish(self) -> None:
         positions = {place: at for place, at in self._shelf.here().items() if place not in self._owners}
         self._known = _Known(positions, self._known.ends)
+
+
+def _check(topics: Sequence[str], process: Process, state_dir: str | Path, config: Mapping[str, Any]) -> None:
+    """Refuse what can be told from here.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+    if not topics or not config.get("group_id"):
+        raise ConfigError("topics and group_id are needed")
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise ConfigError(f"topics must be names, one after the other, got {shown(topic)}")
+    if not callable(process):
+        raise ConfigError(f"process must be a function of a record and a store, got {shown(process)}")
+    if not isinstance(state_dir, (str, Path)):
+        raise ConfigError(f"state_dir must be a path, got {shown(state_dir)}")
+    for name in ("enable_auto_commit", "partition_assignment_strategy"):
+        if name in config:
+            raise ConfigError(f"{name} is for this consumer to set")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from rackassign.errors import RackassignError
+from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changes import Change
 from rackassign.stateful.store import Store
 
+log = logging.getLogger(__name__)
+
 
 class FencedError(RackassignError):
     """Another owner has begun an epoch of its own."""
+
+
+class StateLostError(RackassignError):
+    """A changelog has lost records and has others behind them, so that the state cannot be told from it."""
 
 
 class Log(Protocol):
@@ -37,10 +44,12 @@ class Owner:
         place: The partition.
         store: Its local file, wherever that is.
         log: The changelogs.
+        generation: Of the group, in which it was given.
     """
 
-    def __init__(self, place: TopicPartition, store: Store, log: Log) -> None:
+    def __init__(self, place: TopicPartition, store: Store, log: Log, generation: int = -1) -> None:
         self.place = place
+        self.generation = generation
         self.store = store
         self.ready = False
         """Whether its state is restored, and nobody else may change it."""
@@ -61,20 +70,26 @@ class Owner:
 
         Raises:
             FencedError: Another owner has begun an epoch at the same time.
+            StateLostError: The changelog does not have the whole state.
             NoAnswerError: Kafka does not answer; it may be called again.
         """
         if self._end is None:
             begin, self._end = self._log.bounds([self.place])[self.place]
             if self.store.position > self._end:
-                # The changelog was made anew: what is here is of another one.
+                log.warning(
+                    "%s-%d: its changelog ends at %d, and %d records were there: its state is made anew",
+                    *(*self.place, self._end, self.store.position),
+                )
                 self.store.clear()
-            self._start = max(begin, self.store.position)
+                self._start = 0
+            self._start = max(begin, self._start)
         if self.store.position < self._end:
             return
+        if self.store.replay.lost:
+            raise self._lost()
         self._epoch = self.store.replay.epoch + 1
-        _, behind = self._log.write(self.place, [Change("fence", self._epoch)])
         # Whoever has written in between, before the fence or with one of its own, is seen here.
-        self._read_to(behind)
+        self._written([Change("fence", self._epoch)])
         if self.store.replay.fences > 1:
             raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another's")
         self._heal()
@@ -88,6 +103,7 @@ class Owner:
 
         Raises:
             FencedError: Another owner has the partition; nothing is taken in.
+            StateLostError: The changelog has lost what was written before.
             NoAnswerError: It is not known what was written; nothing is taken in.
         """
         changes = [
@@ -95,6 +111,8 @@ class Owner:
             for source, keys in changed
             for number, (key, value) in enumerate(keys.items(), 1)
         ]
+        if changed and not changed[-1][1]:
+            changes.append(Change("mark", self._epoch, changed[-1][0]))
         if changes:
             self._written(changes)
         self._heal()
@@ -104,18 +122,31 @@ class Owner:
 
         Raises:
             FencedError: It was another owner.
-            NoAnswerError: Kafka does not answer.
+            StateLostError: The changelog has lost what was written before.
+            NoAnswerError: Kafka does not answer, or not all is there that was, and can be restored.
         """
-        self._read_to(self._log.bounds([self.place])[self.place][1])
+        _, end = self._log.bounds([self.place])[self.place]
+        if end < self.store.position:
+            raise NoAnswerError(f"its changelog ends at {end}, and {self.store.position} records were there")
+        self._read_to(end)
         self._heal()
 
     def _heal(self) -> None:
+        if self.store.replay.unfenced:
+            self._written([Change("fence", self._epoch)])
         while keys := self.store.replay.to_heal():
             source = self.store.replay.source
             self._written([Change("heal", self._epoch, source, key, self.store.kept(key)) for key in keys])
 
     def _written(self, changes: Sequence[Change]) -> None:
         first, behind = self._log.write(self.place, changes)
+        if first < self.store.position:
+            # What counts on records that are missing stands in their place now, and everybody is to know.
+            try:
+                self._log.write(self.place, [Change("lost", self._epoch)])
+            except NoAnswerError as error:
+                raise self._lost() from error
+            raise self._lost()
         if first == self.store.position and behind - first == len(changes):
             self.store.apply(changes, behind)
         else:
@@ -128,3 +159,12 @@ class Owner:
             self.store.apply(self._log.between(self.place, self.store.position, end), end)
         if self.store.replay.epoch > self._epoch:
             raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self.store.replay.epoch} has begun")
+        if self.store.replay.lost:
+            raise self._lost()
+
+    def _lost(self) -> StateLostError:
+        return StateLostError(
+            f"{self.place.topic}-{self.place.partition}: its changelog was deleted or cut while the partition was run, "
+            "so it has not all of the state: end all members, delete the changelog, and the state is made from the "
+            "input once more"
+        )

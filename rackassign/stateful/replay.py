@@ -11,11 +11,17 @@ is there. What pends when an epoch ends is resolved by what the next owner does:
 of it, before anything else. So a heal removes its key from what pends, a fence leaves it, and a change means that all
 of it was healed, or was whole: compaction may have taken the mark of the last change, but only because a later record
 of that key follows. Then what pends counts, for what had to be healed is gone from it. A heal also says which record is
-the last that is whole, since it may be all that compaction leaves to tell.
+the last that is whole, since it may be all that compaction leaves to tell. Input records that change nothing leave a
+*mark*, so that where the input goes on is always known from here, whatever was committed, and a log that has lost its
+end is made up for from the input.
 
 Keys to which a former owner wrote are *spoiled* until somebody who may writes to them. Such records are ignored here;
 but compaction keeps the last record of a key whoever wrote it, and without a heal the key would be lost to all who
-begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not.
+begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not. A fence
+that comes late is such a record as well: with the last one gone, epochs would begin where they were before.
+
+An owner may write into a log that has lost what it had written before (deleted, or cut by brokers that had not all of
+it). What is missing then stands between records that count, and nobody can tell: so the owner says that it is *lost*.
 """
 
 from __future__ import annotations
@@ -39,6 +45,8 @@ class Replay:
         pending: Changes of the input record after that, by key.
         pending_of: The epoch and the offset of that record.
         spoiled: Keys whose last record is none that counts.
+        unfenced: Whether the last fence is none that counts.
+        lost: Whether somebody has found that records are missing.
     """
 
     epoch: int = NO_EPOCH
@@ -47,23 +55,31 @@ class Replay:
     pending: dict[bytes, bytes | None] = field(default_factory=dict)
     pending_of: tuple[int, int] = (NO_EPOCH, NO_SOURCE)
     spoiled: set[bytes] = field(default_factory=set)
+    unfenced: bool = False
+    lost: bool = False
 
     def take(self, change: Change) -> Iterator[tuple[bytes, bytes | None]]:
         """Take in the next record; yield the keys whose values change by it, in order."""
+        if change.kind == "lost":
+            self.lost = True
+            return
         if change.epoch < self.epoch:
-            if change.kind != "fence":
-                self.spoiled.add(change.key)
+            self._spoiled_by(change)
             return
         if change.epoch > self.epoch:
             self.epoch, self.fences = change.epoch, 0
         if change.kind == "fence":
             self.fences += 1
+            self.unfenced = False
             return
-        self.spoiled.discard(change.key)
-        if change.kind == "heal":
+        if change.kind in {"heal", "mark"}:
             if self.pending_of[1] <= change.source:
                 yield from self._completed()
             self.source = max(self.source, change.source)
+        if change.kind == "mark":
+            return
+        self.spoiled.discard(change.key)
+        if change.kind == "heal":
             self.pending.pop(change.key, None)
             yield change.key, change.value
             return
@@ -73,6 +89,12 @@ class Replay:
         self.pending_of = change.epoch, change.source
         if change.kind == "last":
             yield from self._completed()
+
+    def _spoiled_by(self, change: Change) -> None:
+        if change.kind == "fence":
+            self.unfenced = True
+        elif change.kind != "mark":
+            self.spoiled.add(change.key)
 
     def _completed(self) -> Iterator[tuple[bytes, bytes | None]]:
         if self.pending:

@@ -6,7 +6,7 @@ import fcntl
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ PRAGMA user_version = {_FORMAT};
 """
 _ENDS = ("", "-wal", "-shm")
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_NAMED = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")
 
 
 class StoreError(RackassignError):
@@ -78,6 +79,8 @@ class Store:
             dict(self._db.execute("SELECT key, value FROM pending ORDER BY key")),
             (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
             {key for (key,) in self._db.execute("SELECT key FROM spoiled")},
+            bool(about.get("unfenced")),
+            bool(about.get("lost")),
         )
 
     def get(self, key: bytes) -> bytes | None:
@@ -93,12 +96,16 @@ class Store:
         return None if row is None else bytes(row[0])
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value; only while an input record is processed."""
-        self._changed[bytes(key)] = bytes(value)
+        """Give a key a value; only while an input record is processed.
+
+        Raises:
+            TypeError: One of them is not bytes.
+        """
+        self._changed[_bytes(key)] = _bytes(value)
 
     def delete(self, key: bytes) -> None:
         """Take its value from a key; the same."""
-        self._changed[bytes(key)] = None
+        self._changed[_bytes(key)] = None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all keys with their values, in order of the keys; what is being processed not included."""
@@ -193,8 +200,17 @@ class Store:
             "source": replay.source,
             "pending_epoch": epoch,
             "pending_source": source,
+            "unfenced": replay.unfenced,
+            "lost": replay.lost,
         }
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+
+
+def _bytes(given: bytes) -> bytes:
+    """Return bytes as such; of a number, `bytes` would make as many zeros."""
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise TypeError(f"keys and values of a state are bytes, got {type(given).__name__}")
+    return bytes(given)
 
 
 _LONGEST_LEFT_S = 12 * 3600.0
@@ -202,7 +218,9 @@ _LONGEST_LEFT_S = 12 * 3600.0
 
 
 class Shelf:
-    """A folder with the files of a member, one for each partition; what is older than half a day is thrown away.
+    """A folder with the files of a member, one for each partition.
+
+    The name of a file has the id of the changelog that it is a copy of.
 
     Args:
         folder: Made if it is not there.
@@ -213,6 +231,7 @@ class Shelf:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._ids: Mapping[str, str] = {}
         self._open: dict[TopicPartition, Store] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -224,26 +243,33 @@ class Shelf:
         except BlockingIOError:
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
-        for file in sorted(folder.glob("*.sqlite")):
-            # What was written last may be in the log beside it.
-            written = [Path(f"{file}{end}") for end in _ENDS]
-            newest = max((each.stat().st_mtime for each in written if each.is_file()), default=None)
-            if newest is not None and time.time() - newest > _LONGEST_LEFT_S:
-                for each in written:
-                    each.unlink(missing_ok=True)
+
+    def take_up(self, ids: Mapping[str, str]) -> None:
+        """Open what is there of some changelogs; what is of others, or more than half a day old, is thrown away.
+
+        Args:
+            ids: Of the changelogs as they are now, by topic.
+        """
+        self._ids = ids
+        for file in sorted(self._folder.glob("*.sqlite")):
+            named = _NAMED.fullmatch(file.name)
+            if named is None or not file.is_file():
                 continue
-            topic, _, partition = file.stem.rpartition("-")
-            if topic and partition.isdecimal() and file.is_file():
-                self.open(TopicPartition(topic, int(partition)))
+            place = TopicPartition(named["topic"], int(named["partition"]))
+            if named["id"] != ids.get(place.topic) or time.time() - _newest(file) > _LONGEST_LEFT_S:
+                _remove(file)
+            else:
+                self.open(place)
 
     def open(self, place: TopicPartition) -> Store:
         """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
         if place not in self._open:
+            file = self._file(place)
             try:
-                self._open[place] = Store(self._file(place))
+                self._open[place] = Store(file)
             except StoreError:
-                self._remove(place)
-                self._open[place] = Store(self._file(place))
+                _remove(file)
+                self._open[place] = Store(file)
         return self._open[place]
 
     def here(self) -> dict[TopicPartition, int]:
@@ -255,7 +281,7 @@ class Shelf:
         store = self._open.pop(place, None)
         if store is not None:
             store.close()
-        self._remove(place)
+        _remove(self._file(place))
 
     def close(self) -> None:
         """Close all files; may be called again."""
@@ -268,8 +294,18 @@ class Shelf:
         if not _PLAIN.fullmatch(place.topic):
             # Kafka allows no others.
             raise StoreError(f"{place.topic!r} is no name of a topic")
-        return self._folder / f"{place.topic}-{place.partition}.sqlite"
+        return self._folder / f"{place.topic}-{place.partition}@{self._ids.get(place.topic, '')}.sqlite"
 
-    def _remove(self, place: TopicPartition) -> None:
-        for end in _ENDS:
-            Path(f"{self._file(place)}{end}").unlink(missing_ok=True)
+
+def _newest(file: Path) -> float:
+    """Return when a file was written last; that may be in the log beside it."""
+    return max(each.stat().st_mtime for each in _parts(file) if each.is_file())
+
+
+def _remove(file: Path) -> None:
+    for each in _parts(file):
+        each.unlink(missing_ok=True)
+
+
+def _parts(file: Path) -> list[Path]:
+    return [Path(f"{file}{end}") for end in _ENDS]

@@ -59,15 +59,24 @@ class StandbyOptions:
             if type(value) is not int or value < least:
                 raise ConfigError(f"{name} must be an integer, {least} or more, got {shown(value)}")
         tags = self.rack_aware_assignment_tags
-        if isinstance(tags, str) or len(tags) > MOST_TAGS or len(set(tags)) < len(tags):
+        if not _names(tags) or len(tags) > MOST_TAGS or len(set(tags)) < len(tags):
             raise ConfigError(f"rack_aware_assignment_tags must be up to {MOST_TAGS} different keys, got {shown(tags)}")
         for name, value, allowed in (("mode", self.mode, MODES), ("rule", self.rule, RULES)):
             if value not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}")
+        if not isinstance(self.forced_tag_values, Mapping):
+            raise ConfigError(f"forced_tag_values must be keys with values, got {shown(self.forced_tag_values)}")
         for key, values in self.forced_tag_values.items():
             if key not in tags:
                 raise ConfigError(f"forced_tag_values: {shown(key)} is not one of rack_aware_assignment_tags")
-            if isinstance(values, str) or not values:
+            if not _names(values) or not values:
                 raise ConfigError(f"forced_tag_values: {shown(key)}: expected values, got {shown(values)}")
         if self.mode == "kafka" and (self.rule != "even" or self.forced_tag_values):
             raise ConfigError("mode kafka has rules of its own: leave out rule and forced_tag_values")
+
+
+def _names(value: object) -> bool:
+    """Tell whether something is a list of strings, and no string itself."""
+    return (
+        isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and all(isinstance(v, str) for v in value)
+    )

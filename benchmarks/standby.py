@@ -1,0 +1,139 @@
+"""Standbys: how often Kafka's way to place them misses what is possible and ours does not, and what that takes.
+
+The groups of the first table are small, so that all placements can be tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from benchmarks.show import Sheet, show
+from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies.standby import MODES, Copies, Mode, StandbyOptions, StandbyPlan, plan_standby
+
+KEYS = ("zone", "cluster")
+
+Tags = Mapping[str, Mapping[str, str]]
+
+
+def group_of(tags: Tags, partitions: int, owned: Mapping[str, tuple[int, ...]] | None = None) -> Group:
+    """Return members with tags that read one topic."""
+    topology = Topology((Broker(1, "a"),), {"t": (Partition((1,), 1),) * partitions})
+    theirs = owned or {}
+    members = (
+        Member(name, frozenset({"t"}), owned={"t": theirs[name]} if name in theirs else {}, generation=1, tags=each)
+        for name, each in tags.items()
+    )
+    return Group(topology, tuple(members))
+
+
+def crowded(tags: Tags, who: Iterable[str], copies: int) -> int:
+    """Count copies at a value of a tag beyond what it takes to spread them."""
+    total = 0
+    for key in KEYS:
+        values = len({each[key] for each in tags.values()})
+        counts = Counter(tags[name][key] for name in who)
+        total += sum(max(0, count - -(-copies // values)) for count in counts.values())
+    return total
+
+
+@dataclass
+class Tally:
+    """What came of many groups."""
+
+    groups: int = 0
+    ideal: int = 0
+    missed: Counter[Mode] = field(default_factory=Counter)
+    worse: Counter[Mode] = field(default_factory=Counter)
+
+    def add(self, dice: random.Random) -> None:
+        """Draw a group with one partition, and try all placements of its copies."""
+        tags = {
+            f"m{number}": {"zone": f"z{dice.randrange(3)}", "cluster": f"c{dice.randrange(4)}"}
+            for number in range(dice.randint(3, 7))
+        }
+        standbys = dice.randint(1, 3)
+        owner = dice.choice(list(tags))
+        group = group_of(tags, 1, {owner: (0,)})
+        copies = min(standbys, len(tags) - 1) + 1
+        others = [name for name in tags if name != owner]
+        possible = min(crowded(tags, {*chosen, owner}, copies) for chosen in combinations(others, copies - 1))
+        self.groups += 1
+        self.ideal += not possible
+        for mode in MODES:
+            found = plan_standby(group, {}, StandbyOptions(standbys, KEYS, mode))
+            holders = {name for name, theirs in found.standbys.items() if theirs}
+            collisions = crowded(tags, {*holders, owner}, copies)
+            self.worse[mode] += collisions > possible
+            self.missed[mode] += collisions > possible == 0
+
+
+def quality(groups: int) -> Sheet:
+    """Return how often each way misses what is possible."""
+    dice, tally = random.Random(708), Tally()
+    for _ in range(groups):
+        tally.add(dice)
+    rows = [(mode, f"{tally.ideal:,}", f"{tally.missed[mode]:,}", f"{tally.worse[mode]:,}") for mode in MODES]
+    headings = ("mode", "groups with an ideal placement", "of these missed", "of all, more collisions than needed")
+    return Sheet(f"{groups:,} random groups with two tags", headings, rows)
+
+
+def carried_out(group: Group, plan: StandbyPlan) -> tuple[Group, Copies]:
+    """Return the group when all is as planned, and all copies are warm."""
+    members = tuple(replace(member, owned=plan.plan.target[member.id]) for member in group.members)
+    copies = {
+        member.id: {
+            TopicPartition(topic, partition): 0
+            for theirs in (plan.plan.target[member.id], plan.standbys[member.id])
+            for topic, ids in theirs.items()
+            for partition in ids
+        }
+        for member in group.members
+    }
+    return replace(group, members=members), copies
+
+
+def timed(members: int, partitions: int, options: StandbyOptions) -> list[float]:
+    """Return seconds for a new group, for the same once more, and after a zone has died."""
+    tags = {f"m{i:03}": {"zone": "abc"[i % 3], "cluster": "wxyz"[i // 3 % 4]} for i in range(members)}
+    group, copies = group_of(tags, partitions), dict[str, dict[TopicPartition, int]]()
+    found = []
+    for step in ("new", "again", "zone"):
+        if step == "zone":
+            group = replace(group, members=tuple(each for each in group.members if each.tags["zone"] != "a"))
+        had: Copies = {member.id: copies.get(member.id, {}) for member in group.members}
+        begun = time.perf_counter()
+        plan = plan_standby(group, had, options)
+        found.append(time.perf_counter() - begun)
+        group, after = carried_out(group, plan)
+        copies = {name: dict(theirs) for name, theirs in after.items()}
+    return found
+
+
+def times() -> Sheet:
+    """Return what planning takes; ours as a multiple of Kafka's way, which is Python here as well."""
+    rows = []
+    for partitions, members in ((200, 30), (1000, 100)):
+        for standbys in (1, 2):
+            by_mode = {mode: timed(members, partitions, StandbyOptions(standbys, KEYS, mode)) for mode in MODES}
+            ratios = [f"{ours:.2f} ({ours / kafkas:.1f})" for ours, kafkas in zip(*by_mode.values(), strict=True)]
+            rows.append((f"{partitions:,} x {members}", str(standbys), *ratios))
+    headings = ("partitions x members", "standbys", "s, new group", "s, the same again", "s, a zone died")
+    return Sheet("Planning with mode best, and as a multiple of mode kafka", headings, rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=40_000)
+    options = parser.parse_args(arguments)
+    show([quality(options.groups), times()])
+
+
+if __name__ == "__main__":
+    main()

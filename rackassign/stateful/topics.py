@@ -1,0 +1,111 @@
+"""The topics that hold changelogs: made where they are missing, looked at where they are there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from rackassign.clients.kafka_python.admin import topic_configs
+from rackassign.clients.kafka_python.permissions import NotAllowedError
+from rackassign.errors import ConfigError, NoAnswerError, cut
+
+log = logging.getLogger(__name__)
+
+_POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
+
+CONFIG = {_POLICY: "compact", _LAG: "3600000"}
+"""Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
+
+_KNOWN_S, _LOOK_S = 20.0, 0.1
+
+_LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
+"""What files that are left for half a day need, and owners who look every few seconds."""
+
+
+def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, str]:
+    """Make the changelogs that are missing, with as many partitions and replicas as their topics.
+
+    Args:
+        connection: What an admin client needs.
+        wanted: The changelog of each topic.
+
+    Returns:
+        The id of each changelog, which another one of the same name does not have; empty from brokers before 2.8.
+
+    Raises:
+        ConfigError: A topic is not there, or a changelog does not fit it.
+        NoAnswerError: Kafka refuses, or does not answer.
+    """
+    if len({*wanted, *wanted.values()}) < 2 * len(wanted):
+        raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
+    try:
+        with closing(KafkaAdminClient(**connection)) as admin:
+            return _prepared(admin, wanted)
+    except (KafkaError, OSError) as error:
+        where = cut(str(connection.get("bootstrap_servers", "its default address")))
+        raise NoAnswerError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
+
+
+def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, str]:
+    there = _described(admin, [*wanted, *wanted.values()])
+    for topic, changelog in wanted.items():
+        if topic not in there:
+            raise ConfigError(f"there is no topic {cut(topic)}")
+        if changelog not in there:
+            _make(admin, changelog, there[topic]["partitions"])
+    made = _awaited(admin, list(wanted.values()))
+    for topic, changelog in wanted.items():
+        has, needs = len(made[changelog]["partitions"]), len(there[topic]["partitions"])
+        if has != needs:
+            raise ConfigError(f"{changelog} has {has} partitions and {topic} has {needs}: state would not be found")
+    _look_at(admin, list(made))
+    return {changelog: str(found["topic_id"] or "") for changelog, found in made.items()}
+
+
+def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what is told of those topics that are there."""
+    return {found["name"]: found for found in admin.describe_topics(names) if not found["error_code"]}
+
+
+def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what is told of changelogs as soon as the broker that is asked knows of all."""
+    deadline = time.monotonic() + _KNOWN_S
+    while True:
+        found = _described(admin, changelogs)
+        missing = [name for name in changelogs if name not in found]
+        if not missing:
+            return found
+        if time.monotonic() >= deadline:
+            raise NoAnswerError(f"brokers do not know of {', '.join(missing)}, which was made")
+        time.sleep(_LOOK_S)
+
+
+def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, Any]]) -> None:
+    replicas = min(len(each["replica_nodes"]) for each in like)
+    described = {"num_partitions": len(like), "replication_factor": replicas, "configs": CONFIG}
+    try:
+        admin.create_topics({changelog: described})
+    except TopicAlreadyExistsError:
+        # Another member was quicker.
+        return
+
+
+def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:
+    """Refuse changelogs that forget what has not changed for long, and warn of those that forget other things soon."""
+    try:
+        configs = topic_configs(admin, changelogs, [_POLICY, *_LEAST_MS])
+    except NotAllowedError as error:
+        log.warning("whether changelogs are compacted cannot be told: %s", error)
+        return
+    for name, values in configs.items():
+        if values[_POLICY] != "compact":
+            raise ConfigError(f"{name} must have {_POLICY}=compact, and has {values[_POLICY]}: it would forget state")
+        for key, least in _LEAST_MS.items():
+            if int(values[key]) < least:
+                log.warning("%s has %s=%s: with less than %d copies may differ", name, key, values[key], least)

@@ -1,0 +1,206 @@
+"""As much of Kafka, in memory, as a member with state needs: topics that can be cut, deleted and made anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from rackassign.stateful import changelog, consumer, topics
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass
+class Record:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+@dataclass
+class Topic:
+    """A topic; its id is that of no other."""
+
+    logs: list[list[Record]]
+    id: str
+    configs: dict[str, str]
+
+    def described(self, name: str) -> dict[str, Any]:
+        partitions = [{"replica_nodes": [1, 2]} for _ in self.logs]
+        return {"name": name, "error_code": 0, "topic_id": self.id, "partitions": partitions}
+
+
+@dataclass
+class Kafka:
+    """The cluster, and what its clients are told to do."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    committed: dict[HostPartition, int] = field(default_factory=dict)
+    open: set[Client] = field(default_factory=set)
+    before_send: Callable[[str, bytes, Headers], None] | None = None
+    refuse: list[str] = field(default_factory=list)
+    _ids: Any = field(default_factory=itertools.count)
+
+    def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
+        known = {"cleanup.policy": "compact", "delete.retention.ms": "86400000", "min.compaction.lag.ms": "3600000"}
+        self.topics[name] = Topic([[] for _ in range(partitions)], f"{next(self._ids):x}", {**known, **(configs or {})})
+
+    def append(self, name: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        log = self.topics[name].logs[partition]
+        log.append(Record(log[-1].offset + 1 if log else 0, key, value, headers))
+        return log[-1].offset
+
+    def feed(self, partition: int, records: int) -> None:
+        for _ in range(records):
+            self.append("t", partition, None, b"x")
+
+    def end(self, host: HostPartition) -> int:
+        log = self.topics[host.topic].logs[host.partition]
+        return log[-1].offset + 1 if log else 0
+
+    def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
+        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, config))
+        patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
+        patch.setattr(topics, "KafkaAdminClient", lambda **_: Admin(self))
+        patch.setattr(topics, "topic_configs", self._topic_configs)
+        patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
+        # Ends are looked at with each poll.
+        patch.setattr(consumer, "_ENDS_S", 0.0)
+        return self
+
+    def _topic_configs(self, _: Admin, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {name: {key: self.topics[name].configs[key] for key in keys} for name in names}
+
+
+class Client:
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        kafka.open.add(self)
+
+    def close(self, *_: object) -> None:
+        self.kafka.open.discard(self)
+
+    def answers(self, call: str) -> None:
+        """Raise if the test has it so, once."""
+        if call in self.kafka.refuse:
+            self.kafka.refuse.remove(call)
+            raise KafkaError(f"{call} is refused")
+
+
+class Consumer(Client):
+    """One that is told what to read."""
+
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        super().__init__(kafka)
+        self._at_once = config.get("max_poll_records", 500)
+        self._from_the_start = config.get("auto_offset_reset") == "earliest"
+        self.at: dict[HostPartition, int] = {}
+        self.paused: set[HostPartition] = set()
+
+    def assignment(self) -> set[HostPartition]:
+        return set(self.at)
+
+    def assign(self, hosts: Iterable[HostPartition]) -> None:
+        self.at = {host: self.at.get(host, 0) for host in hosts}
+
+    def seek(self, host: HostPartition, offset: int) -> None:
+        assert host in self.at
+        self.at[host] = offset
+
+    def seek_to_beginning(self, *hosts: HostPartition) -> None:
+        self.at.update(dict.fromkeys(hosts, 0))
+
+    def position(self, host: HostPartition) -> int:
+        return self.at[host]
+
+    def pause(self, *hosts: HostPartition) -> None:
+        self.paused |= set(hosts)
+
+    def resume(self, *hosts: HostPartition) -> None:
+        self.paused -= set(hosts)
+
+    def partitions_for_topic(self, name: str) -> set[int] | None:
+        return set(range(len(self.kafka.topics[name].logs))) if name in self.kafka.topics else None
+
+    def beginning_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
+        self.answers("offsets")
+        return dict.fromkeys(hosts, 0)
+
+    def end_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
+        return {host: self.kafka.end(host) for host in hosts}
+
+    def poll(self, timeout_ms: int = 0) -> dict[HostPartition, list[Record]]:
+        del timeout_ms
+        found = {}
+        for host in self.at.keys() - self.paused:
+            end = self.kafka.end(host)
+            if self.at[host] > end:
+                # What brokers call out of range.
+                self.at[host] = 0 if self._from_the_start else end
+            log = self.kafka.topics[host.topic].logs[host.partition]
+            records = [record for record in log if record.offset >= self.at[host]][: self._at_once]
+            if records:
+                found[host] = records
+                self.at[host] = records[-1].offset + 1
+        return found
+
+
+class Member(Consumer):
+    """One whose group is the test."""
+
+    def give(self, *partitions: int) -> None:
+        hosts = [HostPartition("t", partition) for partition in partitions]
+        self.at = {host: self.at.get(host, self.kafka.committed.get(host, 0)) for host in hosts}
+        self.paused &= set(hosts)
+
+    def subscribe(self, names: Sequence[str]) -> None:
+        self._names = set(names)
+
+    def subscription(self) -> set[str]:
+        return self._names
+
+    def committed(self, host: HostPartition) -> int | None:
+        self.answers("committed")
+        return self.kafka.committed.get(host)
+
+    def commit(self, offsets: Mapping[HostPartition, Any]) -> None:
+        self.answers("commit")
+        self.kafka.committed.update({host: told.offset for host, told in offsets.items()})
+
+
+class Sent:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def get(self, _: float) -> Sent:
+        return self
+
+
+class Producer(Client):
+    def send(self, name: str, *, value: bytes | None, key: bytes, headers: Headers, partition: int) -> Sent:
+        if self.kafka.before_send is not None:
+            self.kafka.before_send(name, key, headers)
+        return Sent(self.kafka.append(name, partition, key, value, headers))
+
+    def flush(self, _: float) -> None:
+        self.answers("flush")
+
+
+class Admin(Client):
+    def describe_topics(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        self.answers("describe_topics")
+        there = self.kafka.topics
+        return [there[name].described(name) if name in there else {"name": name, "error_code": 3} for name in names]
+
+    def create_topics(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, told in wanted.items():
+            if name in self.kafka.topics:
+                raise TopicAlreadyExistsError
+            self.kafka.make(name, told["num_partitions"], told["configs"])

@@ -1,0 +1,395 @@
+"""A member with state on a Kafka in memory: whatever fails in between, each record counts once."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
+
+from rackassign.errors import ConfigError, NoAnswerError, RackassignError
+from rackassign.model import TopicPartition
+from rackassign.stateful import StatefulConsumer, StateLostError, Store
+from rackassign.stateful.changes import HEADER, Change, read_change
+from rackassign.strategies.standby import StandbyOptions
+
+from .memory_kafka import Headers, Kafka, Member, Record
+
+LOG = "g-t-changelog"
+FIRST = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    made = Kafka().installed(monkeypatch)
+    made.make("t")
+    return made
+
+
+def count(_: Any, store: Store) -> None:
+    store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
+
+
+def member(folder: Path, *, process: Any = count, **more: Any) -> StatefulConsumer:
+    return StatefulConsumer(
+        "t", process=process, state_dir=folder, group_id="g", bootstrap_servers="x", client_rack="a", **more
+    )
+
+
+def give(one: StatefulConsumer, *partitions: int) -> None:
+    """Begin a generation with these partitions."""
+    group = one.consumer
+    assert isinstance(group, Member)
+    group.give(*partitions)
+    one._assignor._generation += 1
+
+
+def polled(one: StatefulConsumer) -> None:
+    """Poll until something is raised, or nine times."""
+    for _ in range(9):
+        one.poll(0)
+
+
+def counted(one: StatefulConsumer, partition: int = 0) -> int:
+    return int(dict(one.store(TopicPartition("t", partition)).items()).get(b"n", 0))
+
+
+def drain(one: StatefulConsumer, *allowed: type[BaseException]) -> list[BaseException]:
+    """Poll until nothing has come for a while; return what was raised, which must be allowed."""
+    raised: list[BaseException] = []
+    quiet = 0
+    for _ in range(100):
+        try:
+            quiet = 0 if one.poll(0) else quiet + 1
+        except allowed as error:
+            raised.append(error)
+            quiet = 0
+        if quiet > 3:
+            return raised
+    raise AssertionError(f"polls never became quiet, the last of {len(raised)} raised {raised[-1:]}")
+
+
+def changelog(kafka: Kafka) -> list[Change]:
+    return [read_change(each.key, each.value, dict(each.headers)[HEADER]) for each in kafka.topics[LOG].logs[0]]
+
+
+class Stopped(BaseException):
+    """As who cancels something raises it."""
+
+
+def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None:
+    left: dict[str, int] = {}
+
+    def fails(kind: str, error: BaseException) -> None:
+        if left.get(kind):
+            left[kind] -= 1
+            raise error
+
+    def process(record: Record, store: Store) -> None:
+        count(record, store)
+        fails("process", ValueError("the owner's"))
+        fails("stopped", Stopped())
+
+    def before_send(_: str, key: bytes, __: Headers) -> None:
+        del key
+        fails("send", KafkaTimeoutError("no broker"))
+        fails("too large", MessageSizeTooLargeError("too large"))
+
+    kafka.before_send = before_send
+    with member(tmp_path, process=process, on_restore=lambda *_: fails("restore", OSError("pipe"))) as one:
+        give(one, 0)
+        fed = [0, 0]
+        # Each of them with one partition that runs and another that has just come, and with both running.
+        for kind in ("process", "stopped", "send", "too large", "restore"):
+            for partitions in ((0,), (0, 1)):
+                left[kind] = 2
+                give(one, *partitions)
+                for partition in range(2):
+                    kafka.feed(partition, 3)
+                    fed[partition] += 3
+                drain(one, ValueError, Stopped, MessageSizeTooLargeError, OSError)
+        for refused in ("committed", "commit", "flush", "offsets"):
+            give(one, 0)
+            drain(one)
+            kafka.refuse[:] = [refused]
+            give(one, 0, 1)
+            kafka.feed(0, 2)
+            fed[0] += 2
+            drain(one, Exception)
+        assert [counted(one, partition) for partition in range(2)] == fed
+        assert kafka.committed == {HostPartition("t", partition): fed[partition] for partition in range(2)}
+    assert not kafka.open
+
+
+def test_a_full_disk_costs_nothing(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 2)
+        drain(one)
+        keep = Store._keep
+        calls = iter(range(100))
+
+        def full(store: Store, position: int) -> None:
+            if next(calls) < 2:
+                raise sqlite3.OperationalError("database or disk is full")
+            keep(store, position)
+
+        monkeypatch.setattr(Store, "_keep", full)
+        kafka.feed(0, 3)
+        raised = drain(one, RackassignError)
+        assert raised
+        assert all("disk is full" in str(error) for error in raised)
+        assert counted(one) == 5
+
+
+def test_an_heir_goes_on_where_an_owner_died_within_a_record(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        drain(one)
+    died = Change("change", 0, 3, b"n", b"9")
+    kafka.append(LOG, 0, died.log_key(), died.value, [(HEADER, died.header())])
+    lost = 1
+
+    def before_send(name: str, key: bytes, headers: Headers) -> None:
+        """Have the answer to the first heal be lost, though it is written."""
+        nonlocal lost
+        if lost and read_change(key, b"", headers[0][1]).kind == "heal":
+            lost -= 1
+            kafka.append(name, 0, key, b"3", headers)
+            raise KafkaTimeoutError("gone")
+
+    kafka.before_send = before_send
+    kafka.feed(0, 2)
+    with member(tmp_path / "2") as heir:
+        give(heir, 0)
+        drain(heir)
+        assert (lost, counted(heir)) == (0, 5)
+
+
+def test_records_without_effect_are_not_read_again_whatever_was_committed(kafka: Kafka, tmp_path: Path) -> None:
+    seen: list[int] = []
+    kafka.feed(0, 5)
+    for folder in ("1", "2"):
+        with member(tmp_path / folder, process=lambda record, _: seen.append(record.offset)) as one:
+            give(one, 0)
+            drain(one)
+        kafka.committed.clear()
+    assert seen == [0, 1, 2, 3, 4]
+    assert [change.kind for change in changelog(kafka)] == ["fence", "mark", "fence"]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_a_log_that_was_cut_is_made_up_for_from_the_input(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int
+) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        for _ in range(6):
+            kafka.feed(0, 1)
+            drain(one)
+        # Brokers that had not all of it went on without the others.
+        del kafka.topics[LOG].logs[0][kept:]
+        drain(one)
+        kafka.feed(0, 2)
+        drain(one)
+        assert counted(one) == 8
+        assert f"its changelog ends at {kept}, and 7 records were there" in caplog.text
+        assert f"6 is committed, but its changelog knows of records up to {max(0, kept - 1)} only" in caplog.text
+
+
+def test_who_writes_into_a_log_that_was_cut_says_so_and_nobody_counts_on_it(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
+        give(one, 0)
+        kafka.feed(0, 3)
+        drain(one)
+
+        def cut(*_: object) -> None:
+            kafka.before_send = None
+            del kafka.topics[LOG].logs[0][1:]
+
+        kafka.before_send = cut
+        kafka.feed(0, 1)
+        for asked, times in ((one, 3), (other, 2)):
+            give(asked, 0)
+            for _ in range(times):
+                with pytest.raises(StateLostError, match="t-0: its changelog was deleted or cut while"):
+                    polled(asked)
+            give(asked)
+        give(one, 1)
+        kafka.feed(1, 2)
+        drain(one)
+        assert counted(one, 1) == 2
+    # As the error says.
+    del kafka.topics[LOG]
+    with member(tmp_path / "1") as one:
+        give(one, 0)
+        drain(one)
+        assert counted(one) == 4
+
+
+def test_without_a_changelog_the_input_is_read_from_where_the_reset_says(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.feed(0, 5)
+    kafka.committed[HostPartition("t", 0)] = 3
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+        assert counted(one) == 5
+    assert "3 is committed, but its changelog knows of records up to 0 only: they come again" in caplog.text
+    del kafka.topics[LOG]
+    kafka.committed[HostPartition("t", 0)] = 3
+    with member(tmp_path, auto_offset_reset="latest") as one:
+        give(one, 0)
+        drain(one)
+        assert counted(one) == 2
+    assert "its state begins empty" in caplog.text
+
+
+def test_an_input_that_was_made_anew_is_told_of(kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kafka.feed(0, 5)
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+    kafka.make("t")
+    kafka.feed(0, 3)
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+        assert counted(one) == 5
+    said = [record for record in caplog.records if "delete its changelog as well" in record.message]
+    assert len(said) == 1
+
+
+def test_a_file_of_another_changelog_is_not_used(kafka: Kafka, tmp_path: Path) -> None:
+    def words(record: Record, store: Store) -> None:
+        assert record.value
+        store.put(record.value, b"1")
+
+    def begun(folder: str, *values: bytes) -> StatefulConsumer:
+        for value in values:
+            kafka.append("t", 0, None, value)
+        one = member(tmp_path / folder, process=words)
+        give(one, 0)
+        drain(one)
+        return one
+
+    begun("1", b"old", b"older", b"oldest").close()
+    kafka.make("t")
+    del kafka.topics[LOG]
+    kafka.committed.clear()
+    # By now longer than what the file knows.
+    begun("2", *[b"new%d" % number for number in range(9)]).close()
+    again = begun("1")
+    assert sorted(dict(again.store(FIRST).items())) == [b"new%d" % number for number in range(9)]
+    again.close()
+
+
+def test_rebalances_between_two_lose_and_double_nothing(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
+        fed = 0
+        for _ in range(6):
+            for owner, rest in ((one, other), (other, one)):
+                give(rest, 1)
+                give(owner, 0)
+                kafka.feed(0, 2)
+                fed += 2
+                drain(owner)
+                assert counted(owner) == fed
+
+
+@pytest.mark.parametrize(
+    ("prepared", "problem"),
+    [
+        (lambda kafka: kafka.topics.pop("t"), "there is no topic t"),
+        (lambda kafka: kafka.make(LOG, 3), "g-t-changelog has 3 partitions and t has 2"),
+        (
+            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "delete"}),
+            "must have cleanup.policy=compact, and has delete",
+        ),
+        (
+            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "compact,delete"}),
+            "must have cleanup.policy=compact, and has compact,delete",
+        ),
+    ],
+)
+def test_changelogs_that_do_not_fit_are_refused(
+    kafka: Kafka, tmp_path: Path, prepared: Callable[[Kafka], object], problem: str
+) -> None:
+    prepared(kafka)
+    with pytest.raises(ConfigError, match=problem):
+        member(tmp_path)
+    assert not kafka.open
+
+
+def test_a_changelog_that_forgets_deletions_soon_is_told_of(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.make(LOG, configs={"delete.retention.ms": "60000"})
+    member(tmp_path).close()
+    assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000 copies may differ" in caplog.text
+
+
+def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.refuse = ["describe_topics"]
+    with pytest.raises(NoAnswerError, match=r"changelogs cannot be prepared on Kafka at x: .*refused"):
+        member(tmp_path)
+    assert not kafka.open
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"client_tags": ["zone"]}, "client_tags must be keys with values, got an array of 1"),
+        ({"standbys": 2}, "standbys must be StandbyOptions, got 2"),
+        ({"process": None}, "process must be a function of a record and a store, got null"),
+        ({"state_dir": 5}, "state_dir must be a path, got 5"),
+        ({"group_id": ""}, "topics and group_id are needed"),
+    ],
+)
+def test_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
+    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
+    with pytest.raises(ConfigError, match=problem):
+        StatefulConsumer("t", **told)
+    assert not kafka.open
+
+
+def test_topics_are_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="topics must be names, one after the other, got an array of 1"):
+        StatefulConsumer(["t"], process=count, state_dir=tmp_path, group_id="g")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rack_aware_assignment_tags": ("zone", 1)},
+        {"rack_aware_assignment_tags": 5},
+        {"rack_aware_assignment_tags": "zone"},
+        {"rack_aware_assignment_tags": [["zone"]]},
+        {"forced_tag_values": ["zone"]},
+        {"rack_aware_assignment_tags": ("zone",), "forced_tag_values": {"zone": [1]}},
+        {"rack_aware_assignment_tags": ("zone",), "forced_tag_values": {"zone": "a"}},
+    ],
+)
+def test_tags_are_lists_of_names(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        StandbyOptions(1, **given)
+
+
+def test_what_is_no_bytes_is_no_value(kafka: Kafka, tmp_path: Path) -> None:
+    kafka.feed(0, 1)
+    with member(tmp_path, process=lambda _, store: store.put(b"k", 5)) as one:
+        give(one, 0)
+        with pytest.raises(TypeError, match="keys and values of a state are bytes, got int"):
+            polled(one)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
