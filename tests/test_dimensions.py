@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Wanted
+from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Rooms, Tries, Wanted
 from rackassign.optimum.spread.exchange import Placed, spread_over
+from rackassign.optimum.spread.graph import Graph
 
 Sets = tuple[tuple[int, ...], ...]
 
@@ -113,3 +115,79 @@ def test_what_is_strict_never_collides(case: tuple[list[Wanted], Field]) -> None
     check_sets(items, field, placed)
     for item, own in zip(items, placed.nodes, strict=True):
         assert not own or collisions(item, own, field) == 0
+
+
+@given(cases(1) | cases(2) | cases(3), st.data())
+@settings(max_examples=200)
+def test_what_is_begun_with_is_not_better_than_what_comes_out(
+    case: tuple[list[Wanted], Field], data: st.DataObject
+) -> None:
+    items, field = case
+    start = tuple(data.draw(st.sampled_from(choices(item, field))) for item in items)
+    placed = spread_over(items, field, [start])
+    check_sets(items, field, placed)
+    alone = spread_over(items, field)
+    ranks = [(uneven(sets, field), -kept(items, sets)) for sets in (placed.nodes, alone.nodes, start)]
+    assert ranks[0] == min(ranks)
+
+
+def exchanges(items: list[Wanted], field: Field, sets: list[set[int]]) -> list[tuple[int, int, int]]:
+    """Every item, node it can give up, and node it can take for that."""
+    allowed = [choices(item, field) for item in items]
+    return [
+        (number, source, target)
+        for number, own in enumerate(sets)
+        for source in sorted(own)
+        for target in set(range(len(field.weight))) - own
+        if tuple(sorted(own - {source} | {target})) in allowed[number]
+    ]
+
+
+@given(cases(1) | cases(2) | cases(3), st.lists(st.integers(0, 100), max_size=10))
+@settings(max_examples=200)
+def test_the_exchange_graph_is_kept_up(case: tuple[list[Wanted], Field], picks: list[int]) -> None:
+    items, field = case
+    rooms, nodes = Rooms(field), range(len(field.weight))
+    graph = Graph(rooms, items, [rooms.least(item) for item in items])
+    for pick in picks:
+        possible = exchanges(items, field, graph.sets)
+        for source in nodes:
+            expected = [0, 0, 0]
+            for number, giving, target in possible:
+                held = items[number].held
+                if giving == source:
+                    expected[1 - (target in held) + (source in held)] |= 1 << target
+            assert graph.arcs(source) == tuple(expected)
+        if possible:
+            assert graph.move([possible[pick % len(possible)]])
+    loads = Counter(node for own in graph.sets for node in own)
+    assert graph.count == [field.load[node] + loads[node] for node in nodes]
+
+
+def test_two_exchanges_of_an_item_are_not_sound_if_they_only_are_one_by_one() -> None:
+    # A zone has nodes 2 and 3, each of the others one; each zone is to have one copy.
+    field = Field((1,) * 4, (0,) * 4, (Dimension((0, 1, 2, 2), 3, 1),))
+    rooms, item = Rooms(field), Wanted(-1, 2)
+    graph = Graph(rooms, [item], [rooms.least(item)], [{0, 1}])
+    assert not graph.move([(0, 0, 2), (0, 1, 3)])
+    assert graph.sets == [{0, 1}]
+    assert graph.move([(0, 0, 2)])
+    assert graph.sets == [{1, 2}]
+
+
+def test_a_search_that_is_cut_off_is_told() -> None:
+    sizes, nodes = (2, 3, 4, 5), 60
+    values = [tuple((node * 7919 + node**2 * size) % 101 % size for node in range(nodes)) for size in sizes]
+    field = Field(
+        (1,) * nodes, (0,) * nodes, tuple(Dimension(v, size, 2, 1) for v, size in zip(values, sizes, strict=True))
+    )
+    items = [Wanted(0, 6), Wanted(1, 6)]
+    rooms = Rooms(field)
+    assert list(rooms.sets(items[0], 6, 7, range(len(rooms.nodes)), tries=Tries(3))) == []
+    assert not rooms.least(items[0]).proven
+    placed = spread_over(items, field)
+    assert [collisions(*each, field) for each in zip(items, placed.nodes, strict=True)] == list(placed.collisions)
+    assert [len(own) for own in placed.nodes] == [6, 6]
+    # What another has found is not lost, even if the search does not come that far.
+    poor = replace(rooms.least(items[0]), collisions=99)
+    assert rooms.lowered(items[0], poor, [placed.nodes[1], placed.nodes[0]]).collisions == placed.collisions[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -11,6 +12,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError, MessageSizeTooLargeError
 
+from rackassign.clients.kafka_python.host import READING, install
+from rackassign.clients.once import Once
 from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changes import HEADER, Change, read_change
@@ -69,13 +72,19 @@ class Changelogs:
         """Of the changelog of each topic; see `topics.prepare`."""
         self._finder: KafkaConsumer | None = None
         with ExitStack() as begun:
-            self._reader: KafkaConsumer = KafkaConsumer(**self._reading)
+            self._reader = self._new_reader()
             begun.callback(self._reader.close)
             self._await(wanted.values())
             self._producer: KafkaProducer = KafkaProducer(
                 **connection, acks="all", enable_idempotence=True, linger_ms=2
             )
             begun.pop_all()
+
+    def _new_reader(self) -> KafkaConsumer:
+        """Return a consumer that reads near, and goes on when brokers come and go."""
+        reader = KafkaConsumer(**self._reading)
+        install(reader, READING, Once(logging.getLogger(__name__)))
+        return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:
         """Wait until the reader knows of all changelogs: its broker may learn of one that was just made later.
@@ -150,16 +159,16 @@ class Changelogs:
         Raises:
             NoAnswerError: It does not come.
         """
-        host = HostPartition(self._name(place.topic), place.partition)
+        where = HostPartition(self._name(place.topic), place.partition)
         if self._finder is None:
-            self._finder = KafkaConsumer(**self._reading)
-        self._finder.assign([host])
-        self._finder.seek(host, start)
+            self._finder = self._new_reader()
+        self._finder.assign([where])
+        self._finder.seek(where, start)
         found: list[Change] = []
         deadline = time.monotonic() + _ANSWER_S
-        while self._finder.position(host) < end:
+        while self._finder.position(where) < end:
             if time.monotonic() >= deadline:
-                raise NoAnswerError(f"{host.topic}-{host.partition} cannot be read from {start} to {end}")
+                raise NoAnswerError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
             for records in self._finder.poll(timeout_ms=_READ_MS).values():
                 found += _changes(record for record in records if record.offset < end)
         return found

@@ -11,20 +11,24 @@ Capacity is no limit, so each item can have its least collisions whatever the ot
 exchanges (`exchange`).
 
 Nodes with the same values are one *cell*. Whether a set is as good as can be depends on its cells alone, so that is
-found out once for each multiset of cells.
+found out once for each multiset of cells. Cells that differ only in values that no other cell has are twins: a set
+stays as good when one takes the other's place, so of twins those that come first are tried first, and alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as made
 
 NO_VALUE = -1
 
-MOST_TRIED = 200_000
-"""Sets of cells that are tried for an item; more, and the best of those is taken."""
+_ANOTHER = -2
+"""Stands for a value that none of the copies looked at has."""
+
+MOST_TRIED = 5_000
+"""Sets of cells that are tried to find the least collisions of an item; of more the best of these is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,30 @@ Cells = tuple[int, ...]
 """Numbers of cells, sorted; one that is used twice is there twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Least:
+    """How good an item's set can be.
+
+    Args:
+        copies: That it has.
+        collisions: The fewest with so many, the fixed copy's included.
+        proven: Whether there are no fewer.
+        cells: Of a set that is as good, without the fixed copy's.
+    """
+
+    copies: int
+    collisions: int
+    proven: bool
+    cells: Cells
+
+
+@dataclass(slots=True)
+class Tries:
+    """How many sets may still be tried in a search."""
+
+    left: int = MOST_TRIED
+
+
 @dataclass(slots=True)
 class Rooms:
     """The cells of a field, and how good sets of them are.
@@ -107,16 +135,44 @@ class Rooms:
     """The nodes of each cell."""
 
     _values: list[tuple[int, ...]] = made(init=False)
+    """The values of each cell, by dimension."""
+
+    _having: list[dict[int, int]] = made(init=False)
+    """Of each dimension, the nodes that have a value, as bits."""
+
+    _kinds: list[tuple[int, ...]] = made(init=False)
+    """Of each cell how many nodes it has, and its values, without those that are its own."""
+
+    _joining: dict[tuple[Cells, int, int], int] = made(init=False, default_factory=dict)
     _known: dict[tuple[Cells, int], int] = made(init=False, default_factory=dict)
-    _best: dict[tuple[int, int], tuple[int, int, bool]] = made(init=False, default_factory=dict)
+    _best: dict[tuple[int, int], Least] = made(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        values = [tuple(each.value[node] for each in self.field.dimensions) for node in range(len(self.field.weight))]
+        dimensions = self.field.dimensions
+        values = [tuple(each.value[node] for each in dimensions) for node in range(len(self.field.weight))]
         self._values = sorted(set(values))
-        number = {value: cell for cell, value in enumerate(self._values)}
-        self.of = [number[value] for value in values]
-        self.nodes = [
-            tuple(node for node, cell in enumerate(self.of) if cell == each) for each in range(len(self._values))
+        cell_of = {value: cell for cell, value in enumerate(self._values)}
+        self.of = [cell_of[value] for value in values]
+        inside: list[list[int]] = [[] for _ in self._values]
+        for node, cell in enumerate(self.of):
+            inside[cell].append(node)
+        self.nodes = [tuple(nodes) for nodes in inside]
+        self._having = []
+        for dimension in dimensions:
+            having: dict[int, int] = {}
+            for node, value in enumerate(dimension.value):
+                having[value] = having.get(value, 0) | 1 << node
+            self._having.append(having)
+        cells_with = [Counter(value[number] for value in self._values) for number in range(len(dimensions))]
+        self._kinds = [
+            (
+                len(nodes),
+                *(
+                    _ANOTHER if each != NO_VALUE and cells_with[number][each] == 1 else each
+                    for number, each in enumerate(value)
+                ),
+            )
+            for nodes, value in zip(self.nodes, self._values, strict=True)
         ]
 
     def collisions(self, cells: Cells, copies: int) -> int:
@@ -136,33 +192,92 @@ class Rooms:
             )
         return self._known[key]
 
-    def least(self, item: Wanted) -> tuple[int, int, bool]:
-        """Return how many copies an item can have, with how few collisions, and whether that is proven."""
+    def joining(self, cells: Cells, copies: int, most: int) -> int:
+        """Return the nodes that a copy more can be at, as bits.
+
+        Args:
+            cells: Where the item's other copies are, sorted.
+            copies: How many it is to have in all.
+            most: Collisions that there may be.
+        """
+        key = cells, copies, most
+        if key not in self._joining:
+            # Dimensions collide each for itself: nodes by what those looked at so far come to.
+            nodes = {0: (1 << len(self.of)) - 1}
+            for number in range(len(self._having)):
+                found: dict[int, int] = {}
+                for collisions, having in self._joined(number, cells, copies):
+                    for before, bits in nodes.items():
+                        if bits & having and before + collisions <= most:
+                            found[before + collisions] = found.get(before + collisions, 0) | bits & having
+                nodes = found
+            self._joining[key] = sum(nodes.values())
+        return self._joining[key]
+
+    def _joined(self, number: int, cells: Cells, copies: int) -> Iterator[tuple[int, int]]:
+        """Yield what collides on a dimension when a copy joins, and at which nodes it does."""
+        dimension, having = self.field.dimensions[number], self._having[number]
+        counts = Counter(value for cell in cells if (value := self._values[cell][number]) != NO_VALUE)
+        others = (1 << len(self.of)) - 1
+        for value in (NO_VALUE, *counts):
+            joined = counts if value == NO_VALUE else counts + Counter([value])
+            yield dimension.collisions(joined, copies), having.get(value, 0)
+            others &= ~having.get(value, 0)
+        # A value that no copy has is as good as another.
+        yield dimension.collisions(counts + Counter([_ANOTHER]), copies), others
+
+    def least(self, item: Wanted) -> Least:
+        """Return how good an item's set can be."""
         kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
         if kind not in self._best:
             self._best[kind] = self._searched(item)
         return self._best[kind]
 
-    def _searched(self, item: Wanted) -> tuple[int, int, bool]:
+    def lowered(self, item: Wanted, least: Least, known: Sequence[tuple[int, ...]]) -> Least:
+        """Return how good an item's set can be, where sets are known that may be better than what was searched.
+
+        Args:
+            item: Which.
+            least: What was found.
+            known: Sets of nodes.
+        """
+        if least.proven:
+            return least
+        fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
+        copies = (item.copies if self.field.strict else least.copies) + len(fixed)
+        for own in known:
+            cells = sorted(self.of[node] for node in own)
+            collisions = self.collisions(tuple(sorted(cells + fixed)), copies)
+            if len({*own} - {item.fixed}) == least.copies == len(own) and collisions < least.collisions:
+                least = replace(least, collisions=collisions, cells=tuple(cells))
+        return least
+
+    def _searched(self, item: Wanted) -> Least:
         others = len(self.of) - (item.fixed >= 0)
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
+        order, bound = range(len(self.nodes)), 0 if self.field.strict else None
+        proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
-            best, proven = None, True
-            for tried, (_, found) in enumerate(self.sets(item, copies, all_in_all, list(range(len(self.nodes))))):
-                if best is None or found < best:
-                    best = found
-                if best == 0:
+            tries, best = Tries(), None
+            for cells, collisions in self.sets(item, copies, all_in_all, order, bound=bound, tries=tries):
+                best = cells, collisions
+                if not collisions:
                     break
-                if tried >= MOST_TRIED:
-                    proven = False
-                    break
-            if best is not None and (best == 0 or not self.field.strict):
-                return copies, best, proven
-        return 0, 0, True
+            proven = proven and tries.left > 0
+            if best is not None:
+                return Least(copies, best[1], proven, best[0])
+        return Least(0, 0, proven, ())
 
     def sets(
-        self, item: Wanted, copies: int, all_in_all: int, order: Sequence[int], bound: int | None = None
+        self,
+        item: Wanted,
+        copies: int,
+        all_in_all: int,
+        order: Sequence[int],
+        *,
+        bound: int | None = None,
+        tries: Tries | None = None,
     ) -> Iterator[tuple[Cells, int]]:
         """Yield sets of cells that an item's copies can be in, with their collisions, each better than those before.
 
@@ -172,13 +287,20 @@ class Rooms:
             all_in_all: Copies the item is to have, for what counts as even.
             order: Of the cells: the first are tried first.
             bound: Only sets with so many collisions or fewer; None for any.
+            tries: What may be tried: the search ends when none is left.
         """
+        tries = Tries() if tries is None else tries
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         room = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
+        twin = self._twins(fixed, order)
         best = [bound if bound is not None else 1 << 30]
 
         def add(chosen: list[int], start: int) -> Iterator[tuple[Cells, int]]:
-            found = self.collisions(tuple(sorted(fixed + chosen)), all_in_all)
+            if not tries.left:
+                return
+            tries.left -= 1
+            cells = tuple(sorted(fixed + chosen))
+            found = self.collisions(cells, all_in_all)
             if found > best[0]:
                 # One more copy never makes it less.
                 return
@@ -187,9 +309,27 @@ class Rooms:
                     best[0] = found - 1
                 yield tuple(sorted(chosen)), found
                 return
+            able = self.joining(cells, all_in_all, best[0])
             for place in range(start, len(order)):
                 cell = order[place]
-                if chosen.count(cell) < room[cell]:
+                if not able >> self.nodes[cell][0] & 1 or chosen.count(cell) >= room[cell]:
+                    continue
+                if cell not in twin or chosen.count(twin[cell]) > chosen.count(cell):
                     yield from add([*chosen, cell], place)
 
         return add([], 0)
+
+    def _twins(self, fixed: Sequence[int], order: Sequence[int]) -> dict[int, int]:
+        """Return for cells the one before them that is as good: what is not taken there need not be tried here.
+
+        That is a cell that has as many nodes and the same values, but for those that no other cell has.
+        """
+        last: dict[tuple[int, ...], int] = {}
+        found = {}
+        for cell in order:
+            if cell not in fixed:
+                kind = self._kinds[cell]
+                if kind in last:
+                    found[cell] = last[kind]
+                last[kind] = cell
+        return found

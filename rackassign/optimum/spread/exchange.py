@@ -3,31 +3,37 @@
 Theory of operation
 -------------------
 1. *Start*: each item takes a set with its least collisions, held and less loaded nodes first.
-2. *Even*: the *exchange graph* has an arc from node u to node v where some item can give up u and take v without more
-   collisions. A path from a node to a less loaded one, one item for each arc, moves one copy from its first node to its
-   last and leaves the others as they are. The path that evens most is taken, the shortest of those, until none evens.
-3. *Keep*: a cycle of that graph changes no load, nor does a path between nodes of which one has just one copy more. One
-   along which more copies come back to nodes that held them than leave such is taken, until there is none.
+2. *Even*: a path of the exchange graph (`graph`) from a node to a less loaded one, one item for each arc, moves one
+   copy from its first node to its last and leaves the others as they are. Of paths from the most loaded node there is
+   one from, that which evens most is taken, the shortest of those, until none evens.
+3. *Keep*: a cycle of that graph changes no load, nor does a path between nodes of which one has just one copy more:
+   that is a cycle with an arc from its last node to its first, along which no copy goes. One along which more copies
+   come back to nodes that held them than leave such is taken, of fewest arcs, until there is none.
+
+A cycle that returns more than it loses has a node from which on it is ahead at every step. So walks are followed from
+each node as long as they are ahead, all by one arc at a time, and of those that are as long and end at the same node
+only the one that is most ahead.
 
 With one dimension, and no bound on how many of its values are used, the sets of an item that are as good as can be are
-the bases of a matroid, and loads are a separable convex cost over their sum: then no improving path means no
-improvement at all, so both steps end in the optimum, as the flow that it is would. Otherwise that need not be so, and
-the result is not called proven.
-
-Sets of nodes are bits of an int: an arc's targets are found for an item in one step, whatever there are of nodes.
+the bases of a matroid, and loads are a separable convex cost over their sum: then no improving path, and no cycle that
+returns more, means no improvement at all, so both steps end in the optimum, as the flow that it is would. An item may
+be needed for several arcs, and its moves may be sound one by one but not together; along a path or cycle of fewest
+arcs they are, since what would be amiss is an arc that makes it shorter. With more dimensions none of that need be so:
+what is not sound is not done, and the result is not called proven.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from rackassign.optimum.spread.dimensions import Field, Rooms, Wanted
+from rackassign.optimum.spread.graph import RETURNS, Arcs, Graph, bits_of
 
 MOST_ROUNDS = 20_000
-"""Exchanges that are made; more would take minutes."""
+"""Exchanges that are made from a start; 20,000 copies at 100 nodes, to which 20 empty ones came, took half of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,294 +64,224 @@ def spread_over(items: Sequence[Wanted], field: Field, starts: Sequence[Sequence
         starts: Other placements to begin with as well, where they have as few collisions; the best result is taken.
     """
     rooms = Rooms(field)
-    least = [rooms.least(item) for item in items]
-    found = [_Exchange(rooms, items, least).improved()]
-    for start in starts:
-        begun = _Exchange(rooms, items, least, [set(own) for own in start])
-        if begun.sound():
-            found.append(begun.improved())
-    best = min(found, key=lambda each: each.rank())
+    least = [
+        rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
+    ]
     flow = len(field.dimensions) <= 1 and not any(dimension.fewer for dimension in field.dimensions)
-    proven = flow and best.ended and all(known for *_, known in least)
+    known = flow and all(each.proven for each in least)
+    best = _Exchange(Graph(rooms, items, least)).improved()
+    for start in starts:
+        if known and best.ended:
+            break
+        begun = Graph(rooms, items, least, [set(own) for own in start])
+        if all(begun.sound(number, own) for number, own in enumerate(begun.sets)):
+            best = _better(best, _Exchange(begun), items)
+    sets = best.graph.sets
     return Placed(
-        tuple(tuple(sorted(own)) for own in best.sets),
-        tuple(collisions for _, collisions, _ in least),
-        tuple(item.copies - copies for item, (copies, _, _) in zip(items, least, strict=True)),
-        sum(len(own.intersection(item.held)) for own, item in zip(best.sets, items, strict=True)),
-        proven,
+        tuple(tuple(sorted(own)) for own in sets),
+        tuple(best.graph.collisions(number, own) if own else 0 for number, own in enumerate(sets)),
+        tuple(item.copies - each.copies for item, each in zip(items, least, strict=True)),
+        best.graph.kept(),
+        known and best.ended,
     )
+
+
+def _better(best: _Exchange, other: _Exchange, items: Sequence[Wanted]) -> _Exchange:
+    """Return the better of two, of which one is only begun: what cannot be better is left."""
+    other.even()
+    if other.graph.uneven() > best.graph.uneven():
+        return best
+    if other.graph.uneven() == best.graph.uneven():
+        most = sum(min(len(own), len(item.held)) for own, item in zip(best.graph.sets, items, strict=True))
+        if best.graph.kept() >= most:
+            return best
+    return min(best, other.improved(), key=lambda each: each.rank())
 
 
 class _Exchange:
     """A placement that is made better.
 
     Args:
-        rooms: Of the field.
-        items: What wants copies.
-        least: Of each item, how many copies it has, with how few collisions, and whether that is proven.
-        sets: To begin with; None to choose them.
+        graph: Of it.
     """
 
-    def __init__(
-        self,
-        rooms: Rooms,
-        items: Sequence[Wanted],
-        least: Sequence[tuple[int, int, bool]],
-        sets: list[set[int]] | None = None,
-    ) -> None:
-        self._rooms = rooms
-        self._items = items
-        self._least = least
-        self._weight = rooms.field.weight
-        self._count = list(rooms.field.load)
-        self._bits = [sum(1 << node for node in nodes) for nodes in rooms.nodes]
-        self._targets: dict[tuple[tuple[int, ...], int, int], int] = {}
-        self.ended = False
-        self.sets: list[set[int]] = []
-        for number in range(len(items)):
-            own = self._chosen(number) if sets is None else sets[number]
-            self.sets.append(own)
-            for node in own:
-                self._count[node] += 1
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._nodes = range(len(graph.count))
+        self._left = MOST_ROUNDS
 
-    def sound(self) -> bool:
-        """Tell whether all items have as many copies as they can, and as few collisions."""
-        return all(
-            len(own) == copies and self._fixed(number) not in own and self._collisions(number, own) == collisions
-            for number, (own, (copies, collisions, _)) in enumerate(zip(self.sets, self._least, strict=True))
-        )
+    @property
+    def ended(self) -> bool:
+        """Whether there was no exchange left when it ended."""
+        return self._left > 0
 
     def rank(self) -> tuple[float, int]:
         """Return how uneven loads are, and how few copies are where they were: less is better."""
-        uneven = sum(count * count / weight for count, weight in zip(self._count, self._weight, strict=True))
-        kept = sum(len(own.intersection(item.held)) for own, item in zip(self.sets, self._items, strict=True))
-        return round(uneven, 6), -kept
+        return self.graph.uneven(), -self.graph.kept()
 
     def improved(self) -> _Exchange:
         """Make it as good as exchanges can."""
-        left = MOST_ROUNDS
-        while left and self._evened():
-            left -= 1
-        while left and self._kept_more():
-            left -= 1
-        self.ended = bool(left)
+        self.even()
+        # With one dimension loads are as even as can be by now.
+        while self._keep() and self.even():
+            pass
         return self
 
-    def _fixed(self, number: int) -> int:
-        return self._items[number].fixed
+    def even(self) -> bool:
+        """Even loads as far as paths do; tell whether that was anything."""
+        before = self._left
+        while self._left and self._evened():
+            self._left -= 1
+        return self._left < before
 
-    def _all_in_all(self, number: int) -> int:
-        item = self._items[number]
-        copies = item.copies if self._rooms.field.strict else self._least[number][0]
-        return copies + (item.fixed >= 0)
-
-    def _cells(self, number: int, own: set[int]) -> tuple[int, ...]:
-        fixed = self._fixed(number)
-        return tuple(sorted(self._rooms.of[node] for node in (*own, *([fixed] if fixed >= 0 else []))))
-
-    def _collisions(self, number: int, own: set[int]) -> int:
-        return self._rooms.collisions(self._cells(number, own), self._all_in_all(number))
-
-    def _chosen(self, number: int) -> set[int]:
-        """Return a set with the least collisions: held nodes first, then the least loaded."""
-        item, (copies, collisions, _) = self._items[number], self._least[number]
-        if not copies:
-            return set()
-
-        def liking(node: int) -> tuple[bool, float, int]:
-            return node not in item.held, (self._count[node] + 1) / self._weight[node], node
-
-        # In each cell the best nodes are taken first, so a cell is as good as its best.
-        ranked = [sorted((n for n in nodes if n != item.fixed), key=liking) for nodes in self._rooms.nodes]
-        order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking(ranked[cell][0]))
-        cells, _ = next(self._rooms.sets(item, copies, self._all_in_all(number), order, collisions))
-        return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}
-
-    def _arcs(self, number: int, node: int) -> int:
-        """Return the nodes that an item can take in place of one of its own, as bits."""
-        own, rooms = self.sets[number], self._rooms
-        cells, all_in_all = self._cells(number, own), self._all_in_all(number)
-        key = (cells, rooms.of[node], all_in_all)
-        targets = self._targets.get(key)
-        if targets is None:
-            rest = list(cells)
-            rest.remove(rooms.of[node])
-            most = self._least[number][1]
-            targets = sum(
-                bits
-                for cell, bits in enumerate(self._bits)
-                if rooms.collisions(tuple(sorted([*rest, cell])), all_in_all) <= most
-            )
-            self._targets[key] = targets
-        taken = sum(1 << each for each in own)
-        fixed = self._fixed(number)
-        return targets & ~taken & ~(1 << fixed if fixed >= 0 else 0)
-
-    def _graph(self) -> list[int]:
-        """Return for each node where one of its copies can go, as bits."""
-        arcs = [0] * len(self._weight)
-        for number, own in enumerate(self.sets):
-            for node in own:
-                arcs[node] |= self._arcs(number, node)
-        return arcs
-
-    def _gain(self, source: int, target: int) -> float:
-        """Return by how much a copy that goes evens loads."""
-        count, weight = self._count, self._weight
-        less = (2 * count[source] - 1) / weight[source]
-        more = (2 * count[target] + 1) / weight[target]
-        return less - more
+    def _keep(self) -> bool:
+        """Bring copies back as far as cycles do; tell whether that was anything."""
+        before = self._left
+        while self._left and self._kept_more():
+            pass
+        return self._left < before
 
     def _evened(self) -> bool:
         """Take the path that evens most; tell whether there was one."""
-        nodes = range(len(self._weight))
-        arcs = self._graph()
-        ranked = sorted(nodes, key=lambda node: (-(2 * self._count[node] - 1) / self._weight[node], node))
-        for source in ranked:
-            back = _reached(arcs, source)
-            ends = [target for target in back if target != source and self._gain(source, target) > _NOTHING]
-            for target in sorted(ends, key=lambda node: (-self._gain(source, node), node)):
+        graph = self.graph
+        arcs = [back | same | away for back, same, away in map(graph.arcs, self._nodes)]
+        dead = 0
+        for source in sorted(self._nodes, key=lambda node: (-graph.less(node), node)):
+            if dead >> source & 1 or not arcs[source]:
+                continue
+            before = _reached(arcs, source, dead)
+            less = graph.less(source)
+            ends = [node for node in before if node != source and less - graph.more(node) > _NOTHING]
+            for target in sorted(ends, key=lambda node: (graph.more(node), node)):
                 path = [target]
                 while path[-1] != source:
-                    path.append(back[path[-1]])
-                if self._taken(path[::-1]):
+                    path.append(before[path[-1]])
+                if self._moved(path[::-1]):
                     return True
+            if not ends:
+                # What evens nothing for this source does so even less for those that come after it.
+                dead |= sum(1 << node for node in before)
         return False
 
-    def _taken(self, path: Sequence[int]) -> bool:
-        """Move a copy along each arc of a path, each of another item; tell whether that could be done."""
-        used: set[int] = set()
-        steps = []
+    def _moved(self, path: Sequence[int]) -> bool:
+        """Move a copy along each arc of a path; tell whether that could be done."""
+        steps: list[tuple[int, int, int]] = []
         for source, target in pairwise(path):
-            number = self._mover(source, target, used)
-            if number is None:
+            told = self.graph.mover(source, target, [number for number, _, _ in steps])
+            if told is None:
                 return False
-            used.add(number)
-            steps.append((number, source, target))
-        for number, source, target in steps:
-            self._move(number, source, target)
-        return True
-
-    def _mover(self, source: int, target: int, used: set[int]) -> int | None:
-        """Return the item that can go along an arc: one that comes back rather than one that leaves."""
-        best: tuple[int, int] | None = None
-        for number, own in enumerate(self.sets):
-            if source in own and number not in used and self._arcs(number, source) >> target & 1:
-                rank = -self._return(number, source, target), number
-                best = rank if best is None else min(best, rank)
-        return None if best is None else best[1]
-
-    def _return(self, number: int, source: int, target: int) -> int:
-        held = self._items[number].held
-        return (target in held) - (source in held)
-
-    def _move(self, number: int, source: int, target: int) -> None:
-        self.sets[number].remove(source)
-        self.sets[number].add(target)
-        self._count[source] -= 1
-        self._count[target] += 1
+            steps.append((told[1], source, target))
+        return self.graph.move(steps)
 
     def _kept_more(self) -> bool:
-        """Take a cycle along which copies come back to where they were; tell whether there was one."""
-        if all(own.issuperset(item.held) for own, item in zip(self.sets, self._items, strict=True)):
-            return False
-        return any(self._cycled(cycle) for cycle in _cycles(self._returns()))
+        """Take cycles along which copies come back, of the fewest arcs there are; tell whether there was one."""
+        arcs = self._arcs()
+        walks = [_Walks(start, arcs) for start in self._nodes if arcs[start][0]]
+        for _ in self._nodes:
+            walks = [each for each in walks if each.longer()]
+            # All were found in the graph as it was: each is looked at again before it is taken.
+            taken = False
+            for cycle in chain.from_iterable(each.closed() for each in walks):
+                taken |= self._left > 0 and self._cycled(cycle)
+            if taken or not walks:
+                return taken
+        return False
 
-    def _returns(self) -> list[list[tuple[int, int] | None]]:
-        """Return for each pair of nodes what is best to move from one to the other: how much it returns, and an item.
-
-        Where a copy more at the one and one less at the other is as even, that is an arc as well: of no item.
-        """
-        nodes = len(self._weight)
-        found: list[list[tuple[int, int] | None]] = [[None] * nodes for _ in range(nodes)]
-        for number, own in enumerate(self.sets):
-            for source in own:
-                for target in _bits_of(self._arcs(number, source)):
-                    told = self._return(number, source, target), number
-                    known = found[source][target]
-                    if known is None or told[0] > known[0]:
-                        found[source][target] = told
-        for source in range(nodes):
-            for target in range(nodes):
-                # Back along this one: a path from target to source may end there.
-                if source != target and abs(self._gain(target, source)) <= _NOTHING and self._count[target]:
-                    known = found[source][target]
-                    if known is None or known[0] < 0:
-                        found[source][target] = (0, _NO_ITEM)
+    def _arcs(self) -> list[Arcs]:
+        """Return the arcs of each node, with those along which no copy goes."""
+        level: dict[float, int] = defaultdict(int)
+        for node in self._nodes:
+            level[self.graph.less(node)] |= 1 << node
+        found = []
+        for node, (back, same, away) in zip(self._nodes, map(self.graph.arcs, self._nodes), strict=True):
+            found.append((back, same | level.get(self.graph.more(node), 0) & ~(1 << node), away))
         return found
 
-    def _cycled(self, cycle: Sequence[tuple[int, int, int]]) -> bool:
-        """Go along a cycle of (source, target, item), and undo it if it turns out not to be sound."""
-        moved = []
-        items = [number for _, _, number in cycle if number != _NO_ITEM]
-        if len(set(items)) < len(items):
+    def _cycled(self, cycle: Sequence[int]) -> bool:
+        """Go along a cycle, where that is sound and returns something; tell whether it is so."""
+        graph = self.graph
+        returned = 0
+        steps: list[tuple[int, int, int]] = []
+        for source, target in pairwise([*cycle, cycle[0]]):
+            told = graph.mover(source, target, [number for number, _, _ in steps])
+            if (told is None or told[0] < 0) and abs(graph.less(target) - graph.more(source)) <= _NOTHING:
+                continue
+            if told is None:
+                return False
+            returned += told[0]
+            steps.append((told[1], source, target))
+        if returned <= 0 or not graph.move(steps):
             return False
-        before = self.rank()
-        for source, target, number in cycle:
-            if number != _NO_ITEM:
-                self._move(number, source, target)
-                moved.append((number, source, target))
-        if self.rank() < before:
-            return True
-        for number, source, target in reversed(moved):
-            self._move(number, target, source)
-        return False
+        self._left -= 1
+        return True
 
 
 _NOTHING = 1e-9
-_NO_ITEM = -1
 
 
-def _bits_of(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+def _reached(arcs: Sequence[int], source: int, dead: int) -> dict[int, int]:
+    """Return all nodes that can be reached, each with the one before it on a shortest path.
 
-
-def _reached(arcs: Sequence[int], source: int) -> dict[int, int]:
-    """Return all nodes that can be reached, each with the one before it on a shortest path."""
-    back = {source: source}
-    seen = 1 << source
+    Args:
+        arcs: Targets of each node.
+        source: Where paths begin.
+        dead: Nodes that none leads over.
+    """
+    before = {source: source}
+    seen = 1 << source | dead
     waiting = deque([source])
     while waiting:
         node = waiting.popleft()
         new = arcs[node] & ~seen
         seen |= new
-        for target in _bits_of(new):
-            back[target] = node
+        for target in bits_of(new):
+            before[target] = node
             waiting.append(target)
-    return back
+    return before
 
 
-def _cycles(returns: Sequence[Sequence[tuple[int, int] | None]]) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield cycles of (source, target, item) along which more returns than leaves, the shortest first.
+class _Walks:
+    """Walks from a node along which more has come back than left, at every step.
 
-    Bellman and Ford's way: the best walk of so many arcs from each node, until one comes back to where it began.
+    Args:
+        start: The node.
+        arcs: Of each node.
     """
-    nodes = range(len(returns))
-    for start in nodes:
-        best: dict[int, tuple[int, list[int]]] = {start: (0, [start])}
-        for _ in nodes:
-            longer: dict[int, tuple[int, list[int]]] = {}
-            for node, (total, walk) in best.items():
-                for target, told in enumerate(returns[node]):
-                    if told is None or (target in walk and target != start):
-                        continue
-                    more = total + told[0]
-                    if target == start:
-                        if more > 0:
-                            yield _arcs_of([*walk, start], returns)
-                        continue
-                    if target not in longer or more > longer[target][0]:
-                        longer[target] = (more, [*walk, target])
-            best = longer
 
+    def __init__(self, start: int, arcs: Sequence[Arcs]) -> None:
+        self._start = start
+        self._arcs = arcs
+        self._reached = [1 << start]
+        """Nodes reached with so much returned, or more."""
 
-def _arcs_of(walk: Sequence[int], returns: Sequence[Sequence[tuple[int, int] | None]]) -> list[tuple[int, int, int]]:
-    found = []
-    for source, target in pairwise(walk):
-        told = returns[source][target]
-        if told is not None:
-            found.append((source, target, told[1]))
-    return found
+        self._steps: list[dict[int, tuple[int, int]]] = [{start: (0, start)}]
+        """After so many arcs: by node how much has come back, and the node before."""
+
+    def longer(self) -> bool:
+        """Make them longer by an arc; tell whether any can be."""
+        found: dict[int, tuple[int, int]] = {}
+        # As much has come back as there are arcs, at most.
+        self._reached.append(1 << self._start)
+        for node, (total, _) in self._steps[-1].items():
+            for returned, bits in zip(RETURNS, self._arcs[node], strict=True):
+                more = total + returned
+                if more <= 0:
+                    break
+                new = bits & ~self._reached[more]
+                if new:
+                    for each in range(1, more + 1):
+                        self._reached[each] |= new
+                    found.update(dict.fromkeys(bits_of(new), (more, node)))
+        self._steps.append(found)
+        return bool(found)
+
+    def closed(self) -> Iterator[list[int]]:
+        """Yield those that one more arc makes a cycle, each as its nodes."""
+        for node, (total, _) in self._steps[-1].items():
+            back, same, away = self._arcs[node]
+            if (back | same | (away if total > 1 else 0)) >> self._start & 1:
+                walk = [node]
+                for step in self._steps[:0:-1]:
+                    walk.append(step[walk[-1]][1])
+                if len(set(walk)) == len(walk):
+                    yield walk[::-1]

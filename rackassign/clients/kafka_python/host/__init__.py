@@ -21,12 +21,13 @@ from rackassign.clients.kafka_python.host.cluster import (
 from rackassign.clients.kafka_python.host.fetches import observe_fetches
 from rackassign.clients.kafka_python.host.membership import Membership, membership_behind, membership_of
 from rackassign.clients.kafka_python.host.metrics import LocalityMetrics
-from rackassign.clients.kafka_python.host.remedies import REMEDIES
+from rackassign.clients.kafka_python.host.remedies import READING, REMEDIES
 from rackassign.clients.kafka_python.host.remedy import Remedy, install
 from rackassign.clients.kafka_python.host.seat import Committed, Given, GiveUpFirst, Seat
 from rackassign.clients.kafka_python.host.signs import watch_joins
 
 __all__ = [
+    "READING",
     "REMEDIES",
     "Cluster",
     "Committed",

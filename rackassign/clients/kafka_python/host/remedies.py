@@ -13,6 +13,9 @@ from rackassign.clients.kafka_python.host.joins import (
 from rackassign.clients.kafka_python.host.members import GUARD_MEMBERS
 from rackassign.clients.kafka_python.host.remedy import Remedy
 
+READING: tuple[Remedy, ...] = (KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER, AWAIT_UNKNOWN_LEADER)
+"""Those for a consumer without a group as well."""
+
 REMEDIES: tuple[Remedy, ...] = (
     GUARD_MEMBERS,
     KEEP_FINISHED_JOIN,
@@ -21,7 +24,5 @@ REMEDIES: tuple[Remedy, ...] = (
     REST_BETWEEN_LOOKS,
     FETCH_WHILE_JOINING,
     LOOK_ON_FOR_COORDINATOR,
-    KEEP_NEAR_REPLICA,
-    LEAVE_DEAD_FOLLOWER,
-    AWAIT_UNKNOWN_LEADER,
+    *READING,
 )

@@ -1,0 +1,182 @@
+"""Copies at nodes, and the exchange graph of that: which copy can go where. It is kept up while copies move.
+
+An arc from node u to node v is there where some item can give up u and take v without more collisions. Arcs are told
+apart by what they return: a copy comes back to a node that held it, leaves one, or neither.
+
+Sets of nodes are bits of an int: an arc's targets are found for an item in one step, whatever there are of nodes.
+Where an item can go from a node depends on its own nodes alone. So when copies move, only arcs from nodes of items
+that moved are worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rackassign.optimum.spread.dimensions import Least, Rooms, Tries, Wanted
+
+Arcs = tuple[int, int, int]
+"""Targets as bits: those where a copy comes back to, where that is all the same, and where it leaves for."""
+
+MOST_TRIED_FIRST = 1_000
+"""Sets of cells that are tried for the set that an item begins with."""
+
+RETURNS = (1, 0, -1)
+"""What arcs return, in the order of `Arcs`."""
+
+
+class Graph:
+    """The exchange graph of a placement.
+
+    Args:
+        rooms: Of the field.
+        items: What wants copies.
+        least: How good the set of each can be.
+        sets: Nodes of each item; None to choose them.
+    """
+
+    def __init__(
+        self, rooms: Rooms, items: Sequence[Wanted], least: Sequence[Least], sets: Sequence[set[int]] | None = None
+    ) -> None:
+        self._rooms = rooms
+        self._items = items
+        self._least = least
+        self._held = [sum(1 << node for node in item.held) for item in items]
+        self._weight = rooms.field.weight
+        self.count = list(rooms.field.load)
+        self._at: list[dict[int, Arcs]] = [{} for _ in self.count]
+        self._arcs: list[Arcs | None] = [None for _ in self.count]
+        self.sets: list[set[int]] = [set() for _ in items]
+        for number in range(len(items)):
+            self._put(number, self._chosen(number) if sets is None else sets[number])
+
+    def arcs(self, node: int) -> Arcs:
+        """Return where copies at a node can go."""
+        known = self._arcs[node]
+        if known is None:
+            back = same = away = 0
+            for arcs in self._at[node].values():
+                back |= arcs[0]
+                same |= arcs[1]
+                away |= arcs[2]
+            known = self._arcs[node] = back, same, away
+        return known
+
+    def mover(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
+        """Return what goes along an arc: how much that returns, most if there is a choice, and the item.
+
+        Args:
+            source: Where it gives up a copy.
+            target: Where it takes one.
+            used: Items that are to move only where no other returns as much.
+        """
+        for place, returned in enumerate(RETURNS):
+            able = [number for number, arcs in self._at[source].items() if arcs[place] >> target & 1]
+            if able:
+                return returned, min(able, key=lambda number: (number in used, number))
+        return None
+
+    def move(self, steps: Sequence[tuple[int, int, int]]) -> bool:
+        """Move copies at once, if no item then has more collisions; tell whether that is so.
+
+        Args:
+            steps: Items, what they give up and what they take: each an arc now.
+        """
+        sets: dict[int, set[int]] = {}
+        for number, source, target in steps:
+            own = sets.setdefault(number, set(self.sets[number]))
+            own.remove(source)
+            own.add(target)
+        # One move is sound for it is an arc; two of an item need not be so together.
+        if len(sets) < len(steps) and not all(self.sound(number, own) for number, own in sets.items()):
+            return False
+        for number, own in sets.items():
+            self._put(number, own)
+        return True
+
+    def sound(self, number: int, own: set[int]) -> bool:
+        """Tell whether a set is as good for an item as can be."""
+        least = self._least[number]
+        return (
+            len(own) == least.copies
+            and self._items[number].fixed not in own
+            and self.collisions(number, own) <= least.collisions
+        )
+
+    def collisions(self, number: int, own: set[int]) -> int:
+        """Return the collisions of an item with a set, those of its fixed copy included."""
+        return self._rooms.collisions(self._cells(number, own), self._all_in_all(number))
+
+    def uneven(self) -> float:
+        """Return how uneven loads are: less is better."""
+        return round(sum(count * count / weight for count, weight in zip(self.count, self._weight, strict=True)), 6)
+
+    def kept(self) -> int:
+        """Return how many copies are where they were."""
+        return sum(len(own.intersection(item.held)) for own, item in zip(self.sets, self._items, strict=True))
+
+    def less(self, node: int) -> float:
+        """Return by how much loads are evened when a copy goes from a node."""
+        return (2 * self.count[node] - 1) / self._weight[node]
+
+    def more(self, node: int) -> float:
+        """Return by how much loads are less even when a copy goes to a node."""
+        return (2 * self.count[node] + 1) / self._weight[node]
+
+    def _all_in_all(self, number: int) -> int:
+        item = self._items[number]
+        copies = item.copies if self._rooms.field.strict else self._least[number].copies
+        return copies + (item.fixed >= 0)
+
+    def _cells(self, number: int, own: set[int]) -> tuple[int, ...]:
+        fixed = self._items[number].fixed
+        return tuple(sorted(self._rooms.of[node] for node in (*own, *([fixed] if fixed >= 0 else []))))
+
+    def _put(self, number: int, own: set[int]) -> None:
+        for node in self.sets[number]:
+            self.count[node] -= 1
+            self._arcs[node] = None
+            del self._at[node][number]
+        self.sets[number] = own
+        cells = self._cells(number, own)
+        taken = sum(1 << node for node in own)
+        fixed = self._items[number].fixed
+        free = ~(taken | 1 << fixed if fixed >= 0 else taken)
+        held = self._held[number]
+        for node in own:
+            self.count[node] += 1
+            self._arcs[node] = None
+            targets = self._targets(number, cells, self._rooms.of[node]) & free
+            back, other = targets & held, targets & ~held
+            self._at[node][number] = (0, back, other) if held >> node & 1 else (back, other, 0)
+
+    def _targets(self, number: int, cells: tuple[int, ...], cell: int) -> int:
+        """Return the nodes that do for an item in place of one in a cell, as bits."""
+        place = cells.index(cell)
+        rest = cells[:place] + cells[place + 1 :]
+        return self._rooms.joining(rest, self._all_in_all(number), self._least[number].collisions)
+
+    def _chosen(self, number: int) -> set[int]:
+        """Return a set with the least collisions: held nodes first, then the least loaded."""
+        item, least = self._items[number], self._least[number]
+        if not least.copies:
+            return set()
+        liking = {
+            node: (node not in item.held, (self.count[node] + 1) / weight, node)
+            for node, weight in enumerate(self._weight)
+        }
+        # In each cell the best nodes are taken first, so a cell is as good as its best.
+        ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._rooms.nodes]
+        order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
+        all_in_all, tries = self._all_in_all(number), Tries(MOST_TRIED_FIRST)
+        good = self._rooms.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
+        # Where none is found in that order, the one that showed how good it can be does.
+        cells, _ = next(good, (least.cells, least.collisions))
+        return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}
+
+
+def bits_of(bits: int) -> Iterator[int]:
+    """Yield the nodes of a set."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
