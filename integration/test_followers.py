@@ -121,26 +121,45 @@ def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
     assert not read_on_without(own_cluster, "leave_dead_follower")
 
 
-def unlisted_leader(cluster: Cluster, topic: str, *disable: str) -> KafkaConsumer:
-    """Return a consumer whose metadata names a leader that is not among its brokers, until the next refresh."""
+def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaConsumer:
+    """Return a consumer whose metadata names a replica that is not among its brokers, until the next refresh."""
     consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=300_000)
     wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
     consumer.seek(HostPartition(topic, 0), 0)
     manager = consumer._client._manager
 
     def hide() -> None:
-        manager.close(LEADER)
-        del consumer._cluster._brokers[LEADER]
+        manager.close(broker)
+        del consumer._cluster._brokers[broker]
 
     manager.run(hide)
-    wait_until(lambda: LEADER not in manager._conns, "no connection that is left to it")
+    wait_until(lambda: broker not in manager._conns, "no connection that is left to it")
     return consumer
+
+
+def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, FOLLOWER)) as consumer:
+        read(consumer, 1)
+
+
+def test_without_the_remedy_a_follower_that_is_back_has_nothing_read(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, FOLLOWER, "learn_of_follower")) as consumer:
+        for _ in range(20):
+            assert not consumer.poll(timeout_ms=100)
+        consumer._cluster.request_update()
+        read(consumer, 1)
 
 
 def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=[[LEADER]])
     fill(rack_cluster, topic, 1)
-    with closing(unlisted_leader(rack_cluster, topic)) as consumer:
+    with closing(unlisted(rack_cluster, topic, LEADER)) as consumer:
         read(consumer, 1)
 
 
@@ -149,7 +168,7 @@ def test_without_the_remedy_a_leader_that_was_not_listed_is_never_read_from(
 ) -> None:
     topic = make_topic(replicas=[[LEADER]])
     fill(rack_cluster, topic, 1)
-    with closing(unlisted_leader(rack_cluster, topic, "await_unknown_leader")) as consumer:
+    with closing(unlisted(rack_cluster, topic, LEADER, "await_unknown_leader")) as consumer:
         with pytest.raises(UnknownBrokerIdError):
             consumer.poll(timeout_ms=100)
         consumer._cluster.request_update()

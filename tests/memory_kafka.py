@@ -67,6 +67,7 @@ class Kafka:
 
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, config))
+        patch.setattr(changelog, "install", lambda *_: None)
         patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
         patch.setattr(topics, "KafkaAdminClient", lambda **_: Admin(self))
         patch.setattr(topics, "topic_configs", self._topic_configs)
@@ -128,6 +129,9 @@ class Consumer(Client):
 
     def partitions_for_topic(self, name: str) -> set[int] | None:
         return set(range(len(self.kafka.topics[name].logs))) if name in self.kafka.topics else None
+
+    def topics(self) -> set[str]:
+        return set(self.kafka.topics)
 
     def beginning_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
         self.answers("offsets")

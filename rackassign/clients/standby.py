@@ -125,7 +125,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             self._membership.ask_for_rebalance()
 
     def _plan(self, group: Group, options: Options) -> Plan:
-        self._found = plan_standby(group, self._copies, replace(self._standbys, active=options))
+        self._found = plan_standby(group, self._copies, self._standbys, options)
         if self._found.missing:
             self._once.warn(
                 f"missing {len(self._found.missing)}",

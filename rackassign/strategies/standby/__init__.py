@@ -3,8 +3,7 @@
 Rules of this room, beyond those of strategies:
 
 * Who runs a partition is the sticky optimum, in which a member with a warm copy stands in for an owner that is gone.
-* A partition moves from an owner that lives to a member without a warm copy only after that has one: until then the
-  owner goes on and the other *warms up*.
+* What has to wait for a warm copy is said in `rounds`.
 * Copies are placed best (`optimum.spread`) or as Kafka Streams places them (`kafka`); the numbers of both are made
   here, members in order of their ids, partitions in order of topic and id.
 """
@@ -12,7 +11,8 @@ Rules of this room, beyond those of strategies:
 from __future__ import annotations
 
 from rackassign.strategies.standby.options import MODES, RULES, Mode, Rule, StandbyOptions
-from rackassign.strategies.standby.plan import Copies, StandbyPlan, plan_standby
+from rackassign.strategies.standby.plan import StandbyPlan, plan_standby
+from rackassign.strategies.standby.rounds import Copies
 from rackassign.strategies.standby.tags import check_tags
 
 __all__ = [

@@ -104,11 +104,12 @@ def balance(clients: Clients, holders: Holders) -> Holders:
         moved = False
         for source in range(len(clients)):
             for target in range(len(clients)):
-                theirs = [task for task, own in board.standbys.items() if source in own]
-                for task in theirs:
+                if not _evens(board, source, target) or not keeps_tags(clients.tags[source], clients.tags[target]):
+                    continue
+                for task in [task for task, own in board.standbys.items() if source in own]:
                     if not _evens(board, source, target):
                         break
-                    if not board.holds(target, task) and keeps_tags(clients.tags[source], clients.tags[target]):
+                    if not board.holds(target, task):
                         board.take(source, task)
                         board.give(target, task)
                         moved = True

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from rackassign.errors import ConfigError, shown
-from rackassign.strategies.options import Options
 from rackassign.strategies.standby.tags import MOST_TAGS
 
 Mode = Literal["best", "kafka"]
@@ -34,7 +33,6 @@ class StandbyOptions:
             awareness): what has no room at those that are there is left out, not crowded together.
         acceptable_recovery_lag: Records a copy may lack and still count as warm (KIP-441).
         max_warmup_replicas: Partitions that warm up at the same time.
-        active: How the partitions themselves are assigned.
 
     Raises:
         ConfigError: One of them cannot be.
@@ -47,7 +45,6 @@ class StandbyOptions:
     forced_tag_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
     acceptable_recovery_lag: int = 10_000
     max_warmup_replicas: int = 2
-    active: Options = Options()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         for name, least in (

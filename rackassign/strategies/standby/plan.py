@@ -11,12 +11,11 @@ from rackassign.optimum import NOBODY
 from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Wanted
 from rackassign.optimum.spread.exchange import spread_over
 from rackassign.strategies.door import Door
+from rackassign.strategies.options import Options
 from rackassign.strategies.standby import kafka
 from rackassign.strategies.standby.options import StandbyOptions
+from rackassign.strategies.standby.rounds import Copies, Moves, Warm, kept_on, staying, warming_up
 from rackassign.strategies.sticky import plan_cooperative
-
-Copies = Mapping[str, Mapping[TopicPartition, int]]
-"""For each member the partitions of which it has state, with the records it lacks; 0 for all of one it runs."""
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
 
@@ -27,9 +26,10 @@ class StandbyPlan:
 
     Args:
         plan: Who runs what, for the cooperative protocol.
-        standbys: Partitions of which each member is to keep a copy, warm-ups and what it waits for included; an entry
-            for every member.
-        warming: Those of them that are to move to the member once it is warm.
+        standbys: Partitions of which each member is to keep a copy: warm-ups, what it waits for, and what it keeps on
+            until others are warm are among them. An entry for every member.
+        warming: Those of them that are waited for: once the member is warm, they move to it, or somebody else need not
+            keep its copy any more.
         missing: Copies that have no place, by partition.
         collisions: Copies at a value of a tag beyond what the rule allows.
         proven: Whether copies are proven best: collisions, even loads, kept, in that order.
@@ -43,39 +43,49 @@ class StandbyPlan:
     proven: bool
 
 
-def plan_standby(group: Group, copies: Copies, options: StandbyOptions | None = None) -> StandbyPlan:
+def plan_standby(
+    group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
+) -> StandbyPlan:
     """Decide who runs what and who keeps a copy of it.
 
     Args:
         group: Members, with their tags, and topology; every partition has state.
         copies: What members have.
-        options: How.
+        options: How copies are placed.
+        active: How partitions are assigned.
     """
     options = options or StandbyOptions()
     stand_ins = _stand_ins(group, copies, options)
     stood_in = _standing_in(group, stand_ins)
-    wanted = plan_cooperative(stood_in, options.active)
-    held, warming = _held_back(wanted, _owners(stood_in), copies, options)
-    target = _with(wanted.target, held)
+    wanted = plan_cooperative(stood_in, active)
+    owners, last = _owners(stood_in), dict(_each(wanted.target))
+    warm = Warm(group, copies, options.acceptable_recovery_lag)
+    cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
+    stay = {p: owners[p] for p in staying(last, owners, cold)}
+    now = {**last, **stay}
     # Who stands in owns nothing yet: nobody has to give up anything before another can have it.
-    owner = dict(_each(target))
-    free = {place: owner[place] for place in stand_ins if place in owner}
+    free = {place: now[place] for place in stand_ins if place in now}
     plan = replace(
         wanted,
-        assignment=_with(wanted.assignment, {**held, **free}),
-        target=target,
-        withheld=_without(wanted.withheld, {**held, **free}),
+        assignment=_with(wanted.assignment, {**stay, **free}),
+        target=_with(wanted.target, stay),
+        withheld=_without(wanted.withheld, {**stay, **free}),
+        moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
+        optimal=wanted.optimal and not stay,
     )
-    placed = _placed(group, target, copies, options)
-    standbys = {member.id: set(placed.by_member[member.id]) for member in group.members}
-    # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
-    waiting = {place: owner[place] for place, _ in _each({"": plan.withheld})}
-    for place, member in (*warming.items(), *waiting.items()):
-        standbys[member].add(place)
+    placed = _placed(group, wanted.target, copies, options)
+    holders = {place: set(placed.holders.get(place, ())) for place in now}
+    warming = warming_up(holders, Moves(now, last, cold), warm, options.max_warmup_replicas)
+    for place, _ in _each({"": plan.withheld}):
+        # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
+        holders[place].add(now[place])
+    awaited = kept_on(holders, now, warm, options.num_standby_replicas)
+    for place, who in warming.items():
+        awaited.setdefault(place, set()).add(who)
     return StandbyPlan(
         plan,
-        {member: _partitions(places) for member, places in standbys.items()},
-        {member.id: _partitions(p for p, who in warming.items() if who == member.id) for member in group.members},
+        _by_member(group, holders),
+        _by_member(group, awaited),
         placed.missing,
         placed.collisions,
         placed.proven,
@@ -134,24 +144,6 @@ def _owners(group: Group) -> dict[TopicPartition, str]:
     return {place: door.members[owner].id for place, owner in owners if owner != NOBODY}
 
 
-def _held_back(
-    wanted: Plan, owners: Mapping[TopicPartition, str], copies: Copies, options: StandbyOptions
-) -> tuple[dict[TopicPartition, str], dict[TopicPartition, str]]:
-    """Return the partitions that stay with their owner for now, and who warms up for some of them."""
-    stay: dict[TopicPartition, str] = {}
-    cold: list[tuple[int, TopicPartition, str]] = []
-    for place, member in _each(wanted.target):
-        owner = owners.get(place)
-        if owner is None or owner == member:
-            continue
-        lag = copies.get(member, {}).get(place)
-        if lag is None or lag > options.acceptable_recovery_lag:
-            stay[place] = owner
-            cold.append((1 << 62 if lag is None else lag, place, member))
-    # Who is nearly warm goes first; the others wait their turn.
-    return stay, {place: member for _, place, member in sorted(cold)[: options.max_warmup_replicas]}
-
-
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
     return [
         (TopicPartition(topic, partition), member)
@@ -185,11 +177,19 @@ def _partitions(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(ids) for topic, ids in found.items()}
 
 
+def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dict[str, Partitions]:
+    found: dict[str, list[TopicPartition]] = {member.id: [] for member in group.members}
+    for place, theirs in who.items():
+        for member in theirs:
+            found[member].append(place)
+    return {member: _partitions(places) for member, places in found.items()}
+
+
 @dataclass(slots=True)
 class _Placed:
     """Copies while crowd after crowd is placed."""
 
-    by_member: dict[str, list[TopicPartition]]
+    holders: dict[TopicPartition, list[str]] = field(default_factory=dict)
     missing: dict[TopicPartition, int] = field(default_factory=dict)
     collisions: int = 0
     proven: bool = True
@@ -197,7 +197,7 @@ class _Placed:
 
 def _placed(group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions) -> _Placed:
     """Place the copies of all partitions; those of topics with other subscribers one crowd after the other."""
-    found = _Placed({member.id: [] for member in group.members})
+    found = _Placed()
     owner = dict(_each(target))
     crowds: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
     for place in sorted(owner):
@@ -213,9 +213,8 @@ def _placed(group: Group, target: Mapping[str, Partitions], copies: Copies, opti
             [_had(place, number, copies) for place in places],
         )
         for place, holders, missing in zip(places, *crowd.solved(options, found), strict=True):
-            for holder in holders:
-                found.by_member[ids[holder]].append(place)
-                load[ids[holder]] += 1
+            found.holders[place] = [ids[holder] for holder in holders]
+            load.update(found.holders[place])
             if missing:
                 found.missing[place] = missing
     return found

@@ -1,4 +1,4 @@
-"""Reading from a follower in the consumer's rack (KIP-392): to stay there, and to leave it when it is dead."""
+"""Reading from a follower in the consumer's rack (KIP-392): to stay there, to leave it when dead, to go back to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.structs import TopicPartition as HostPartition
 
-from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, host_version
+from rackassign.clients.kafka_python.host.remedy import Consumer, Fetcher, Remedy, host_version
 from rackassign.clients.once import Once
 
 FORSAKEN_S = 5.0
@@ -131,4 +131,43 @@ AWAIT_UNKNOWN_LEADER = Remedy(
     methods={"_fetcher._select_read_replica": ("tp",)},
     needs=("_cluster.broker_metadata",),
     install=_await_unknown_leader,
+)
+
+
+def _learn_of_follower(consumer: Consumer, once: Once) -> None:
+    """Ask for metadata when a leader names a follower that the host does not know as one (as the Java client does)."""
+    fetcher = consumer._fetcher
+    original: Callable[[Any], int | None] = fetcher._select_read_replica
+
+    def select_read_replica(tp: Any) -> int | None:
+        named = _named(fetcher, tp)
+        chosen = original(tp)
+        try:
+            if named is not None and _named(fetcher, tp) is None:
+                consumer._cluster.request_update()
+        except Exception:  # noqa: BLE001 - then the leader is asked again until metadata is due, as without us
+            once.warn("learn", "%s: remedy learn_of_follower failed", host_version(), exc_info=True)
+        return chosen
+
+    fetcher._select_read_replica = select_read_replica
+
+
+def _named(fetcher: Fetcher, tp: Any) -> int | None:
+    """Return the follower that a partition's leader has named."""
+    state = fetcher._subscriptions.assignment.get(tp)
+    named: int | None = None if state is None else state.preferred_read_replica()
+    return named
+
+
+LEARN_OF_FOLLOWER = Remedy(
+    name="learn_of_follower",
+    defect=(
+        "When the metadata is from a time at which a follower was down or no replica yet, the host does not go where"
+        " the leader sends it and asks the leader again, which sends it there again: nothing is read until the metadata"
+        " is due, by default for five minutes."
+    ),
+    proof="integration/test_followers.py::test_a_follower_that_is_back_is_read_from",
+    methods={"_fetcher._select_read_replica": ("tp",)},
+    needs=("_fetcher._subscriptions.assignment", "_cluster.request_update"),
+    install=_learn_of_follower,
 )

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR, REST_BETWEEN_LOOKS
 from rackassign.clients.kafka_python.host.flow import FETCH_WHILE_JOINING
-from rackassign.clients.kafka_python.host.followers import AWAIT_UNKNOWN_LEADER, KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER
+from rackassign.clients.kafka_python.host.followers import (
+    AWAIT_UNKNOWN_LEADER,
+    KEEP_NEAR_REPLICA,
+    LEARN_OF_FOLLOWER,
+    LEAVE_DEAD_FOLLOWER,
+)
 from rackassign.clients.kafka_python.host.joins import (
     CLAIM_WHAT_IS_HELD,
     HEARTBEAT_UNREAD_JOIN,
@@ -13,7 +18,12 @@ from rackassign.clients.kafka_python.host.joins import (
 from rackassign.clients.kafka_python.host.members import GUARD_MEMBERS
 from rackassign.clients.kafka_python.host.remedy import Remedy
 
-READING: tuple[Remedy, ...] = (KEEP_NEAR_REPLICA, LEAVE_DEAD_FOLLOWER, AWAIT_UNKNOWN_LEADER)
+READING: tuple[Remedy, ...] = (
+    KEEP_NEAR_REPLICA,
+    LEAVE_DEAD_FOLLOWER,
+    LEARN_OF_FOLLOWER,
+    AWAIT_UNKNOWN_LEADER,
+)
 """Those for a consumer without a group as well."""
 
 REMEDIES: tuple[Remedy, ...] = (
