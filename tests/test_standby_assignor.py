@@ -193,9 +193,99 @@ def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
     a_round(seats, 2)
     waits = seats[1].tied.waiting.pop()
     seats[1].assignor.take_standbys(None)
-    seats[1].assignor._kept = at(0)
+    seats[1].assignor._awaited = at(0)
     waits()
     assert (seats[1].tied.asked, seats[1].tied.waiting) == (0, [])
+
+
+def test_without_positions_what_is_kept_counts_as_warm() -> None:
+    shared = cluster()
+    seats = [Seat("ax", shared), Seat("bx", shared), Seat("cx", shared)]
+    for seat in seats:
+        seat.assignor._positions = seat.assignor._all_warm
+    for members in ((0,), (0, 1), (0, 1, 2)):
+        for generation in range(1, 12):
+            a_round([seats[number] for number in members], generation)
+    assert [len(seat.tied.holds["t"]) for seat in seats] == [2, 2, 2]
+    assert [len(seat.assignor.standbys) for seat in seats] == [2, 2, 2]
+
+
+def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
+    shared = cluster()
+    ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
+    seats = [Seat(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
+    a_round(seats[:2], 1)
+    for seat in seats[:2]:
+        seat.have = dict.fromkeys(seat.assignor.standbys, 50_000)
+    a_round(seats, 2)
+    new = seats[2]
+    awaited = new.assignor._awaited
+    assert awaited
+    assert awaited <= new.assignor.standbys
+    # Only what is waited for is warm.
+    new.have = dict.fromkeys(new.assignor.standbys, 0) | dict.fromkeys(awaited, 50_000)
+    new.tied.waiting.pop()()
+    assert new.tied.asked == 1
+
+
+def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rackassign")
+    shared = cluster()
+    seats = [Seat("ax", shared), Seat("by", shared)]
+    plain = StandbyAwareAssignor("c", client_tags={"zone": "c"})
+    plain.tie(Tied(shared))
+    for generation in (1, 2, 3):
+        a_round(seats[:1], generation)
+    a_round(seats, 4)
+    for generation in (5, 6):
+        sent = plain.metadata(["t"])
+        a_round(seats, generation, others=[member("cx", ["t"], rack="c", user_data=sent.user_data)])
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert said.count("6 standbys of 6 partitions have no place: members are too few, or the values of their tags") == 1
+    assert said.count("0 standbys of 0 partitions have no place: members are too few, or the values of their tags") == 1
+    assert (
+        said.count(
+            "1 members do not have all of the tags zone, cluster, so their copies are not kept apart from others: cx"
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize("broken", ["ends", "changelog"])
+def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+
+    def fails(*_: object) -> Any:
+        raise RuntimeError("the owner's")
+
+    shared = cluster()
+    seats = [Seat(name, shared) for name in ("ax", "by", "cx")]
+    a_round(seats, 1)
+    before = [seat.tied.holds for seat in seats]
+    setattr(seats[0].assignor, f"_{broken}", fails)
+    a_round(seats, 2)
+    assert [seat.tied.holds for seat in seats] == before
+    assert {"ends": "where changelogs end cannot be told", "changelog": "members cannot be told what copies to keep"}[
+        broken
+    ] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"positions": 5}, "positions must be a function, got 5"),
+        ({"ends": None}, "ends must be a function, got null"),
+        ({"on_standbys": 5}, "on_standbys must be a function, got 5"),
+        ({"changelog": "x"}, 'changelog must be a function, got "x"'),
+        ({"client_tags": {"zone": None}}, 'client_tags must be strings, got "zone" with null'),
+        ({"client_tags": {"zone": 3}}, 'client_tags must be strings, got "zone" with 3'),
+        ({"client_tags": "zone"}, 'client_tags must be keys with values, got "zone"'),
+        ({"standbys": 1}, "standbys must be StandbyOptions, got 1"),
+    ],
+)
+def test_typos_are_told(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        StandbyAwareAssignor("a", **given)
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0\0\0\x0b", b"\xff" * 40, None])
@@ -234,7 +324,7 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
         "what copies there are cannot be told",
         "on_standbys raised",
     ]
-    # As the leader: the ends are not known, and the group gets a plain assignment.
+    # As the leader: the group gets its assignment, though ends are not known.
     answers = broken.assign(shared, [member("bx", ["t"]), member("by", ["t"])])
     assert sorted(tp[1] for told in answers.values() for tp in told.partitions()) == list(range(6))
 

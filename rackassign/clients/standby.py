@@ -5,11 +5,13 @@ their copies are. The leader says in each assignment's user data which copies th
 partition of a topic: the name of the topology is the topic's.
 
 Copies that members have are compared with the ends of the changelogs as the leader knows them. A member that is to take
-over a partition from one that lives keeps a copy of it first, and asks for another round once that is warm.
+over a partition from one that lives keeps a copy of it first, and asks for another round once that is warm. Which ones
+are waited for stands where Kafka Streams' leader says what a host has on standby: those of the host `warming:0`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from uuid import uuid4
@@ -47,6 +49,9 @@ NAME = "rackassign-standby"
 _WHEN_WARM = 0
 """As the time of the next rebalance: as soon as all copies of this member are warm."""
 
+_WARMING = "warming:0"
+_NAMED = 5
+
 _LOOK_S = 1.0
 
 _LONGEST_S = 600.0
@@ -61,9 +66,12 @@ class StandbyAssignor(CooperativeStickyAssignor):
         client_tags: Of this member, up to five; Kafka's `client.tag.*`.
         standbys: How copies are placed; the leader's count. Its tags must be among this member's.
         positions: Tells how far this member's copies are in their changelogs, those of partitions it runs left out.
-            It is called where the client handles its group, and must not block.
-        ends: Tells where changelogs end, as far as that is known; the same.
-        on_standbys: Told of changes, in the same place.
+            It is called where the client handles its group, and must not block. Without it all copies that are to be
+            kept count as warm.
+        ends: Tells where changelogs end, as far as that is known; the same. Where no end is known, the furthest copy
+            counts as warm.
+        on_standbys: Told of what is added and what is removed, in the same place. What this member runs from now on is
+            among what is removed; and it is not called when the member unsubscribes.
         changelog: Names the changelog of a topic, for who reads the assignment.
         locality: As for `Assignor`.
         name: The same; of our own by default, since others cannot read what its members send.
@@ -81,7 +89,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         *,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
-        positions: Callable[[], Positions] = dict,
+        positions: Callable[[], Positions] | None = None,
         ends: Callable[[], Positions] = dict,
         on_standbys: OnStandbys | None = None,
         changelog: Callable[[str], str] = "{}-changelog".format,
@@ -90,20 +98,25 @@ class StandbyAssignor(CooperativeStickyAssignor):
         watch: Watching | None = WATCHING,
     ) -> None:
         super().__init__(rack, locality=locality, name=name, watch=watch)
-        if not isinstance(client_tags, Mapping | None):
-            raise ConfigError(f"client_tags must be keys with values, got {shown(client_tags)}")
         if not isinstance(standbys, StandbyOptions | None):
             raise ConfigError(f"standbys must be StandbyOptions, got {shown(standbys)}")
+        functions: dict[str, object] = {"ends": ends, "changelog": changelog}
+        optional = {"positions": positions, "on_standbys": on_standbys}
+        functions.update({told: value for told, value in optional.items() if value is not None})
+        for told, value in functions.items():
+            if not callable(value):
+                raise ConfigError(f"{told} must be a function, got {shown(value)}")
         self._standbys = standbys or StandbyOptions()
-        self._tags = {str(key): str(value) for key, value in (client_tags or {}).items()}
-        check_tags(self._tags, self._standbys.rack_aware_assignment_tags)
-        self._positions = positions
+        self._tags = check_tags(client_tags or {}, self._standbys.rack_aware_assignment_tags)
+        self._positions = positions or self._all_warm
         self._ends = ends
         self._on_standbys = on_standbys
         self._changelog = changelog
         self._process = uuid4()
         self._kept: frozenset[TopicPartition] = frozenset()
+        self._awaited: frozenset[TopicPartition] = frozenset()
         self._in_vain_s = 0.0
+        self._missing = 0
         self._topics: frozenset[str] = frozenset()
         self._copies: Copies = {}
         self._found: StandbyPlan | None = None
@@ -126,13 +139,18 @@ class StandbyAssignor(CooperativeStickyAssignor):
 
     def _plan(self, group: Group, options: Options) -> Plan:
         self._found = plan_standby(group, self._copies, self._standbys, options)
-        if self._found.missing:
-            self._once.warn(
-                f"missing {len(self._found.missing)}",
-                "%s: %d partitions have fewer standbys than the %d they should have: members or values of tags are few",
-                *(self.name, len(self._found.missing), self._standbys.num_standby_replicas),
+        missing, partitions = sum(self._found.missing.values()), len(self._found.missing)
+        if missing != self._missing:
+            self._log.log(
+                logging.WARNING if missing > self._missing else logging.INFO,
+                "%s: %d standbys of %d partitions have no place: members are too few, or the values of their tags",
+                *(self.name, missing, partitions),
             )
+        self._missing = missing
         return self._found.plan
+
+    def _all_warm(self) -> Positions:
+        return dict.fromkeys(self._kept, 0)
 
     def _subscription(self, topics: tuple[str, ...]) -> Subscription:
         sent = super()._subscription(topics)
@@ -150,7 +168,20 @@ class StandbyAssignor(CooperativeStickyAssignor):
     def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
         group = super()._group(cluster, members)
         said = {joined.id: self._said(joined) for joined in members}
-        self._copies = _lags({member: info.sums for member, info in said.items()}, self._ends())
+        sums = {member: info.sums for member, info in said.items()}
+        try:
+            self._copies = _lags(sums, self._ends())
+        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises or returns
+            self._once.warn("ends", "%s: where changelogs end cannot be told", self.name, exc_info=True)
+            self._copies = _lags(sums, {})
+        wanted = self._standbys.rack_aware_assignment_tags
+        untagged = sorted(member for member, info in said.items() if any(key not in info.tags for key in wanted))
+        if untagged:
+            self._once.warn(
+                f"untagged {untagged}",
+                "%s: %d members do not have all of the tags %s, so their copies are not kept apart from others: %s",
+                *(self.name, len(untagged), ", ".join(wanted), ", ".join(untagged[:_NAMED])),
+            )
         return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
 
     def _said(self, joined: Joined) -> StreamsInfo:
@@ -168,19 +199,25 @@ class StandbyAssignor(CooperativeStickyAssignor):
         found, self._found = self._found, None
         if found is None or assignment is not found.plan.assignment:
             return {}
-        return {
-            member: encode_streams_assignment(
-                StreamsAssignment(
-                    tuple(map(_task, _places(given))),
-                    {
-                        _task(place): (TopicPartition(self._changelog(place.topic), place.partition),)
-                        for place in _places(found.standbys[member])
-                    },
-                    next_rebalance_ms=_WHEN_WARM if found.warming[member] else NO_REBALANCE,
-                )
+        try:
+            return {member: self._what_for(found, member, given) for member, given in assignment.items()}
+        except Exception:  # noqa: BLE001 - the owner's function names changelogs, and nobody would get anything
+            self._once.warn("told", "%s: members cannot be told what copies to keep", self.name, exc_info=True)
+            return {}
+
+    def _what_for(self, found: StandbyPlan, member: str, given: Partitions) -> bytes:
+        awaited = tuple(_places(found.warming[member]))
+        return encode_streams_assignment(
+            StreamsAssignment(
+                tuple(map(_task, _places(given))),
+                {
+                    _task(place): (TopicPartition(self._changelog(place.topic), place.partition),)
+                    for place in _places(found.standbys[member])
+                },
+                standby_hosts={_WARMING: awaited} if awaited else {},
+                next_rebalance_ms=_WHEN_WARM if awaited else NO_REBALANCE,
             )
-            for member, given in assignment.items()
-        }
+        )
 
     def take_standbys(self, user_data: bytes | None) -> None:
         """Take note of the copies this member is to keep; where nothing is said of them, they stay as they are."""
@@ -199,38 +236,40 @@ class StandbyAssignor(CooperativeStickyAssignor):
                 self._on_standbys(kept - before, before - kept)
             except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
                 self._once.warn("on_standbys", "%s: on_standbys raised", self.name, exc_info=True)
-        warming = said.next_rebalance_ms == _WHEN_WARM and bool(kept)
-        if kept != before or not warming:
+        awaited = kept.intersection(said.standby_hosts.get(_WARMING, ()))
+        if awaited != self._awaited:
             self._in_vain_s = 0.0
-        if not warming:
+        self._awaited = awaited
+        if not awaited or said.next_rebalance_ms != _WHEN_WARM:
             return
         if not self._in_vain_s:
-            self._await_warm(kept)
+            self._await_warm(awaited)
         elif self._membership is not None:
             self._once.warn(
                 "in vain",
-                "%s: copies that are warm here are not for the leader: members should have one acceptable_recovery_lag",
+                "%s: copies that are warm here are not for the leader, which knows of later ends or has another "
+                "acceptable_recovery_lag; it is asked less and less often",
                 self.name,
             )
-            self._membership.later(self._in_vain_s, lambda: self._await_warm(kept))
+            self._membership.later(self._in_vain_s, lambda: self._await_warm(awaited))
 
-    def _await_warm(self, kept: frozenset[TopicPartition]) -> None:
-        """Ask for another round once all copies are warm, unless another one comes before.
+    def _await_warm(self, awaited: frozenset[TopicPartition]) -> None:
+        """Ask for another round once these copies are warm, unless another one comes before.
 
         A leader that has other ends or another acceptable lag may not agree: each round that is asked for in vain
         doubles the time until the next one is.
         """
-        if self._membership is None or self._kept is not kept:
+        if self._membership is None or self._awaited is not awaited:
             return
         try:
             lags = _lags({"it": {_task(place): at for place, at in self._positions().items()}}, self._ends())["it"]
         except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
             lags = {}
-        if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in kept):
+        if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in awaited):
             self._in_vain_s = min(_LONGEST_S, max(_LOOK_S, 2 * self._in_vain_s))
             self._membership.ask_for_rebalance()
         else:
-            self._membership.later(_LOOK_S, lambda: self._await_warm(kept))
+            self._membership.later(_LOOK_S, lambda: self._await_warm(awaited))
 
 
 _FAR = 1 << 62

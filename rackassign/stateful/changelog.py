@@ -184,12 +184,13 @@ class Changelogs:
             return {}
         try:
             begins, ends = self._reader.beginning_offsets(list(hosts)), self._reader.end_offsets(list(hosts))
-        except KafkaError as error:
+        except (KafkaError, KeyError) as error:
+            # The host's own KeyError (3.0.12) is for a partition whose leader has not answered.
             why = self._why(next(iter(hosts)).topic, error)
             raise NoAnswerError(f"the ends of changelogs cannot be told: {why}") from None
         return {place: (begins[host], ends[host]) for host, place in hosts.items()}
 
-    def _why(self, log: str, error: KafkaError) -> str:
+    def _why(self, log: str, error: Exception) -> str:
         """Return what is behind an error: the host waits for a topic that was deleted until time is up."""
         with suppress(KafkaError):
             if log not in self._reader.topics():

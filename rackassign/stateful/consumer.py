@@ -263,9 +263,13 @@ class StatefulConsumer:
                 self._guarded(place, owner.catch_up)
 
     def _begin(self, place: TopicPartition, owner: Owner) -> None:
-        """Read the input from where the state ends."""
-        host = HostPartition(*place)
-        start, committed = owner.store.replay.source + 1, self._consumer.committed(host) or 0
+        """Read the input from where the state ends, now or, if Kafka does not answer, with the next poll."""
+        host, start = HostPartition(*place), owner.store.replay.source + 1
+        try:
+            committed = self._consumer.committed(host) or 0
+        except KafkaError as error:
+            self._once.warn(f"committed {place}", "%s-%d: what is committed cannot be told: %s", *place, error)
+            return
         if committed > start:
             log.warning(
                 "%s-%d: %d is committed, but its changelog knows of records up to %d only: %s",

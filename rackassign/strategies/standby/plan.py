@@ -76,10 +76,10 @@ def plan_standby(
     placed = _placed(group, wanted.target, copies, options)
     holders = {place: set(placed.holders.get(place, ())) for place in now}
     warming = warming_up(holders, Moves(now, last, cold), warm, options.max_warmup_replicas)
+    awaited = kept_on(holders, now, warm, options.num_standby_replicas)
     for place, _ in _each({"": plan.withheld}):
         # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
         holders[place].add(now[place])
-    awaited = kept_on(holders, now, warm, options.num_standby_replicas)
     for place, who in warming.items():
         awaited.setdefault(place, set()).add(who)
     return StandbyPlan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, shown
 
 MOST_TAGS = 5
 LONGEST_KEY = 20
@@ -15,16 +15,24 @@ _PREFIX = "client.tag."
 _ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
-def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> None:
+def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> dict[str, str]:
     """Refuse what Kafka Streams would: tags travel in the group's metadata, and a listed tag must be set.
 
     Args:
         client_tags: Of this member, by key.
         assignment_tags: Keys over whose values standbys are spread.
 
+    Returns:
+        The tags.
+
     Raises:
-        ConfigError: With the text that Kafka has for it (`StreamsConfig`).
+        ConfigError: With the text that Kafka has for it (`StreamsConfig`), or for what is no tag at all.
     """
+    if not isinstance(client_tags, Mapping):
+        raise ConfigError(f"client_tags must be keys with values, got {shown(client_tags)}")
+    for pair in client_tags.items():
+        if not all(isinstance(each, str) for each in pair):
+            raise ConfigError(f"client_tags must be strings, got {shown(pair[0])} with {shown(pair[1])}")
     if len(assignment_tags) > MOST_TAGS:
         raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
     if len(client_tags) > MOST_TAGS:
@@ -38,6 +46,7 @@ def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -
         if key not in client_tags:
             problem = f"Contains invalid value [{key}] which doesn't have corresponding tag set via [{_PREFIX}] prefix."
             raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, problem)
+    return dict(client_tags)
 
 
 def _invalid(value: str, setting: str, problem: str) -> ConfigError:
