@@ -27,6 +27,9 @@ NO_VALUE = -1
 _ANOTHER = -2
 """Stands for a value that none of the copies looked at has."""
 
+_NEVER = 1 << 20
+"""What a collision on a strict dimension counts: more than all others together."""
+
 MOST_TRIED = 5_000
 """Sets of cells that are tried to find the least collisions of an item; of more the best of these is taken."""
 
@@ -40,12 +43,14 @@ class Dimension:
         values: How many there are, with those that no node has now.
         most: Copies of an item that one value may have; 0: no more than it takes to spread them evenly.
         fewer: Of k copies k less this many values may be used at most; 0 for all.
+        strict: Whether a copy that would collide is left out instead.
     """
 
     value: tuple[int, ...]
     values: int
     most: int = 0
     fewer: int = 0
+    strict: bool = False
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
         """Return how many copies are beyond what is allowed.
@@ -56,7 +61,8 @@ class Dimension:
         """
         most = self.most or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
-        return beyond + (max(0, len(counts) - max(1, copies - self.fewer)) if self.fewer else 0)
+        beyond += max(0, len(counts) - max(1, copies - self.fewer)) if self.fewer else 0
+        return beyond * _NEVER if self.strict else beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,16 @@ class Field:
         weight: How much each node is to carry relative to the others, 1 or more.
         load: Copies that each carries already, fixed ones included.
         dimensions: What copies are spread over.
-        strict: Whether a copy that would collide is left out instead.
     """
 
     weight: tuple[int, ...]
     load: tuple[int, ...]
     dimensions: tuple[Dimension, ...] = ()
-    strict: bool = False
+
+    @property
+    def strict(self) -> bool:
+        """Whether copies may be left out that have a node."""
+        return any(dimension.strict for dimension in self.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +265,11 @@ class Rooms:
         others = len(self.of) - (item.fixed >= 0)
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
-        order, bound = range(len(self.nodes)), 0 if self.field.strict else None
+        order = range(len(self.nodes))
         proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
             tries, best = Tries(), None
-            for cells, collisions in self.sets(item, copies, all_in_all, order, bound=bound, tries=tries):
+            for cells, collisions in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
                 best = cells, collisions
                 if not collisions:
                     break
@@ -276,8 +285,8 @@ class Rooms:
         all_in_all: int,
         order: Sequence[int],
         *,
-        bound: int | None = None,
-        tries: Tries | None = None,
+        bound: int,
+        tries: Tries,
     ) -> Iterator[tuple[Cells, int]]:
         """Yield sets of cells that an item's copies can be in, with their collisions, each better than those before.
 
@@ -286,14 +295,13 @@ class Rooms:
             copies: How many.
             all_in_all: Copies the item is to have, for what counts as even.
             order: Of the cells: the first are tried first.
-            bound: Only sets with so many collisions or fewer; None for any.
+            bound: Only sets with so many collisions or fewer.
             tries: What may be tried: the search ends when none is left.
         """
-        tries = Tries() if tries is None else tries
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         room = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
         twin = self._twins(fixed, order)
-        best = [bound if bound is not None else 1 << 30]
+        best = [bound]
 
         def add(chosen: list[int], start: int) -> Iterator[tuple[Cells, int]]:
             if not tries.left:
@@ -305,8 +313,7 @@ class Rooms:
                 # One more copy never makes it less.
                 return
             if len(chosen) == copies:
-                if bound is None:
-                    best[0] = found - 1
+                best[0] = found - 1
                 yield tuple(sorted(chosen)), found
                 return
             able = self.joining(cells, all_in_all, best[0])

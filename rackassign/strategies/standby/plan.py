@@ -254,9 +254,8 @@ class _Crowd:
             Wanted(owner, wanted, tuple(member for member in held if member != owner))
             for owner, held in zip(self.owner, self.held, strict=True)
         ]
-        strict = options.rule == "strict" or bool(options.forced_tag_values)
-        where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)), strict)
-        starts = [] if strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
+        where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
+        starts = [] if where.strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
         placed = spread_over(items, where, starts)
         found.collisions += sum(placed.collisions)
         found.proven &= placed.proven
@@ -279,4 +278,5 @@ class _Crowd:
             seen = {tags[key] for tags in self.tags if key in tags}
             number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
             value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in self.tags)
-            yield Dimension(value, len(number), most, fewer)
+            strict = options.rule == "strict" or key in options.forced_tag_values
+            yield Dimension(value, len(number), most, fewer, strict)
