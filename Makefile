@@ -114,6 +114,10 @@ CLIENT ?= kafka-python
 chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20 CLIENT=confluent
 	$(BIN)/python -m integration.chaos --seeds $(SEEDS) --client $(CLIENT)
 
+.PHONY: chaos-stateful
+chaos-stateful: $(VENV)/dev.stamp ## Members with state are killed and paused, brokers restarted: make chaos-stateful SEEDS=20
+	$(BIN)/python -m integration.stateful_chaos --seeds $(SEEDS)
+
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
 	$(BIN)/python -m integration.soak

@@ -2,8 +2,9 @@
 
 python -m integration.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS
 
-The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something and
-for each change of what it runs; SIGUSR1 has it write the whole state of what it runs, and SIGTERM ends it.
+The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something (`of`
+which partitions) and for each change of what it runs; SIGUSR1 has it write the whole state of what it runs, and SIGTERM
+ends it.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ def main() -> None:
     """Run until told to end."""
     name, bootstrap, group, topic, folder, standbys = sys.argv[1:]
     asked: list[int] = []
+    of: set[int] = set()
+
+    def process(record: Any, store: Store) -> None:
+        count(record, store)
+        of.add(record.partition)
+
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: asked.append(number))
     # Files left from before are never as warm as a copy that is kept: so it can be told who should take over.
     options = StandbyOptions(int(standbys), TAGS, acceptable_recovery_lag=0, max_warmup_replicas=12)
     with StatefulConsumer(
         topic,
-        process=count,
+        process=process,
         state_dir=folder,
         client_tags=dict(zip(TAGS, name, strict=False)),
         standbys=options,
@@ -61,8 +68,9 @@ def main() -> None:
             done = member.poll(100)
             now = [sorted(place.partition for place in places) for places in (member.running(), member.standbys())]
             if done or now != seen:
-                say(done=done, runs=now[0], keeps=now[1])
+                say(done=done, of=sorted(of), runs=now[0], keeps=now[1])
                 seen = now
+                of.clear()
             if signal.SIGUSR1 in asked:
                 asked.remove(signal.SIGUSR1)
                 state = {

@@ -16,9 +16,10 @@ from integration.stateful_fleet import SIX, SPREAD, Fleet, fill_changelog
 from rackassign.stateful import StatefulConsumer, Store
 from rackassign.stateful.changes import Change
 from rackassign.strategies.standby import StandbyOptions
-from rackassign.testing import Cluster
-from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 
+from .stateful_chaos import RACKS, play
 from .support import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -86,6 +87,15 @@ def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[[int], Fle
     wait_until(lambda: three.settled(1), "three members again", patience_s=PATIENCE_S)
     three.counts_right(PATIENCE_S)
     three.end()
+
+
+def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(RACKS)
+    create_topic(cluster.bootstrap, "input", SPREAD)
+    done = play(cluster, "input", 13, 6, tmp_path)
+    assert done.keys() >= {"kill", "pause", "start", "restart"}
 
 
 def test_a_long_restore_tells_how_far_it_is(

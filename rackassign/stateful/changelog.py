@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError, MessageSizeTooLargeError
+from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.clients.kafka_python.host import READING, install
 from rackassign.clients.once import Once
@@ -94,10 +94,17 @@ class Changelogs:
         """
         deadline = time.monotonic() + _KNOWN_S
         for changelog in changelogs:
-            while not self._reader.partitions_for_topic(changelog):
+            while not self._is_known(changelog):
                 if time.monotonic() >= deadline:
                     raise NoAnswerError(f"brokers do not know of {changelog}, which was made")
                 time.sleep(_READ_MS / 1000)
+
+    def _is_known(self, changelog: str) -> bool:
+        try:
+            return bool(self._reader.partitions_for_topic(changelog))
+        except KafkaConnectionError:
+            # The host asks one broker, and another the next time.
+            return False
 
     def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.

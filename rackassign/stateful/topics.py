@@ -11,8 +11,8 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from rackassign.clients.kafka_python.admin import topic_configs
-from rackassign.clients.kafka_python.permissions import NotAllowedError
+from rackassign.clients.kafka_python.admin import persist, topic_configs
+from rackassign.clients.kafka_python.permissions import NotAllowedError, allowed, needs, topic_resource
 from rackassign.errors import ConfigError, NoAnswerError, cut
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,10 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, s
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what is told of those topics that are there."""
-    return {found["name"]: found for found in admin.describe_topics(names) if not found["error_code"]}
+    described = persist(lambda: admin.describe_topics(list(names)))
+    for found in described:
+        allowed(found["error_code"], "DESCRIBE", topic_resource([found["name"]]))
+    return {found["name"]: found for found in described if not found["error_code"]}
 
 
 def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -90,7 +93,8 @@ def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, A
     replicas = min(len(each["replica_nodes"]) for each in like)
     described = {"num_partitions": len(like), "replication_factor": replicas, "configs": CONFIG}
     try:
-        admin.create_topics({changelog: described})
+        with needs("CREATE", topic_resource([changelog])):
+            persist(lambda: admin.create_topics({changelog: described}))
     except TopicAlreadyExistsError:
         # Another member was quicker.
         return
