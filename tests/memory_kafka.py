@@ -135,7 +135,11 @@ class Consumer(Client):
 
     def beginning_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
         self.answers("offsets")
-        return dict.fromkeys(hosts, 0)
+        return {host: self._begin(host) for host in hosts}
+
+    def _begin(self, host: HostPartition) -> int:
+        log = self.kafka.topics[host.topic].logs[host.partition]
+        return log[0].offset if log else 0
 
     def end_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
         return {host: self.kafka.end(host) for host in hosts}
@@ -145,9 +149,9 @@ class Consumer(Client):
         found = {}
         for host in self.at.keys() - self.paused:
             end = self.kafka.end(host)
-            if self.at[host] > end:
+            if not self._begin(host) <= self.at[host] <= end:
                 # What brokers call out of range.
-                self.at[host] = 0 if self._from_the_start else end
+                self.at[host] = self._begin(host) if self._from_the_start else end
             log = self.kafka.topics[host.topic].logs[host.partition]
             records = [record for record in log if record.offset >= self.at[host]][: self._at_once]
             if records:

@@ -68,6 +68,7 @@ def process(owner: Owner, records: int) -> None:
     """Process so many records, in one batch."""
     changed = []
     for offset in range(owner.store.replay.source + 1, owner.store.replay.source + 1 + records):
+        owner.store.begin()
         state = {key: value for key in (b"a", b"b", b"c") if (value := owner.store.get(key)) is not None}
         for key, value in effect(state, offset).items():
             if value is None:
@@ -163,9 +164,17 @@ def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
     file = tmp_path / "t-3.sqlite"
     store = Store(file)
     store.apply([Change("fence", 1), Change("last", 1, 0, b"k", b"v"), Change("change", 1, 1, b"j", b"w")], 3)
+    with pytest.raises(StoreError, match="is changed by input records alone"):
+        store.put(b"k", b"v")
+    store.begin()
     store.put(b"k", b"not written")
     assert (store.get(b"k"), store.kept(b"k")) == (b"not written", b"v")
     store.drop()
+    store.begin()
+    store.put(b"a", b"new")
+    assert list(store.items()) == [(b"a", b"new"), (b"k", b"v")]
+    store.drop()
+    store.begin()
     store.delete(b"k")
     assert store.processed() == {b"k": None}
     assert (store.get(b"k"), store.kept(b"k")) == (None, b"v")

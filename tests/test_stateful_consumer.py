@@ -14,8 +14,9 @@ from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from rackassign.errors import ConfigError, NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateLostError, Store
+from rackassign.stateful import StatefulConsumer, StateLostError, Store, StoreError
 from rackassign.stateful.changes import HEADER, Change, read_change
+from rackassign.stateful.store import Shelf
 from rackassign.strategies.standby import StandbyOptions
 
 from .memory_kafka import Headers, Kafka, Member, Record
@@ -181,12 +182,12 @@ def test_records_without_effect_are_not_read_again_whatever_was_committed(kafka:
             drain(one)
         kafka.committed.clear()
     assert seen == [0, 1, 2, 3, 4]
-    assert [change.kind for change in changelog(kafka)] == ["fence", "mark", "fence"]
+    assert [change.kind for change in changelog(kafka)] == ["fence", "mark", "mark", "fence", "mark"]
 
 
-@pytest.mark.parametrize("kept", [0, 1, 4])
+@pytest.mark.parametrize(("kept", "known"), [(0, 0), (1, 0), (5, 2), (12, 5)])
 def test_a_log_that_was_cut_is_made_up_for_from_the_input(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int, known: int
 ) -> None:
     with member(tmp_path) as one:
         give(one, 0)
@@ -199,8 +200,8 @@ def test_a_log_that_was_cut_is_made_up_for_from_the_input(
         kafka.feed(0, 2)
         drain(one)
         assert counted(one) == 8
-        assert f"its changelog ends at {kept}, and 7 records were there" in caplog.text
-        assert f"6 is committed, but its changelog knows of records up to {max(0, kept - 1)} only" in caplog.text
+        assert f"its changelog ends at {kept}, and 14 records were there" in caplog.text
+        assert f"6 is committed, but its changelog knows of records up to {known} only" in caplog.text
 
 
 def test_who_writes_into_a_log_that_was_cut_says_so_and_nobody_counts_on_it(kafka: Kafka, tmp_path: Path) -> None:
@@ -388,6 +389,226 @@ def test_what_is_no_bytes_is_no_value(kafka: Kafka, tmp_path: Path) -> None:
         give(one, 0)
         with pytest.raises(TypeError, match="keys and values of a state are bytes, got int"):
             polled(one)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_membership_that_is_lost_and_regained_within_a_poll_skips_nothing(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    with member(tmp_path, auto_offset_reset=reset) as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        kafka.refuse[:] = ["commit"]
+        drain(one)
+        kafka.feed(0, 5)
+        # The host goes on at what is committed, or where the reset says.
+        group = one.consumer
+        assert isinstance(group, Member)
+        group.at[HostPartition("t", 0)] = kafka.end(HostPartition("t", 0)) if reset == "latest" else 0
+        one._assignor._generation += 1
+        drain(one)
+        kafka.feed(0, 1)
+        drain(one)
+        assert counted(one) == 9
+    assert "begins anew" not in caplog.text
+
+
+def test_what_is_interrupted_anywhere_counts_once(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal's handler may raise between any two steps, and the caller may poll on."""
+    left: list[str] = []
+    group: dict[str, object] = {}
+
+    def interrupts(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def called(*args: Any, **named: Any) -> Any:
+            found = real(*args, **named)
+            if name in left and (name != "poll" or args[0] is group["is"]):
+                left.remove(name)
+                raise Stopped
+            return found
+
+        monkeypatch.setattr(owner, name, called)
+
+    for owner, name in ((Store, "_keep"), (Store, "processed"), (Store, "apply"), (Member, "poll"), (Member, "commit")):
+        interrupts(owner, name)
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
+        group["is"] = one.consumer
+        give(one, 0)
+        copy._assignor._kept = frozenset({FIRST})
+        give(copy)
+        for number, name in enumerate(["_keep", "processed", "apply", "poll", "commit"] * 2, 1):
+            drain(one)
+            drain(copy, Stopped)
+            left[:] = [name]
+            kafka.feed(0, 3)
+            assert len(drain(one, Stopped)) == 1
+            assert counted(one) == 3 * number
+            left[:] = ["_keep"]
+            kafka.feed(0, 0)
+            drain(copy, Stopped)
+            left.clear()
+        copy._assignor._kept = frozenset()
+        give(copy, 0)
+        drain(copy)
+        assert counted(copy) == 30
+    with member(tmp_path / "3") as fresh:
+        give(fresh, 0)
+        drain(fresh)
+        assert counted(fresh) == 30
+
+
+def test_deletions_that_compaction_forgets_take_nothing_with_them(kafka: Kafka, tmp_path: Path) -> None:
+    def pairs(record: Record, store: Store) -> None:
+        count(record, store)
+        if store.get(b"left") is None:
+            store.put(b"left", b"1")
+        else:
+            store.delete(b"left")
+
+    with member(tmp_path / "1", process=pairs) as one:
+        give(one, 0)
+        kafka.feed(0, 6)
+        drain(one)
+    log = kafka.topics[LOG].logs[0]
+    last = {record.key: record.offset for record in log}
+    log[:] = [record for record in log if last[record.key] == record.offset and record.value is not None]
+    kafka.committed.clear()
+    with member(tmp_path / "2", process=pairs) as heir:
+        give(heir, 0)
+        drain(heir)
+        assert dict(heir.store(FIRST).items()) == {b"n": b"6"}
+
+
+def test_what_the_store_shows_while_records_are_processed_does_not_depend_on_batches(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    seen: dict[int, list[int]] = {}
+    for at_once in (1, 3, 500):
+        kafka.make("t")
+        kafka.topics.pop(LOG, None)
+        kafka.committed.clear()
+        sizes = seen.setdefault(at_once, [])
+
+        def process(record: Record, store: Store, sizes: list[int] = sizes) -> None:
+            store.put(b"%d" % record.offset, b"")
+            sizes.append(sum(1 for _ in store.items()))
+
+        kafka.feed(0, 10)
+        with member(tmp_path / str(at_once), process=process, max_poll_records=at_once) as one:
+            give(one, 0)
+            drain(one)
+    assert list(seen.values()) == [list(range(1, 11))] * 3
+
+
+@pytest.mark.usefixtures("kafka")
+def test_a_state_that_is_not_here_is_not_made(tmp_path: Path) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+        for place in (TopicPartition("t", 1), TopicPartition("u", 0)):
+            with pytest.raises(StoreError, match="is not here"):
+                one.store(place)
+        assert one._known.positions == {}
+    with pytest.raises(StoreError, match="t-0 is not here"):
+        one.store(FIRST)
+
+
+def test_a_partition_more_is_refused_with_both_numbers(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 1)
+        drain(one)
+        kafka.topics["t"].logs.append([])
+        give(one, 0, 2)
+        with pytest.raises(ConfigError, match="t has partition 2, and its changelog has 2 partitions"):
+            polled(one)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_an_input_that_is_cut_beyond_the_state_is_told_of(
+    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
+) -> None:
+    kafka.feed(0, 3)
+    with member(tmp_path) as one:
+        give(one, 0)
+        drain(one)
+    kafka.feed(0, 17)
+    del kafka.topics["t"].logs[0][:10]
+    with member(tmp_path, auto_offset_reset=reset) as one:
+        give(one, 0)
+        drain(one)
+        assert counted(one) == 13
+    assert "t-0: records 3 to 9 are not there any more" in caplog.text
+
+
+def test_a_former_owner_asks_for_another_round_and_lets_be(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
+        give(one, 0)
+        drain(one)
+        give(other, 0)
+        drain(other)
+        asked: list[int] = []
+        one._assignor.ask_for_rebalance = lambda: asked.append(1)  # type: ignore[method-assign]
+        kafka.feed(0, 2)
+        drain(one)
+        assert asked == [1]
+        assert one.running() == frozenset()
+        drain(other)
+        assert counted(other) == 2
+
+
+def test_copies_that_are_too_old_begin_anew(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        drain(one)
+        # A deletion that compaction has forgotten since.
+        log = kafka.topics[LOG].logs[0]
+        log[:] = [record for record in log if record.key != b"\1n"]
+        one._polled_at -= 13 * 3600
+        drain(one)
+        assert counted(one) == 0
+
+
+def test_files_that_cannot_be_opened_are_left_alone(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 3)
+        drain(one)
+
+    def none_left(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", none_left)
+        with pytest.raises(StoreError, match="unable to open database file; a partition takes two files at a time"):
+            member(tmp_path)
+    again = Shelf(tmp_path)
+    again.take_up({"t": kafka.topics[LOG].id})
+    assert again.here()[FIRST] > 0
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
+        ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
+        ({"changelog": lambda _: "x" * 300}, "the changelog of t cannot be called"),
+        ({"value_deserializer": bytes.decode}, "value_deserializer is not for this consumer"),
+        ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
+    ],
+)
+def test_more_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
+    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
+    with pytest.raises(ConfigError, match=problem):
+        StatefulConsumer("t", **told)
+    assert not kafka.open
 
 
 @pytest.fixture(autouse=True)

@@ -88,14 +88,19 @@ class Owner:
         self.left = [
             Change("last" if number == len(changes) else "change", self.epoch, source, key, value)
             for number, (key, value) in enumerate(changes.items(), 1)
-        ] or [Change("mark", self.epoch, source)]
+        ]
+        # Behind whatever is written together.
+        self.left.append(Change("mark", self.epoch, source))
 
     def heals(self) -> list[Change]:
         fence = [Change("fence", self.epoch)] * self.copy.replay.unfenced
-        return fence + [
-            Change("heal", self.epoch, self.copy.replay.source, key, self.copy.state.get(key))
-            for key in self.copy.replay.to_heal()
+        source = self.copy.replay.source
+        heals = [
+            Change("heal", self.epoch, source, key, self.copy.state.get(key)) for key in self.copy.replay.to_heal()
         ]
+        return (
+            [*fence, *heals, Change("mark", self.epoch, source)] if fence or heals or self.copy.replay.unmarked else []
+        )
 
 
 class Log:
@@ -117,9 +122,16 @@ class Log:
         last = {change.log_key(): offset for offset, change in self.records if offset < clean}
         self.records = [(at, change) for at, change in self.records if at >= clean or last[change.log_key()] == at]
 
+    def forget_deletions(self, clean: int) -> None:
+        """Do what compaction does a day later; all that read the log have come that far by then."""
+        self.compact(clean)
+        self.records = [(at, change) for at, change in self.records if at >= clean or change.log_value() is not None]
+
 
 moves = st.lists(
-    st.sampled_from(["step", "step", "step", "many", "takeover", "fresh", "zombie", "zombie", "compact", "copy"]),
+    st.sampled_from(
+        ["step", "step", "step", "many", "takeover", "fresh", "zombie", "zombie", "compact", "copy", "a day"]
+    ),
     max_size=40,
 )
 
@@ -153,6 +165,9 @@ def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]
             spare.read(log.records, log.end)
         elif move == "compact":
             log.compact(clean)
+        elif move == "a day":
+            spare.read(log.records, log.end)
+            log.forget_deletions(clean)
         if owner.begun and not owner.left and owner.copy.at == log.end and not owner.heals():
             clean = log.end
             assert owner.copy.replay.source >= whole
@@ -220,20 +235,22 @@ def test_records_that_change_nothing_leave_a_mark() -> None:
     replay = Replay()
     for change in (Change("fence", 2), Change("last", 2, 1, b"a", b"1"), Change("mark", 2, 9), Change("mark", 1, 99)):
         list(replay.take(change))
-    assert (replay.source, replay.to_heal(), replay.unfenced) == (9, [], False)
+    assert (replay.source, replay.to_heal(), replay.unfenced, replay.unmarked) == (9, [], False, True)
     # What compaction has left of record 10 counts with the mark that comes after it.
     assert list(replay.take(Change("change", 2, 10, b"a", b"2"))) == []
     assert list(replay.take(Change("mark", 2, 11))) == [(b"a", b"2")]
     assert replay.source == 11
 
 
-def test_a_fence_that_comes_late_is_made_good() -> None:
+def test_a_fence_or_a_mark_that_comes_late_is_made_good() -> None:
     replay = Replay()
-    for epoch in (2, 1):
-        list(replay.take(Change("fence", epoch)))
-    assert (replay.epoch, replay.unfenced) == (2, True)
+    for change in (Change("fence", 2), Change("fence", 1), Change("mark", 1, 7)):
+        list(replay.take(change))
+    assert (replay.epoch, replay.source, replay.unfenced, replay.unmarked) == (2, -1, True, True)
     list(replay.take(Change("fence", 2)))
-    assert (replay.epoch, replay.unfenced) == (2, False)
+    assert (replay.unfenced, replay.unmarked) == (False, True)
+    list(replay.take(Change("mark", 2, 3)))
+    assert (replay.epoch, replay.source, replay.unfenced, replay.unmarked) == (2, 3, False, False)
 
 
 def test_lost_is_lost_whoever_says_it() -> None:

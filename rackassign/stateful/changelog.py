@@ -67,9 +67,11 @@ class Changelogs:
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
-        ids = prepare(connection, wanted)
-        self.ids = {topic: ids[changelog] for topic, changelog in wanted.items()}
-        """Of the changelog of each topic; see `topics.prepare`."""
+        found = prepare(connection, wanted)
+        self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
+        """Of the changelog of each topic."""
+        self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
+        """Its partitions."""
         self._finder: KafkaConsumer | None = None
         with ExitStack() as begun:
             self._reader = self._new_reader()

@@ -16,12 +16,12 @@ from kafka.structs import OffsetAndMetadata
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.clients.once import Once
-from rackassign.errors import ConfigError, NoAnswerError, shown
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog import Changelogs, Read
-from rackassign.stateful.changes import NO_SOURCE
+from rackassign.stateful.options import OnRestore, Process, check
 from rackassign.stateful.owner import FencedError, Owner
-from rackassign.stateful.store import Shelf, Store
+from rackassign.stateful.store import LONGEST_LEFT_S, Shelf, Store, StoreError
 from rackassign.strategies.standby import StandbyOptions
 
 if TYPE_CHECKING:
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 log = logging.getLogger(__name__)
-
-Process = Callable[[Any, Store], None]
-"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
-
-OnRestore = Callable[[TopicPartition, int, int], None]
-"""Told while the state of a partition is read from its changelog: the partition, records read and records in all."""
 
 _ENDS_S = 2.0
 _KEEP_S = 600.0
@@ -87,7 +81,7 @@ class StatefulConsumer:
         client_rack: str | None = None,
         **config: Any,  # noqa: ANN401 - as kafka-python has them
     ) -> None:
-        _check(topics, process, state_dir, config)
+        check(topics, process, state_dir, config)
         group = config["group_id"]
         self._process = process
         self._on_restore = on_restore
@@ -95,6 +89,7 @@ class StatefulConsumer:
         self._owners: dict[TopicPartition, Owner] = {}
         self._unwanted: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
+        self._polled_at = time.monotonic()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
         self._once = Once(log)
@@ -140,7 +135,13 @@ class StatefulConsumer:
         return self._assignor.standbys - set(self._owners)
 
     def store(self, place: TopicPartition) -> Store:
-        """Return the state of a partition that is here, run or copied."""
+        """Return the state of a partition that is here, run or copied.
+
+        Raises:
+            StoreError: It is not.
+        """
+        if place not in self._shelf.here():
+            raise StoreError(f"{place.topic}-{place.partition} is not here")
         return self._shelf.open(place)
 
     def poll(self, timeout_ms: int = 500) -> int:
@@ -153,40 +154,66 @@ class StatefulConsumer:
             Exception: Whatever `process` raises; nothing of that record is kept, and it comes again.
             StateLostError: A changelog was deleted or cut while its partition was run.
         """
+        try:
+            return self._polled(timeout_ms)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted anywhere, in the host as well: what was read is read again, to what is in the files.
+            for place in list(self._owners):
+                self._let_go(place)
+            raise
+
+    def _polled(self, timeout_ms: int) -> int:
+        self._be_in_time()
         restoring = any(not owner.ready for owner in self._owners.values())
-        reading = {place: owner for place, owner in self._owners.items() if owner.reads}
         polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
         todo = {TopicPartition(*host): batch for host, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
-            for place in todo.keys() - reading.keys():
-                # It has just come: first its state, which may know better where to begin.
-                self._rewind(place, todo.pop(place))
             # Whether this is still a member is known by now, and only then anybody is fenced off.
             self._seat()
+            reading = {place for place, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
             self._advance()
             for place, batch in list(todo.items()):
-                if self._owners.get(place) is reading[place]:
-                    count, failure = self._processed(place, reading[place], batch, ends)
-                    del todo[place]
+                # What has just come has its state read first, which knows where to begin.
+                owner = self._owners.get(place)
+                if owner is not None and place in reading:
+                    count, failure = self._processed(place, owner, batch, ends)
                     done += count
                     if failure is not None:
                         raise failure
+                    del todo[place]
         finally:
             for place, batch in todo.items():
                 # Whatever was raised: what was not come to, or not done with, is read again.
-                self._rewind(place, batch)
+                self._stop_reading(place)
+                if HostPartition(*place) in self._consumer.assignment():
+                    # Where there is no state yet, nothing else says where that is.
+                    self._consumer.seek(HostPartition(*place), batch[0].offset)
             self._commit(ends)
             self._publish()
         return done
 
-    def _rewind(self, place: TopicPartition, batch: Sequence[Any]) -> None:
-        """Have records come again."""
+    def _be_in_time(self) -> None:
+        """Begin anew after a pause that was so long that compaction may have forgotten deletions since."""
+        now, before = time.monotonic(), self._polled_at
+        self._polled_at = now
+        if now - before > LONGEST_LEFT_S:
+            for place in list(self._owners):
+                self._let_go(place)
+            for place in self._shelf.here():
+                self._shelf.open(place).clear()
+
+    def _stop_reading(self, place: TopicPartition) -> None:
+        """Read a partition no further; if it is run here, it goes on behind what is in its state."""
+        if place in self._owners:
+            self._owners[place].reads = False
         host = HostPartition(*place)
         if host in self._consumer.assignment():
-            self._consumer.seek(host, batch[0].offset)
+            self._consumer.pause(host)
 
     def close(self) -> None:
         """Leave the group and close everything. The files stay: whoever begins here again need not restore."""
@@ -203,13 +230,21 @@ class StatefulConsumer:
     def _seat(self) -> None:
         """Take up partitions that were given, and let go of those that were taken."""
         assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
+        for place in set(self._owners) - assigned:
+            self._owners.pop(place).store.forget()
         if self._assignor.generation != self._generation:
             self._generation = self._assignor.generation
             self._fenced.clear()
-        for place in set(self._owners) - assigned:
-            self._owners.pop(place).store.forget()
+            for place in self._owners:
+                # It may have been lost and given back within one poll: then it is read from somewhere else.
+                self._stop_reading(place)
         for place in sorted(assigned - set(self._owners) - self._fenced):
-            self._consumer.pause(HostPartition(*place))
+            if place.partition >= self._logs.sizes[place.topic]:
+                raise ConfigError(
+                    f"{place.topic} has partition {place.partition}, and its changelog has "
+                    f"{self._logs.sizes[place.topic]} partitions: partitions cannot be added where there is state"
+                )
+            self._stop_reading(place)
             self._owners[place] = Owner(place, self._shelf.open(place), self._logs, self._generation)
 
     def _follow(self) -> None:
@@ -237,9 +272,10 @@ class StatefulConsumer:
         for place, owner in list(self._owners.items()):
             if owner.reads or not (owner.ready or self._guarded(place, owner.advance)):
                 continue
+            restored = owner.begun
             if owner.ready:
                 self._begin(place, owner)
-            if self._on_restore is not None:
+            if self._on_restore is not None and not restored:
                 self._on_restore(place, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
             self._looked = time.monotonic()
@@ -249,9 +285,7 @@ class StatefulConsumer:
         """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
         places = {*self._owners, *self.standbys(), *self._known.ends}
         topics = {place.topic for place in places} | set(self._consumer.subscription() or ())
-        places |= {
-            TopicPartition(topic, p) for topic in topics for p in self._consumer.partitions_for_topic(topic) or ()
-        }
+        places |= {TopicPartition(topic, p) for topic in topics for p in range(self._logs.sizes[topic])}
         try:
             bounds = self._logs.bounds(places)
         except NoAnswerError as error:
@@ -265,23 +299,43 @@ class StatefulConsumer:
     def _begin(self, place: TopicPartition, owner: Owner) -> None:
         """Read the input from where the state ends, now or, if Kafka does not answer, with the next poll."""
         host, start = HostPartition(*place), owner.store.replay.source + 1
-        try:
-            committed = self._consumer.committed(host) or 0
-        except KafkaError as error:
-            self._once.warn(f"committed {place}", "%s-%d: what is committed cannot be told: %s", *place, error)
-            return
+        if not owner.begun:
+            try:
+                start = self._where_to_begin(place, start)
+            except KafkaError as error:
+                self._once.warn(f"begin {place}", "%s-%d: where to begin cannot be told: %s", *place, error)
+                return
+            owner.begun = True
+        if start:
+            self._consumer.seek(host, start)
+        elif self._from_the_start:
+            self._consumer.seek_to_beginning(host)
+        self._consumer.resume(host)
+        owner.reads = True
+
+    def _where_to_begin(self, place: TopicPartition, start: int) -> int:
+        """Return where the input goes on, and warn if anything is not as it should be.
+
+        Args:
+            place: The partition.
+            start: Where its state ends; 0 if there is none.
+
+        Raises:
+            KafkaError: Kafka does not say where the input begins or what is committed.
+        """
+        host = HostPartition(*place)
+        committed: int = self._consumer.committed(host) or 0
+        begins: int = self._consumer.beginning_offsets([host])[host]
         if committed > start:
             log.warning(
                 "%s-%d: %d is committed, but its changelog knows of records up to %d only: %s",
                 *(*place, committed, start),
                 "they come again" if start or self._from_the_start else "its state begins empty (auto_offset_reset)",
             )
-        if owner.store.replay.source != NO_SOURCE:
-            self._consumer.seek(host, start)
-        elif self._from_the_start:
-            self._consumer.seek_to_beginning(host)
-        self._consumer.resume(host)
-        owner.reads = True
+        if 0 < start < begins:
+            log.warning("%s-%d: records %d to %d are not there any more", *place, start, begins - 1)
+            return begins
+        return start
 
     def _processed(
         self, place: TopicPartition, owner: Owner, batch: Sequence[Any], ends: dict[TopicPartition, int]
@@ -292,7 +346,7 @@ class StatefulConsumer:
             How many were processed, and what `process` raised, from where on they come again.
         """
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
-        failed: tuple[int, Exception] | None = None
+        failure: Exception | None = None
         for record in batch:
             if record.offset <= owner.store.replay.source:
                 # Wherever it comes from, its effects are there.
@@ -303,25 +357,19 @@ class StatefulConsumer:
                     *(*place, record.offset, owner.store.replay.source),
                 )
                 continue
+            owner.store.begin()
             try:
                 self._process(record, owner.store)
             except Exception as error:  # noqa: BLE001 - the user's; what was done before it is kept
                 owner.store.drop()
-                failed = record.offset, error
+                failure = error
                 break
-            except BaseException:
-                owner.store.forget()
-                raise
             changed.append((record.offset, owner.store.processed()))
         if changed:
             if not self._guarded(place, lambda: owner.write(changed)):
-                self._rewind(place, batch)
                 return 0, None
             ends[place] = changed[-1][0] + 1
-        if failed is None:
-            return len(changed), None
-        self._consumer.seek(HostPartition(*place), failed[0])
-        return len(changed), failed[1]
+        return len(changed), failure
 
     def _guarded(self, place: TopicPartition, act: Callable[[], None]) -> bool:
         """Do something as the owner of a partition; tell whether it was. If not, the state is restored anew."""
@@ -348,10 +396,9 @@ class StatefulConsumer:
         return False
 
     def _let_go(self, place: TopicPartition) -> None:
+        """Forget what is not in the file; who owns the partition next, this member maybe, finds out what there is."""
         self._owners.pop(place).store.forget()
-        host = HostPartition(*place)
-        if host in self._consumer.assignment():
-            self._consumer.pause(host)
+        self._stop_reading(place)
 
     def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
         if not ends:
@@ -365,23 +412,3 @@ class StatefulConsumer:
     def _publish(self) -> None:
         positions = {place: at for place, at in self._shelf.here().items() if place not in self._owners}
         self._known = _Known(positions, self._known.ends)
-
-
-def _check(topics: Sequence[str], process: Process, state_dir: str | Path, config: Mapping[str, Any]) -> None:
-    """Refuse what can be told from here.
-
-    Raises:
-        ConfigError: An option cannot work.
-    """
-    if not topics or not config.get("group_id"):
-        raise ConfigError("topics and group_id are needed")
-    for topic in topics:
-        if not isinstance(topic, str):
-            raise ConfigError(f"topics must be names, one after the other, got {shown(topic)}")
-    if not callable(process):
-        raise ConfigError(f"process must be a function of a record and a store, got {shown(process)}")
-    if not isinstance(state_dir, (str, Path)):
-        raise ConfigError(f"state_dir must be a path, got {shown(state_dir)}")
-    for name in ("enable_auto_commit", "partition_assignment_strategy"):
-        if name in config:
-            raise ConfigError(f"{name} is for this consumer to set")

@@ -55,6 +55,8 @@ class Owner:
         """Whether its state is restored, and nobody else may change it."""
         self.reads = False
         """Whether its input is read from where the state ends."""
+        self.begun = False
+        """Whether it has been found out where that is."""
         self._log = log
         self._epoch = -1
         self._start = store.position
@@ -111,10 +113,8 @@ class Owner:
             for source, keys in changed
             for number, (key, value) in enumerate(keys.items(), 1)
         ]
-        if changed and not changed[-1][1]:
-            changes.append(Change("mark", self._epoch, changed[-1][0]))
-        if changes:
-            self._written(changes)
+        if changed:
+            self._written([*changes, self._mark(changed[-1][0])])
         self._heal()
 
     def catch_up(self) -> None:
@@ -132,11 +132,19 @@ class Owner:
         self._heal()
 
     def _heal(self) -> None:
-        if self.store.replay.unfenced:
-            self._written([Change("fence", self._epoch)])
-        while keys := self.store.replay.to_heal():
-            source = self.store.replay.source
-            self._written([Change("heal", self._epoch, source, key, self.store.kept(key)) for key in keys])
+        while healing := self._healing():
+            self._written(healing)
+
+    def _healing(self) -> list[Change]:
+        """Return what has to be written once more, because others have written over it."""
+        replay, store = self.store.replay, self.store
+        found = [Change("fence", self._epoch)] if replay.unfenced else []
+        found += [Change("heal", self._epoch, replay.source, key, store.kept(key)) for key in replay.to_heal()]
+        return [*found, self._mark(replay.source)] if found or replay.unmarked else []
+
+    def _mark(self, source: int) -> Change:
+        # What was deleted last leaves nothing that says for which record that was, once compaction forgets deletions.
+        return Change("mark", self._epoch, source)
 
     def _written(self, changes: Sequence[Change]) -> None:
         first, behind = self._log.write(self.place, changes)

@@ -9,16 +9,18 @@ The changes of one input record belong together. An owner may die between them: 
 again, and what is there of it must not count. Changes *pend* until the last of their record, or one of a later record,
 is there. What pends when an epoch ends is resolved by what the next owner does: it *heals* (writes once more) each key
 of it, before anything else. So a heal removes its key from what pends, a fence leaves it, and a change means that all
-of it was healed, or was whole: compaction may have taken the mark of the last change, but only because a later record
-of that key follows. Then what pends counts, for what had to be healed is gone from it. A heal also says which record is
-the last that is whole, since it may be all that compaction leaves to tell. Input records that change nothing leave a
-*mark*, so that where the input goes on is always known from here, whatever was committed, and a log that has lost its
-end is made up for from the input.
+of it was healed, or was whole: compaction may have taken the last change, but then something follows. Then what pends
+counts, for what had to be healed is gone from it.
+
+Behind whatever was written together comes a *mark* that says which record is the last that is whole. Compaction may
+forget all else of it: a deletion goes without a successor, and some records change nothing. With the mark, where the
+input goes on is always known from here, whatever was committed, and a log that has lost its end is made up for from the
+input. A heal says the same, since it may be all that an owner has come to write.
 
 Keys to which a former owner wrote are *spoiled* until somebody who may writes to them. Such records are ignored here;
 but compaction keeps the last record of a key whoever wrote it, and without a heal the key would be lost to all who
-begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not. A fence
-that comes late is such a record as well: with the last one gone, epochs would begin where they were before.
+begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not. Fences
+and marks that come late are such records as well: with those gone that count, epochs and sources would go back.
 
 An owner may write into a log that has lost what it had written before (deleted, or cut by brokers that had not all of
 it). What is missing then stands between records that count, and nobody can tell: so the owner says that it is *lost*.
@@ -46,6 +48,7 @@ class Replay:
         pending_of: The epoch and the offset of that record.
         spoiled: Keys whose last record is none that counts.
         unfenced: Whether the last fence is none that counts.
+        unmarked: Whether the last mark is none that counts, or of who ran it before.
         lost: Whether somebody has found that records are missing.
     """
 
@@ -56,6 +59,7 @@ class Replay:
     pending_of: tuple[int, int] = (NO_EPOCH, NO_SOURCE)
     spoiled: set[bytes] = field(default_factory=set)
     unfenced: bool = False
+    unmarked: bool = False
     lost: bool = False
 
     def take(self, change: Change) -> Iterator[tuple[bytes, bytes | None]]:
@@ -71,12 +75,15 @@ class Replay:
         if change.kind == "fence":
             self.fences += 1
             self.unfenced = False
+            # Who came before may have died between a record and its mark.
+            self.unmarked = True
             return
         if change.kind in {"heal", "mark"}:
             if self.pending_of[1] <= change.source:
                 yield from self._completed()
             self.source = max(self.source, change.source)
         if change.kind == "mark":
+            self.unmarked = False
             return
         self.spoiled.discard(change.key)
         if change.kind == "heal":
@@ -93,7 +100,9 @@ class Replay:
     def _spoiled_by(self, change: Change) -> None:
         if change.kind == "fence":
             self.unfenced = True
-        elif change.kind != "mark":
+        elif change.kind == "mark":
+            self.unmarked = True
+        else:
             self.spoiled.add(change.key)
 
     def _completed(self) -> Iterator[tuple[bytes, bytes | None]]:

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from heapq import merge
 from pathlib import Path
 
 from rackassign.errors import RackassignError
@@ -32,6 +33,10 @@ class StoreError(RackassignError):
     """A local file cannot be used."""
 
 
+class DamagedError(StoreError):
+    """It is none of ours, or not as it was written."""
+
+
 class Store:
     """A local file.
 
@@ -41,7 +46,8 @@ class Store:
         file: Made if it is not there.
 
     Raises:
-        StoreError: It is none of ours, or damaged.
+        DamagedError: It is none of ours, or damaged.
+        StoreError: It cannot be opened.
     """
 
     def __init__(self, file: Path) -> None:
@@ -49,12 +55,15 @@ class Store:
         self.position = 0
         """Offset in the changelog up to which it was read."""
         self.replay = Replay()
+        self._takes = False
         self._changed: dict[bytes, bytes | None] = {}
         self._before: dict[bytes, bytes | None] = {}
         try:
             self._open()
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{file}: {error}; a partition takes two files at a time (ulimit -n)") from None
         except sqlite3.Error as error:
-            raise StoreError(f"{file}: {error}") from None
+            raise DamagedError(f"{file}: {error}") from None
 
     def _open(self) -> None:
         # A transaction begins where one is said to, and nowhere else; whichever thread calls.
@@ -62,7 +71,9 @@ class Store:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version not in {0, _FORMAT}:
             self._db.close()
-            raise StoreError(f"{self.file} is of format {version}, and {_FORMAT} is what can be read")
+            raise DamagedError(f"{self.file} is of format {version}, and {_FORMAT} is what can be read")
+        # One process only, and a file less for each partition.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
         # After a crash of the machine the last transactions may be missing, and the changelog has them.
         self._db.execute("PRAGMA synchronous = NORMAL")
@@ -80,6 +91,7 @@ class Store:
             (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
             {key for (key,) in self._db.execute("SELECT key FROM spoiled")},
             bool(about.get("unfenced")),
+            bool(about.get("unmarked")),
             bool(about.get("lost")),
         )
 
@@ -100,30 +112,43 @@ class Store:
 
         Raises:
             TypeError: One of them is not bytes.
+            StoreError: None is processed.
         """
-        self._changed[_bytes(key)] = _bytes(value)
+        self._change(key, _bytes(value))
 
     def delete(self, key: bytes) -> None:
         """Take its value from a key; the same."""
-        self._changed[_bytes(key)] = None
+        self._change(key, None)
+
+    def _change(self, key: bytes, value: bytes | None) -> None:
+        if not self._takes:
+            raise StoreError(f"{self.file.name} is changed by input records alone, in process")
+        self._changed[_bytes(key)] = value
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all keys with their values, in order of the keys; what is being processed not included."""
-        yield from self._db.execute("SELECT key, value FROM state ORDER BY key")
+        """Yield all keys with their values, in order of the keys."""
+        changed = {**self._before, **self._changed}
+        rows = self._db.execute("SELECT key, value FROM state ORDER BY key")
+        kept = ((key, value) for key, value in rows if key not in changed)
+        return merge(kept, sorted((key, value) for key, value in changed.items() if value is not None))
+
+    def begin(self) -> None:
+        """Take what an input record changes, from now until it is processed or dropped."""
+        self._takes = True
 
     def processed(self) -> dict[bytes, bytes | None]:
         """Return what an input record has changed; the next one sees it, though it is not in the file yet."""
-        changed, self._changed = self._changed, {}
+        changed, self._changed, self._takes = self._changed, {}, False
         self._before.update(changed)
         return changed
 
     def drop(self) -> None:
         """Forget what the input record that is being processed has changed."""
-        self._changed = {}
+        self._changed, self._takes = {}, False
 
     def forget(self) -> None:
         """Forget what is not in the file."""
-        self._changed, self._before = {}, {}
+        self._changed, self._before, self._takes = {}, {}, False
 
     def clear(self) -> None:
         """Begin anew.
@@ -156,11 +181,13 @@ class Store:
                 for change in changes:
                     self._write(self.replay.take(change))
                 self._keep(position)
-        except sqlite3.Error as error:
+        except BaseException as error:
             # What was taken in before the failure is not in the file.
             self._load()
             self.forget()
-            raise StoreError(f"{self.file}: {error}") from None
+            if isinstance(error, sqlite3.Error):
+                raise StoreError(f"{self.file}: {error}") from None
+            raise
         self.position = position
         self.forget()
 
@@ -201,6 +228,7 @@ class Store:
             "pending_epoch": epoch,
             "pending_source": source,
             "unfenced": replay.unfenced,
+            "unmarked": replay.unmarked,
             "lost": replay.lost,
         }
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
@@ -213,7 +241,7 @@ def _bytes(given: bytes) -> bytes:
     return bytes(given)
 
 
-_LONGEST_LEFT_S = 12 * 3600.0
+LONGEST_LEFT_S = 12 * 3600.0
 """Half of what Kafka keeps the record for that a key was deleted; a file that is older might not learn of it."""
 
 
@@ -256,7 +284,7 @@ class Shelf:
             if named is None or not file.is_file():
                 continue
             place = TopicPartition(named["topic"], int(named["partition"]))
-            if named["id"] != ids.get(place.topic) or time.time() - _newest(file) > _LONGEST_LEFT_S:
+            if named["id"] != ids.get(place.topic) or time.time() - _newest(file) > LONGEST_LEFT_S:
                 _remove(file)
             else:
                 self.open(place)
@@ -267,7 +295,7 @@ class Shelf:
             file = self._file(place)
             try:
                 self._open[place] = Store(file)
-            except StoreError:
+            except DamagedError:
                 _remove(file)
                 self._open[place] = Store(file)
         return self._open[place]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from rackassign.clients.kafka_python.admin import persist, topic_configs
 from rackassign.clients.kafka_python.permissions import NotAllowedError, allowed, needs, topic_resource
-from rackassign.errors import ConfigError, NoAnswerError, cut
+from rackassign.errors import ConfigError, NoAnswerError, cut, shown
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +23,26 @@ _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compacti
 CONFIG = {_POLICY: "compact", _LAG: "3600000"}
 """Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KNOWN_S, _LOOK_S = 20.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
 """What files that are left for half a day need, and owners who look every few seconds."""
 
 
-def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, str]:
+class Changelog(NamedTuple):
+    """A changelog topic.
+
+    Args:
+        partitions: How many.
+        id: That another one of the same name does not have; empty from brokers before 2.8.
+    """
+
+    partitions: int
+    id: str
+
+
+def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
     """Make the changelogs that are missing, with as many partitions and replicas as their topics.
 
     Args:
@@ -36,12 +50,16 @@ def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[st
         wanted: The changelog of each topic.
 
     Returns:
-        The id of each changelog, which another one of the same name does not have; empty from brokers before 2.8.
+        What is known of each changelog.
 
     Raises:
         ConfigError: A topic is not there, or a changelog does not fit it.
         NoAnswerError: Kafka refuses, or does not answer.
     """
+    for topic, changelog in wanted.items():
+        # What names it is the user's function.
+        if not _NAME.fullmatch(changelog or ""):
+            raise ConfigError(f"the changelog of {cut(topic)} cannot be called {shown(changelog)}: see changelog=")
     if len({*wanted, *wanted.values()}) < 2 * len(wanted):
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
     try:
@@ -52,7 +70,7 @@ def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[st
         raise NoAnswerError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
 
 
-def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, str]:
+def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, Changelog]:
     there = _described(admin, [*wanted, *wanted.values()])
     for topic, changelog in wanted.items():
         if topic not in there:
@@ -65,7 +83,7 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, s
         if has != needs:
             raise ConfigError(f"{changelog} has {has} partitions and {topic} has {needs}: state would not be found")
     _look_at(admin, list(made))
-    return {changelog: str(found["topic_id"] or "") for changelog, found in made.items()}
+    return {name: Changelog(len(found["partitions"]), str(found["topic_id"] or "")) for name, found in made.items()}
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:

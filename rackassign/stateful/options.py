@@ -1,0 +1,45 @@
+"""What a member with state is given, and what can be told of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rackassign.errors import ConfigError, shown
+from rackassign.model import TopicPartition
+from rackassign.stateful.store import Store
+
+Process = Callable[[Any, Store], None]
+"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
+
+OnRestore = Callable[[TopicPartition, int, int], None]
+"""Told while the state of a partition is read from its changelog: the partition, records read and records in all."""
+
+_RESETS = ("earliest", "latest")
+
+
+def check(topics: Sequence[str], process: Process, state_dir: str | Path, config: Mapping[str, Any]) -> None:
+    """Refuse what can be told from here.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+    if not topics or not config.get("group_id"):
+        raise ConfigError("topics and group_id are needed")
+    for topic in topics:
+        if not isinstance(topic, str):
+            raise ConfigError(f"topics must be names, one after the other, got {shown(topic)}")
+    if not callable(process):
+        raise ConfigError(f"process must be a function of a record and a store, got {shown(process)}")
+    if not isinstance(state_dir, (str, Path)):
+        raise ConfigError(f"state_dir must be a path, got {shown(state_dir)}")
+    for name in ("enable_auto_commit", "partition_assignment_strategy"):
+        if name in config:
+            raise ConfigError(f"{name} is for this consumer to set")
+    for name in ("key_deserializer", "value_deserializer"):
+        # One that raises is called again and again by the host (3.0.12), and poll() never returns.
+        if config.get(name) is not None:
+            raise ConfigError(f"{name} is not for this consumer: read what the record has in process")
+    if config.get("auto_offset_reset", "earliest") not in _RESETS:
+        raise ConfigError(f"auto_offset_reset must be earliest or latest, got {shown(config['auto_offset_reset'])}")
