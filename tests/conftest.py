@@ -8,8 +8,9 @@ from hypothesis import settings
 
 from .pages import browse, chromium
 from .processes import heed_interrupts
+from .stateful_members import kafka
 
-__all__ = ["browse", "chromium"]
+__all__ = ["browse", "chromium", "kafka"]
 
 # Timing never decides a test, and a failure in CI must be the same failure at a desk.
 settings.register_profile("default", deadline=None)

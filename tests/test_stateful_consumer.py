@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,67 +10,12 @@ import pytest
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from rackassign.errors import ConfigError, NoAnswerError, RackassignError
-from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateLostError, Store, StoreError
+from rackassign.errors import RackassignError
+from rackassign.stateful import StatefulConsumer, StateLostError, Store, consumer
 from rackassign.stateful.changes import HEADER, Change, read_change
-from rackassign.stateful.store import Shelf
-from rackassign.strategies.standby import StandbyOptions
 
 from .memory_kafka import Headers, Kafka, Member, Record
-
-LOG = "g-t-changelog"
-FIRST = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
-    made = Kafka().installed(monkeypatch)
-    made.make("t")
-    return made
-
-
-def count(_: Any, store: Store) -> None:
-    store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
-
-
-def member(folder: Path, *, process: Any = count, **more: Any) -> StatefulConsumer:
-    return StatefulConsumer(
-        "t", process=process, state_dir=folder, group_id="g", bootstrap_servers="x", client_rack="a", **more
-    )
-
-
-def give(one: StatefulConsumer, *partitions: int) -> None:
-    """Begin a generation with these partitions."""
-    group = one.consumer
-    assert isinstance(group, Member)
-    group.give(*partitions)
-    one._assignor._generation += 1
-
-
-def polled(one: StatefulConsumer) -> None:
-    """Poll until something is raised, or nine times."""
-    for _ in range(9):
-        one.poll(0)
-
-
-def counted(one: StatefulConsumer, partition: int = 0) -> int:
-    return int(dict(one.store(TopicPartition("t", partition)).items()).get(b"n", 0))
-
-
-def drain(one: StatefulConsumer, *allowed: type[BaseException]) -> list[BaseException]:
-    """Poll until nothing has come for a while; return what was raised, which must be allowed."""
-    raised: list[BaseException] = []
-    quiet = 0
-    for _ in range(100):
-        try:
-            quiet = 0 if one.poll(0) else quiet + 1
-        except allowed as error:
-            raised.append(error)
-            quiet = 0
-        if quiet > 3:
-            return raised
-    raise AssertionError(f"polls never became quiet, the last of {len(raised)} raised {raised[-1:]}")
+from .stateful_members import FIRST, LOG, count, counted, drain, give, member, polled
 
 
 def changelog(kafka: Kafka) -> list[Change]:
@@ -305,92 +248,6 @@ def test_rebalances_between_two_lose_and_double_nothing(kafka: Kafka, tmp_path: 
                 assert counted(owner) == fed
 
 
-@pytest.mark.parametrize(
-    ("prepared", "problem"),
-    [
-        (lambda kafka: kafka.topics.pop("t"), "there is no topic t"),
-        (lambda kafka: kafka.make(LOG, 3), "g-t-changelog has 3 partitions and t has 2"),
-        (
-            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "delete"}),
-            "must have cleanup.policy=compact, and has delete",
-        ),
-        (
-            lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "compact,delete"}),
-            "must have cleanup.policy=compact, and has compact,delete",
-        ),
-    ],
-)
-def test_changelogs_that_do_not_fit_are_refused(
-    kafka: Kafka, tmp_path: Path, prepared: Callable[[Kafka], object], problem: str
-) -> None:
-    prepared(kafka)
-    with pytest.raises(ConfigError, match=problem):
-        member(tmp_path)
-    assert not kafka.open
-
-
-def test_a_changelog_that_forgets_deletions_soon_is_told_of(
-    kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    kafka.make(LOG, configs={"delete.retention.ms": "60000"})
-    member(tmp_path).close()
-    assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000 copies may differ" in caplog.text
-
-
-def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.refuse = ["describe_topics"]
-    with pytest.raises(NoAnswerError, match=r"changelogs cannot be prepared on Kafka at x: .*refused"):
-        member(tmp_path)
-    assert not kafka.open
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"client_tags": ["zone"]}, "client_tags must be keys with values, got an array of 1"),
-        ({"standbys": 2}, "standbys must be StandbyOptions, got 2"),
-        ({"process": None}, "process must be a function of a record and a store, got null"),
-        ({"state_dir": 5}, "state_dir must be a path, got 5"),
-        ({"group_id": ""}, "topics and group_id are needed"),
-    ],
-)
-def test_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
-    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
-    with pytest.raises(ConfigError, match=problem):
-        StatefulConsumer("t", **told)
-    assert not kafka.open
-
-
-def test_topics_are_names(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="topics must be names, one after the other, got an array of 1"):
-        StatefulConsumer(["t"], process=count, state_dir=tmp_path, group_id="g")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"rack_aware_assignment_tags": ("zone", 1)},
-        {"rack_aware_assignment_tags": 5},
-        {"rack_aware_assignment_tags": "zone"},
-        {"rack_aware_assignment_tags": [["zone"]]},
-        {"forced_tag_values": ["zone"]},
-        {"rack_aware_assignment_tags": ("zone",), "forced_tag_values": {"zone": [1]}},
-        {"rack_aware_assignment_tags": ("zone",), "forced_tag_values": {"zone": "a"}},
-    ],
-)
-def test_tags_are_lists_of_names(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        StandbyOptions(1, **given)
-
-
-def test_what_is_no_bytes_is_no_value(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.feed(0, 1)
-    with member(tmp_path, process=lambda _, store: store.put(b"k", 5)) as one:
-        give(one, 0)
-        with pytest.raises(TypeError, match="keys and values of a state are bytes, got int"):
-            polled(one)
-
-
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_a_membership_that_is_lost_and_regained_within_a_poll_skips_nothing(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
@@ -503,30 +360,6 @@ def test_what_the_store_shows_while_records_are_processed_does_not_depend_on_bat
     assert list(seen.values()) == [list(range(1, 11))] * 3
 
 
-@pytest.mark.usefixtures("kafka")
-def test_a_state_that_is_not_here_is_not_made(tmp_path: Path) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        drain(one)
-        for place in (TopicPartition("t", 1), TopicPartition("u", 0)):
-            with pytest.raises(StoreError, match="is not here"):
-                one.store(place)
-        assert one._known.positions == {}
-    with pytest.raises(StoreError, match="t-0 is not here"):
-        one.store(FIRST)
-
-
-def test_a_partition_more_is_refused_with_both_numbers(kafka: Kafka, tmp_path: Path) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 1)
-        drain(one)
-        kafka.topics["t"].logs.append([])
-        give(one, 0, 2)
-        with pytest.raises(ConfigError, match="t has partition 2, and its changelog has 2 partitions"):
-            polled(one)
-
-
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_an_input_that_is_cut_beyond_the_state_is_told_of(
     kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, reset: str
@@ -560,6 +393,29 @@ def test_a_former_owner_asks_for_another_round_and_lets_be(kafka: Kafka, tmp_pat
         assert counted(other) == 2
 
 
+def test_a_copy_is_told_of_and_one_that_nobody_wants_is_thrown_away(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
+        give(one, 0)
+        copy._assignor._kept = frozenset({FIRST})
+        give(copy)
+        kafka.feed(0, 3)
+        drain(one)
+        drain(copy)
+        end = kafka.end(HostPartition(LOG, 0))
+        # Of what a member runs nothing is told: that it runs it says more.
+        assert (one._known.positions, copy._known.positions) == ({}, {FIRST: end})
+        assert copy._known.ends[FIRST] == end
+        copy._assignor._kept = frozenset()
+        drain(copy)
+        assert copy._known.positions == {FIRST: end}
+        monkeypatch.setattr(consumer, "_KEEP_S", 0.0)
+        drain(copy)
+        assert copy._known.positions == {}
+        assert not list((tmp_path / "2").glob("*.sqlite"))
+
+
 def test_copies_that_are_too_old_begin_anew(kafka: Kafka, tmp_path: Path) -> None:
     with member(tmp_path) as one:
         give(one, 0)
@@ -571,46 +427,3 @@ def test_copies_that_are_too_old_begin_anew(kafka: Kafka, tmp_path: Path) -> Non
         one._polled_at -= 13 * 3600
         drain(one)
         assert counted(one) == 0
-
-
-def test_files_that_cannot_be_opened_are_left_alone(
-    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 3)
-        drain(one)
-
-    def none_left(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sqlite3, "connect", none_left)
-        with pytest.raises(StoreError, match="unable to open database file; a partition takes two files at a time"):
-            member(tmp_path)
-    again = Shelf(tmp_path)
-    again.take_up({"t": kafka.topics[LOG].id})
-    assert again.here()[FIRST] > 0
-    again.close()
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
-        ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
-        ({"changelog": lambda _: "x" * 300}, "the changelog of t cannot be called"),
-        ({"value_deserializer": bytes.decode}, "value_deserializer is not for this consumer"),
-        ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
-    ],
-)
-def test_more_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
-    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
-    with pytest.raises(ConfigError, match=problem):
-        StatefulConsumer("t", **told)
-    assert not kafka.open
-
-
-@pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "rackassign")
