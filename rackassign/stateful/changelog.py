@@ -13,6 +13,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.clients.kafka_python.host import READING, install
+from rackassign.clients.kafka_python.permissions import NotAllowedError, is_refusal, topic_resource
 from rackassign.clients.once import Once
 from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
@@ -132,6 +133,9 @@ class Changelogs:
             # It would be too large the next time as well.
             raise
         except KafkaError as error:
+            # For an idempotent producer the host has a refusal in the text of another error only (3.0.12).
+            if is_refusal(error) or "AuthorizationFailed" in str(error):
+                raise NotAllowedError("WRITE", topic_resource([log])) from None
             raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {self._why(log, error)}") from None
         return offsets[0], offsets[-1] + 1
 
