@@ -175,3 +175,26 @@ def test_without_the_remedy_a_leader_that_was_not_listed_is_never_read_from(
         wait_until(lambda: consumer._cluster.broker_metadata(LEADER) is not None, "the leader listed again")
         for _ in range(20):
             assert not consumer.poll(timeout_ms=100)
+
+
+def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
+    """Pause a partition in the middle of what was fetched, read another, resume; return how many records came."""
+    both = [HostPartition(topic, partition) for partition in range(2)]
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
+    with closing(attach(consumer, disable=disable)):
+        consumer.assign(both)
+        first = consumer.poll(timeout_ms=PATIENCE_S * 1000)
+        (begun,) = first
+        consumer.pause(begun)
+        read(consumer, 10)
+        consumer.resume(begun)
+        return 10 + len(first[begun]) + sum(len(rows) for _ in range(20) for rows in consumer.poll(100).values())
+
+
+def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER], [LEADER]])
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all", linger_ms=0)) as producer:
+        for number in range(20):
+            producer.send(topic, b"", partition=number % 2).get(PATIENCE_S)
+    assert read_after_a_pause(rack_cluster, topic) == 20
+    assert read_after_a_pause(rack_cluster, topic, "resume_parked") == 13

@@ -16,6 +16,7 @@ from rackassign.clients.kafka_python.host.joins import (
     KEEP_FINISHED_JOIN,
 )
 from rackassign.clients.kafka_python.host.members import GUARD_MEMBERS
+from rackassign.clients.kafka_python.host.parked import RESUME_PARKED
 from rackassign.clients.kafka_python.host.remedy import Remedy
 
 READING: tuple[Remedy, ...] = (
@@ -23,6 +24,7 @@ READING: tuple[Remedy, ...] = (
     LEAVE_DEAD_FOLLOWER,
     LEARN_OF_FOLLOWER,
     AWAIT_UNKNOWN_LEADER,
+    RESUME_PARKED,
 )
 """Those for a consumer without a group as well."""
 
