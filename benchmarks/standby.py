@@ -22,24 +22,23 @@ KEYS = ("zone", "cluster")
 Tags = Mapping[str, Mapping[str, str]]
 
 
-def group_of(tags: Tags, partitions: int, owned: Mapping[str, tuple[int, ...]] | None = None) -> Group:
+def group_of(tags: Tags, partitions: int, **owned: tuple[int, ...]) -> Group:
     """Return members with tags that read one topic."""
     topology = Topology((Broker(1, "a"),), {"t": (Partition((1,), 1),) * partitions})
-    theirs = owned or {}
     members = (
-        Member(name, frozenset({"t"}), owned={"t": theirs[name]} if name in theirs else {}, generation=1, tags=each)
+        Member(name, frozenset({"t"}), owned={"t": owned[name]} if name in owned else {}, generation=1, tags=each)
         for name, each in tags.items()
     )
     return Group(topology, tuple(members))
 
 
-def crowded(tags: Tags, who: Iterable[str], copies: int) -> int:
+def crowdedness(tags: Tags, who: Iterable[str], copies: int) -> int:
     """Count copies at a value of a tag beyond what it takes to spread them."""
     total = 0
     for key in KEYS:
-        values = len({each[key] for each in tags.values()})
-        counts = Counter(tags[name][key] for name in who)
-        total += sum(max(0, count - -(-copies // values)) for count in counts.values())
+        values = {each[key] for each in tags.values() if key in each}
+        counts = Counter(tags[name][key] for name in who if key in tags[name])
+        total += sum(max(0, count - -(-copies // len(values))) for count in counts.values())
     return total
 
 
@@ -60,16 +59,16 @@ class Tally:
         }
         standbys = dice.randint(1, 3)
         owner = dice.choice(list(tags))
-        group = group_of(tags, 1, {owner: (0,)})
+        group = group_of(tags, 1, **{owner: (0,)})
         copies = min(standbys, len(tags) - 1) + 1
         others = [name for name in tags if name != owner]
-        possible = min(crowded(tags, {*chosen, owner}, copies) for chosen in combinations(others, copies - 1))
+        possible = min(crowdedness(tags, {*chosen, owner}, copies) for chosen in combinations(others, copies - 1))
         self.groups += 1
         self.ideal += not possible
         for mode in MODES:
             found = plan_standby(group, {}, StandbyOptions(standbys, KEYS, mode))
             holders = {name for name, theirs in found.standbys.items() if theirs}
-            collisions = crowded(tags, {*holders, owner}, copies)
+            collisions = crowdedness(tags, {*holders, owner}, copies)
             self.worse[mode] += collisions > possible
             self.missed[mode] += collisions > possible == 0
 
@@ -86,7 +85,7 @@ def quality(groups: int) -> Sheet:
 
 def carried_out(group: Group, plan: StandbyPlan) -> tuple[Group, Copies]:
     """Return the group when all is as planned, and all copies are warm."""
-    members = tuple(replace(member, owned=plan.plan.target[member.id]) for member in group.members)
+    members = tuple(replace(member, owned=plan.plan.target[member.id], generation=1) for member in group.members)
     copies = {
         member.id: {
             TopicPartition(topic, partition): 0
@@ -119,7 +118,7 @@ def timed(members: int, partitions: int, options: StandbyOptions) -> list[float]
 def times() -> Sheet:
     """Return what planning takes; ours as a multiple of Kafka's way, which is Python here as well."""
     rows = []
-    for partitions, members in ((200, 30), (1000, 100)):
+    for partitions, members in ((200, 30), (1000, 100), (1000, 500)):
         for standbys in (1, 2):
             by_mode = {mode: timed(members, partitions, StandbyOptions(standbys, KEYS, mode)) for mode in MODES}
             ratios = [f"{ours:.2f} ({ours / kafkas:.1f})" for ours, kafkas in zip(*by_mode.values(), strict=True)]

@@ -16,6 +16,7 @@ holds only as many `Partition` objects as there are different replica lists.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
@@ -31,6 +32,9 @@ StrategyName = Literal["range", "sticky", "cooperative-sticky"]
 """The strategies by the names they have on the wire."""
 
 STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
+
+TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
+"""What brokers take for the name of a topic, as a whole."""
 
 _LARGEST_INT32 = 2**31 - 1
 

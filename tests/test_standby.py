@@ -12,41 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.standby import KEYS as BOTH
+from benchmarks.standby import carried_out, crowdedness, group_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, plan_standby
 
 ZONES, CLUSTERS = ("a", "b", "c"), ("x", "y")
-BOTH = ("zone", "cluster")
-
-
-def group_of(members: dict[str, dict[str, str]], partitions: int, **owned: tuple[int, ...]) -> Group:
-    topology = Topology((Broker(1, "a"),), {"t": (Partition((1,), 1),) * partitions})
-    return Group(
-        topology,
-        tuple(
-            Member(name, frozenset({"t"}), owned={"t": owned[name]} if name in owned else {}, generation=1, tags=tags)
-            for name, tags in members.items()
-        ),
-    )
 
 
 SIX = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in ZONES for cluster in CLUSTERS}
-
-
-def settled(group: Group, plan: StandbyPlan) -> tuple[Group, Copies]:
-    """The group after a plan was carried out, and all copies are warm."""
-    members = tuple(replace(member, owned=plan.plan.target[member.id], generation=1) for member in group.members)
-    copies = {
-        member.id: {
-            TopicPartition(topic, partition): 0
-            for theirs in (plan.plan.target[member.id], plan.standbys[member.id])
-            for topic, ids in theirs.items()
-            for partition in ids
-        }
-        for member in group.members
-    }
-    return replace(group, members=members), copies
 
 
 def owner_of(plan: StandbyPlan) -> dict[int, str]:
@@ -76,7 +51,7 @@ def test_a_zone_that_dies_is_taken_over_by_who_is_warm() -> None:
         (holder,) = holders_of(first)[partition]
         assert owner[0] != holder[0]
         assert owner[1] != holder[1]
-    group, copies = settled(group, first)
+    group, copies = carried_out(group, first)
     group, copies = without(group, copies, {"ax", "ay"})
     after = plan_standby(group, copies, options)
     for partition, owner in owner_of(after).items():
@@ -204,16 +179,6 @@ def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, 
     assert again.plan.target == found.plan.target
 
 
-def crowdedness(members: dict[str, dict[str, str]], who: set[str], copies: int) -> int:
-    """Copies at a value of a tag beyond what it takes to spread them."""
-    total = 0
-    for key in BOTH:
-        values = {tags[key] for tags in members.values() if key in tags}
-        counts = Counter(members[name][key] for name in who if key in members[name])
-        total += sum(max(0, count - -(-copies // len(values))) for count in counts.values())
-    return total
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_no_dead_end_is_met_where_there_is_a_way(seed: int) -> None:
     dice = random.Random(seed)
@@ -326,12 +291,12 @@ def test_half_of_an_exchange_is_not_made(bx: tuple[int, int]) -> None:
 
 def test_who_joins_takes_nothing_warm_away_and_is_given_only_what_it_keeps() -> None:
     six = group_of(SIX, 60)
-    group, copies = settled(six, plan_standby(six, {}, StandbyOptions(1, ("zone",))))
+    group, copies = carried_out(six, plan_standby(six, {}, StandbyOptions(1, ("zone",))))
     group = replace(group, members=(*group.members, Member("az", frozenset({"t"}), tags={"zone": "a"})))
     begun = 0
     for _ in range(20):
         found = plan_standby(group, copies, StandbyOptions(1, ("zone",)))
-        group, after = settled(group, found)
+        group, after = carried_out(group, found)
         begun += sum(len(theirs.keys() - copies.get(name, {}).keys()) for name, theirs in after.items())
         copies = after
         if not found.plan.withheld and not any(found.warming.values()):

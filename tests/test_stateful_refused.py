@@ -66,6 +66,11 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path
         ({"process": None}, "process must be a function of a record and a store, got null"),
         ({"state_dir": 5}, "state_dir must be a path, got 5"),
         ({"group_id": ""}, "topics and group_id are needed"),
+        ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
+        ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
+        ({"changelog": lambda _: "x" * 300}, "the changelog of t cannot be called"),
+        ({"value_deserializer": bytes.decode}, "value_deserializer is not for this consumer"),
+        ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
     ],
 )
 def test_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
@@ -148,20 +153,3 @@ def test_files_that_cannot_be_opened_are_left_alone(
     again.take_up({"t": kafka.topics[LOG].id})
     assert again.here()[FIRST] > 0
     again.close()
-
-
-@pytest.mark.parametrize(
-    ("more", "problem"),
-    [
-        ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
-        ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
-        ({"changelog": lambda _: "x" * 300}, "the changelog of t cannot be called"),
-        ({"value_deserializer": bytes.decode}, "value_deserializer is not for this consumer"),
-        ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
-    ],
-)
-def test_more_typos_are_told(kafka: Kafka, tmp_path: Path, more: dict[str, Any], problem: str) -> None:
-    told = {"process": count, "state_dir": tmp_path, "group_id": "g", "bootstrap_servers": "x", **more}
-    with pytest.raises(ConfigError, match=problem):
-        StatefulConsumer("t", **told)
-    assert not kafka.open

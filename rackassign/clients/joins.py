@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from rackassign.clients.once import Once
 from rackassign.errors import WireError
+from rackassign.model import TOPIC_NAME
 from rackassign.wire import Subscription, SubscriptionReader, encode_subscription
-
-_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 class Sent(Protocol):
@@ -62,7 +60,7 @@ def _readable(
         return _NOTHING, encode_subscription(_NOTHING, version=0)
     topics = subscription.topics
     if topics not in legal:
-        legal[topics] = tuple(topic for topic in topics if _LEGAL_TOPIC.fullmatch(topic))
+        legal[topics] = tuple(topic for topic in topics if TOPIC_NAME.fullmatch(topic))
     if len(legal[topics]) == len(topics):
         return subscription, member.metadata
     once.warn(f"member {name}", "member %s subscribes to topics that cannot exist; they are left out", name)

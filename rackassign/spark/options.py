@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError, cut, shown
-from rackassign.model import TopicPartition
+from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark.fetching import LARGEST_FETCH
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
@@ -24,7 +24,6 @@ Binding = Literal["off", "late", "pull"]
 Mode = Literal["batch", "stream"]
 
 _LEVELS = ("read_uncommitted", "read_committed")
-_TOPIC = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}")
 _LARGEST_INT = 2**31 - 1
 _MOST_DIGITS = 19
 """More are no number that fits anywhere, and Python itself reads only so many."""
@@ -315,7 +314,7 @@ def _topics(own: Mapping[str, str]) -> Topics:
 
 def _check_topics(option: str, names: Iterable[str]) -> None:
     for name in names:
-        if not _TOPIC.fullmatch(name):
+        if not TOPIC_NAME.fullmatch(name):
             raise ConfigError(f"{option}: {shown(name)} is no name of a topic")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
@@ -185,6 +185,10 @@ class Changelogs:
             for records in self._finder.poll(timeout_ms=_READ_MS).values():
                 found += _changes(record for record in records if record.offset < end)
         return found
+
+    def places(self) -> Iterator[TopicPartition]:
+        """Yield all partitions that have a changelog."""
+        return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return where changelogs begin and end.

@@ -272,7 +272,7 @@ class StatefulConsumer:
         for place, owner in list(self._owners.items()):
             if owner.reads or not (owner.ready or self._guarded(place, owner.advance)):
                 continue
-            restored = owner.begun
+            restored = owner.first is not None
             if owner.ready:
                 self._begin(place, owner)
             if self._on_restore is not None and not restored:
@@ -283,11 +283,8 @@ class StatefulConsumer:
 
     def _look(self) -> None:
         """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
-        places = {*self._owners, *self.standbys(), *self._known.ends}
-        topics = {place.topic for place in places} | set(self._consumer.subscription() or ())
-        places |= {TopicPartition(topic, p) for topic in topics for p in range(self._logs.sizes[topic])}
         try:
-            bounds = self._logs.bounds(places)
+            bounds = self._logs.bounds(self._logs.places())
         except NoAnswerError as error:
             log.warning("%s", error)
             return
@@ -299,13 +296,13 @@ class StatefulConsumer:
     def _begin(self, place: TopicPartition, owner: Owner) -> None:
         """Read the input from where the state ends, now or, if Kafka does not answer, with the next poll."""
         host, start = HostPartition(*place), owner.store.replay.source + 1
-        if not owner.begun:
+        if owner.first is None:
             try:
-                start = self._where_to_begin(place, start)
+                owner.first = self._where_to_begin(place, start)
             except KafkaError as error:
                 self._once.warn(f"begin {place}", "%s-%d: where to begin cannot be told: %s", *place, error)
                 return
-            owner.begun = True
+        start = max(start, owner.first)
         if start:
             self._consumer.seek(host, start)
         elif self._from_the_start:

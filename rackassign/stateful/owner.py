@@ -55,8 +55,8 @@ class Owner:
         """Whether its state is restored, and nobody else may change it."""
         self.reads = False
         """Whether its input is read from where the state ends."""
-        self.begun = False
-        """Whether it has been found out where that is."""
+        self.first: int | None = None
+        """Offset of the input that it reads first; None until that is found out."""
         self._log = log
         self._epoch = -1
         self._start = store.position

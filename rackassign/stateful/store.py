@@ -12,7 +12,7 @@ from heapq import merge
 from pathlib import Path
 
 from rackassign.errors import RackassignError
-from rackassign.model import TopicPartition
+from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.stateful.changes import NO_SOURCE, Change
 from rackassign.stateful.replay import NO_EPOCH, Replay
 
@@ -25,8 +25,7 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL)
 PRAGMA user_version = {_FORMAT};
 """
 _ENDS = ("", "-wal", "-shm")
-_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
-_NAMED = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")
+_NAMED = re.compile(rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")
 
 
 class StoreError(RackassignError):
@@ -319,8 +318,7 @@ class Shelf:
         self._lock.close()
 
     def _file(self, place: TopicPartition) -> Path:
-        if not _PLAIN.fullmatch(place.topic):
-            # Kafka allows no others.
+        if not TOPIC_NAME.fullmatch(place.topic):
             raise StoreError(f"{place.topic!r} is no name of a topic")
         return self._folder / f"{place.topic}-{place.partition}@{self._ids.get(place.topic, '')}.sqlite"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rackassign.clients.kafka_python.admin import persist, topic_configs
 from rackassign.clients.kafka_python.permissions import NotAllowedError, allowed, needs, topic_resource
 from rackassign.errors import ConfigError, NoAnswerError, cut, shown
+from rackassign.model import TOPIC_NAME
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,6 @@ _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compacti
 CONFIG = {_POLICY: "compact", _LAG: "3600000"}
 """Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KNOWN_S, _LOOK_S = 20.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
@@ -58,7 +57,7 @@ def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[st
     """
     for topic, changelog in wanted.items():
         # What names it is the user's function.
-        if not _NAME.fullmatch(changelog or ""):
+        if not TOPIC_NAME.fullmatch(changelog or ""):
             raise ConfigError(f"the changelog of {cut(topic)} cannot be called {shown(changelog)}: see changelog=")
     if len({*wanted, *wanted.values()}) < 2 * len(wanted):
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
@@ -79,9 +78,9 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, C
             _make(admin, changelog, there[topic]["partitions"])
     made = _awaited(admin, list(wanted.values()))
     for topic, changelog in wanted.items():
-        has, needs = len(made[changelog]["partitions"]), len(there[topic]["partitions"])
-        if has != needs:
-            raise ConfigError(f"{changelog} has {has} partitions and {topic} has {needs}: state would not be found")
+        has, like = len(made[changelog]["partitions"]), len(there[topic]["partitions"])
+        if has != like:
+            raise ConfigError(f"{changelog} has {has} partitions and {topic} has {like}: state would not be found")
     _look_at(admin, list(made))
     return {name: Changelog(len(found["partitions"]), str(found["topic_id"] or "")) for name, found in made.items()}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError, RackassignError, shown
-from rackassign.model import TopicPartition
+from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement.registry import write_whole
 from rackassign.placement.repair.steps import Move, Replicas
 from rackassign.placement.repair.throttle import Earlier
@@ -26,8 +25,6 @@ from rackassign.placement.repair.wish import Wish
 FORMAT = "rackassign-repair/1"
 
 _LARGEST = 2**31 - 1
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""Names that Kafka takes."""
 
 Phase = Literal["planned", "begun", "applied", "rolled-back"]
 """How far it is: `begun` until all that was planned is done, or undone."""
@@ -232,7 +229,7 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
 def _places(value: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[TopicPartition, Any]]:
     for topic, rows in value.items():
         for partition, row in rows.items():
-            if not (_TOPIC.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
+            if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
                 raise ValueError(f"there can be no partition {shown(topic)}-{shown(partition)}")
             yield TopicPartition(topic, int(partition)), row
 
