@@ -80,7 +80,10 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
     def __init__(self, cluster: Any, *assignors: Any) -> None:
         self._cluster = cluster
         self._assignors = assignors
-        self._client = SimpleNamespace(set_topics=len, _maybe_wait_metadata=self._nothing)
+        self._client = SimpleNamespace(
+            set_topics=len, _maybe_wait_metadata=self._nothing, force_metadata_update=self._asked_for_metadata
+        )
+        self.refreshes = 0
         self._subscription = SimpleNamespace(subscribed_pattern=None)
         self.closed = False
         self._closing = SimpleNamespace(done=lambda: self.closed)
@@ -90,6 +93,9 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
         cluster.add_listener(self._handle_metadata_update)
 
     async def _nothing(self) -> None: ...
+
+    def _asked_for_metadata(self) -> None:
+        self.refreshes += 1
 
     def _handle_metadata_update(self, cluster: Any) -> None: ...
 

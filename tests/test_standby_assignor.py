@@ -82,6 +82,12 @@ class Tied:
     def generation(self) -> int | None:
         return None
 
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    def refresh_metadata(self) -> None:
+        """Nothing to be had."""
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.delays.append(delay_s)
         self.waiting.append(callback)

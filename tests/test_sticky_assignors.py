@@ -44,6 +44,12 @@ class FakeMembership:
     def generation(self) -> int | None:
         return self.joining
 
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    def refresh_metadata(self) -> None:
+        """Nothing to be had."""
+
     def is_of(self, other: object) -> bool:
         return self is other
 

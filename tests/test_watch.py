@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rackassign.clients.decisions import Decision, Decisions
-from rackassign.clients.watch import View, Watch, Watching
+from rackassign.clients.watch import Gain, Look, View, Watch, Watching
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
@@ -119,6 +119,71 @@ def test_a_change_that_lasts_is_asked_for_once_and_again_while_it_is_not_heard()
     assert led.watched(seen, 100) == 0
 
 
+class Cluster:
+    """What a client knows of a cluster: metadata that it asks for when it is told to, and keeps."""
+
+    def __init__(self, led: Led, known: Topology) -> None:
+        self.led = led
+        self.known = known
+        self.there = known
+        self.seen_at = led.now
+        self.refreshed = 0
+
+    def pass_time(self, seconds: float) -> list[tuple[float, Gain]]:
+        """Let time pass; return when a rebalance was asked for, and for what."""
+        led, asked = self.led, list[tuple[float, Gain]]()
+        start, end = led.now, led.now + seconds
+        while True:
+            look = led.watch.look(led.now, led.decided, self.known, self.seen_at)
+            if look.gain is not None:
+                asked.append((led.now - start, look.gain))
+                led.plan_again(self.known)
+            if look.refresh:
+                self.refreshed += 1
+                self.known, self.seen_at = self.there, led.now
+            elif look.again_s is None or led.now + look.again_s > end:
+                led.now = end
+                return asked
+            else:
+                led.now += look.again_s
+
+
+def test_a_view_is_seen_again_before_it_is_acted_upon() -> None:
+    """The client looked in the middle of a reassignment, and would not look again for five minutes."""
+    led = Led([[0], [1], [2]])
+    half, whole = topology([[1], [1], [2]]), topology([[1], [2], [0]])
+    cluster = Cluster(led, half)
+    cluster.there = whole
+    ((at, gain),) = cluster.pass_time(600)
+    assert at <= 10
+    assert gain.then == Locality(3, 0, 0)
+    assert led.decided.group is not None
+    assert led.decided.group.topology == whole
+
+
+def test_what_was_undone_meanwhile_is_not_acted_upon() -> None:
+    led = Led([[0], [1], [2]])
+    cluster = Cluster(led, topology([[1], [2], [0]]))
+    cluster.there = topology([[0], [1], [2]])
+    assert cluster.pass_time(600) == []
+
+
+def test_a_view_that_gains_nothing_is_looked_at_again_less_and_less_often() -> None:
+    """While replicas are copied the lists of old and new are one: that gains nothing, and what follows does."""
+    led = Led([[0], [1], [2]])
+    cluster = Cluster(led, topology([[0, 1], [1, 2], [2, 0]]))
+    cluster.there = cluster.known
+    assert cluster.pass_time(30) == []
+    cluster.there = topology([[1], [2], [0]])
+    assert len(cluster.pass_time(60)) == 1
+    before = cluster.refreshed
+    led = Led([[0], [1], [2]])
+    cluster = Cluster(led, topology([[0, 1], [1, 2], [2, 0]]))
+    assert cluster.pass_time(3600) == []
+    # It is not asked for ever.
+    assert cluster.refreshed <= before + 8
+
+
 def test_it_says_what_it_gains() -> None:
     led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
     look = led.watch.look(0.0, led.decided, topology([[1], [0], [2]]))
@@ -219,9 +284,9 @@ def test_a_topic_that_is_not_listed_or_has_shrunk_is_as_it_was() -> None:
 def test_nobody_else_s_group_is_watched_nor_one_that_is_not_whole() -> None:
     led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
     seen = topology([[1], [0], [2]])
-    assert led.watch.look(0.0, None, seen) == (None, None)
-    assert led.watch.look(0.0, Decision({}), seen) == (None, None)
-    assert led.watch.look(0.0, replace(led.decided, complete=False), seen) == (None, None)
+    assert led.watch.look(0.0, None, seen) == Look()
+    assert led.watch.look(0.0, Decision({}), seen) == Look()
+    assert led.watch.look(0.0, replace(led.decided, complete=False), seen) == Look()
     assert led.watch.look(0.0, led.decided, seen).gain is not None
 
 

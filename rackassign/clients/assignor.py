@@ -10,19 +10,20 @@ A client's own classes add three doors: what it calls for metadata, for an assig
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
 
 from rackassign.clients.decisions import Decision, Decisions
 from rackassign.clients.group import Joined, group_of
-from rackassign.clients.membership import AnyCluster, Host, Membership
+from rackassign.clients.membership import AnyCluster, Host, Membership, time_limit_s
 from rackassign.clients.once import Once
 from rackassign.clients.plain import plain_range
 from rackassign.clients.summary import summary
 from rackassign.clients.watch import Watch, Watching
 from rackassign.clients.watcher import Watcher
-from rackassign.errors import ConfigError, WireError
+from rackassign.errors import ConfigError, WireError, shown
 from rackassign.locality import Locality, check_mode
 from rackassign.model import Group, Partitions, Plan, Topology
 from rackassign.racks import RACK_VARIABLE, RackMemory, rack_from_environment
@@ -79,9 +80,13 @@ class Assignor:
             rack = rack_from_environment()
         self.rack = check_rack(rack)
         self.locality = check_mode(locality)
-        self.name = self.strategy if name is None else name
-        if not self.name:
+        # A subclass may have a name of its own: the client finds it on the class where that is what it is given.
+        wanted: object = type(self).name if name is None else name
+        if not isinstance(wanted, str):
+            raise ConfigError(f"name must be a string, got {shown(wanted)}")
+        if not wanted:
             raise ConfigError("name must not be empty")
+        self.name = wanted
         self._strategy = strategy(self.strategy)
         self._log = logging.getLogger(f"{self._package}.assignor")
         self._once = Once(self._log)
@@ -135,22 +140,48 @@ class Assignor:
         Returns:
             What each member gets.
         """
+        planned = self._planning(cluster, members)()
+        return self._settle(planned or self._plain(cluster, barely()))
+
+    def _planning(self, cluster: AnyCluster, members: Callable[[], list[Joined]]) -> Callable[[], Decision | None]:
+        """Read the join, and return what plans for it: a function that touches nothing of the client.
+
+        Planning has a deadline: while it goes on most clients send no heartbeats, and a leader that is put out of its
+        group never hands anything out. The function returns None where planning failed, and raises nothing.
+        """
+        begun = time.monotonic()
         self._find(cluster)
         try:
             group = self._group(cluster, members())
-            plan = self._strategy(group, self._options)
-            self._report(group, plan)
-            decision = Decision(plan.assignment, not plan.withheld, group, plan)
         except Exception:  # noqa: BLE001 - anything raised here would leave the whole group without assignment
-            self._once.warn(
-                "failed",
-                "%s: rack-aware assignment failed; the group gets a plain assignment instead",
-                self.name,
-                exc_info=True,
-            )
-            decision = self._plain(cluster, barely())
+            self._warn_of_failure()
+            return lambda: None
+        limit_s = time_limit_s(self._membership)
+        left_s = max(0.0, limit_s - (time.monotonic() - begun))
+
+        def plan() -> Decision | None:
+            try:
+                plan = self._strategy(group, replace(self._options, time_limit_s=left_s))
+                self._report(group, plan, limit_s)
+                return Decision(plan.assignment, not plan.withheld, group, plan)
+            except Exception:  # noqa: BLE001 - as above
+                self._warn_of_failure()
+                return None
+
+        return plan
+
+    def _settle(self, decision: Decision) -> Mapping[str, Partitions]:
+        """Take note of a decision, and return what each member gets."""
         self._decisions.make(decision)
         return decision.assignment
+
+    def _warn_of_failure(self) -> None:
+        self._once.warn(
+            "failed",
+            "%s: rack-aware assignment failed; the group gets a plain assignment instead",
+            self.name,
+            exc_info=True,
+        )
 
     def told(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
         """Return what goes with each member's part of what was decided just now, as user data; mostly nothing."""
@@ -191,7 +222,7 @@ class Assignor:
         if self._membership is not None:
             self._racks.see(self._host.brokers(self._membership.cluster()))
             if self._watcher is not None:
-                self._watcher.look(self._membership, self._racks)
+                self._watcher.refreshed(self._membership, self._racks)
 
     def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
         """Make a group of what `assign` is given."""
@@ -223,13 +254,14 @@ class Assignor:
         except Exception:  # noqa: BLE001 - a line for people must not keep a member from its partitions
             self._once.warn("line", "%s: an assignment cannot be described", self.name, exc_info=True)
 
-    def _report(self, group: Group, plan: Plan) -> None:
+    def _report(self, group: Group, plan: Plan, limit_s: float) -> None:
         """Warn, once each, of what keeps racks from being of use."""
         if plan.doubt:
             self._once.warn(
                 f"doubt {plan.doubt}",
-                "%s: the assignment is balanced but not proven the nearest and stickiest: %s",
-                *(self.name, plan.doubt),
+                "%s: the assignment is balanced but not proven the nearest and stickiest: %s"
+                " (planning may take %.1f s, a third of the session timeout)",
+                *(self.name, plan.doubt, limit_s),
             )
         if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
             return

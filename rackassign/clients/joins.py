@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rackassign.clients.once import Once
 from rackassign.errors import WireError
@@ -19,13 +19,31 @@ class Sent(Protocol):
     metadata: bytes
 
 
-def read_join(members: Sequence[Sent], assignor: object, once: Once) -> None:
-    """Read what members sent: make it readable for the host, and hand it to an assignor that takes it."""
+@runtime_checkable
+class TakesJoins(Protocol):
+    """An assignor of ours."""
+
+    def assigns(self) -> bool:
+        """Tell whether `assign` is ours, and not a subclass's."""
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Take what the members of the next `assign` sent, by member id."""
+
+
+def read_join(members: Sequence[Sent], assignor: object, once: Once) -> dict[str, Subscription]:
+    """Read what members sent: make it readable for the host, and hand it to an assignor that takes it.
+
+    An assignor that takes it needs nothing of what the host decodes, so that is little. A subclass with an `assign` of
+    its own is given the members as they are: it may go by them.
+
+    Returns:
+        What each member sent, by member id.
+    """
     read = make_readable(members, once)
-    take = getattr(assignor, "take_subscriptions", None)
-    if take is not None:
-        take(read)
+    if isinstance(assignor, TakesJoins) and assignor.assigns():
+        assignor.take_subscriptions(read)
         _leave_the_topics(members, read)
+    return read
 
 
 def make_readable(members: Iterable[Sent], once: Once) -> dict[str, Subscription]:

@@ -35,6 +35,9 @@ class Membership(Protocol):
     def generation(self) -> int | None:
         """Return the group's generation as of the last join that was answered; None if there is none."""
 
+    def session_timeout_s(self) -> float | None:
+        """Return after how many seconds without a heartbeat it is put out of the group; None if that is not known."""
+
     def cooperative(self) -> bool:
         """Tell whether it keeps what it holds while it joins."""
 
@@ -43,6 +46,9 @@ class Membership(Protocol):
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this after some seconds, where the client calls its assignors; it must not raise."""
+
+    def refresh_metadata(self) -> None:
+        """Have the client ask the brokers for new metadata; its listeners are called with them."""
 
     def ask_for_rebalance(self) -> None:
         """Have the consumer join again. Lost if a join is under way, so ask when one is complete."""
@@ -62,3 +68,17 @@ class Host(Protocol):
 
     def membership_behind(self, cluster: AnyCluster) -> Membership | None:
         """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told."""
+
+
+def time_limit_s(membership: Membership | None) -> float:
+    """Return how many seconds a plan may take: a third of the session timeout.
+
+    The other two thirds are for what comes before and behind it: reading the join, a plan without a solver, which
+    takes some seconds for the largest groups, encoding, and a machine that is busy. Where the consumer is not known,
+    the least session timeout that brokers take by default counts (`group.min.session.timeout.ms`).
+    """
+    session_s = None if membership is None else membership.session_timeout_s()
+    return (_LEAST_SESSION_S if session_s is None else session_s) / 3
+
+
+_LEAST_SESSION_S = 6.0

@@ -94,7 +94,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         on_standbys: OnStandbys | None = None,
         changelog: Callable[[str], str] = "{}-changelog".format,
         locality: str = "any-replica",
-        name: str = NAME,
+        name: str | None = None,
         watch: Watching | None = WATCHING,
     ) -> None:
         super().__init__(rack, locality=locality, name=name, watch=watch)

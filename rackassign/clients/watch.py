@@ -10,6 +10,9 @@ time it is, and says what to do. Its rules:
   (`racks.memory` keeps its rack) are no difference.
 * A difference must last. While replicas are moved the lists of old and new are one for a time, so each change of the
   view begins the wait anew; but a view that never rests is acted upon after the interval.
+* What lasts is the cluster and not a copy of it: clients keep their metadata for minutes. So nothing is acted upon that
+  was not seen again after the wait, and new metadata are asked for until it was. A view that gains nothing may be one
+  half of a reassignment: it is looked at again as well, less and less often.
 * A rebalance stops consumers, so it must buy something: the group is planned again, from what its members have now,
   and nothing is asked for if they would keep it, or read no more at home than before.
 """
@@ -28,6 +31,9 @@ from rackassign.strategies import Options, Strategy
 
 _LEAST_S = 1.0
 """Until it is looked whether a request was heard: the user must poll first."""
+
+_LONGEST_S = 300.0
+"""After such a pause the client's own refreshes are as frequent (`metadata.max.age.ms`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +123,12 @@ class Look(NamedTuple):
     Args:
         gain: Ask for a rebalance, for this; None not to.
         again_s: Look again in so many seconds; None to wait for the next view.
+        refresh: Ask the brokers for new metadata.
     """
 
     gain: Gain | None = None
     again_s: float | None = None
+    refresh: bool = False
 
 
 class Watch:
@@ -142,14 +150,24 @@ class Watch:
         self._seen: View | None = None
         self._vain: View | None = None
         self._asked: float | None = None
+        self._pause = self._due = 0.0
 
-    def look(self, now: float, decided: Decision | None, topology: Topology) -> Look:
+    def look(
+        self,
+        now: float,
+        decided: Decision | None,
+        topology: Topology,
+        seen_at: float | None = None,
+        time_limit_s: float | None = None,
+    ) -> Look:
         """Say what to do.
 
         Args:
             now: Seconds, of a clock that only goes forward.
             decided: What the group lives by; None if it was not decided here, and then there is nothing to do.
-            topology: What the cluster looks like now, brokers that are away included.
+            topology: What the cluster looks like, brokers that are away included.
+            seen_at: When it was that, on the same clock; now if left out.
+            time_limit_s: Seconds that planning may take; None for no limit.
         """
         if decided is None or decided.group is None or decided.plan is None or not decided.complete:
             return Look()
@@ -164,29 +182,46 @@ class Watch:
             self._seen = None
             return Look()
         if view == self._vain:
-            return Look()
-        wait = self._wait(now, view)
-        if wait > 0:
-            return Look(again_s=wait)
-        gain = self._gain(decided.group, decided.plan, topology, changed)
+            return self._look_after_vain(now)
+        seen_at = now if seen_at is None else seen_at
+        due = self._due_at(seen_at, view)
+        if due > now:
+            return Look(again_s=due - now)
+        if seen_at < due:
+            return Look(again_s=max(self.times.debounce_s, _LEAST_S), refresh=True)
+        gain = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
         if gain is None:
             self._vain = view
-            return Look()
+            self._pause = max(self.times.debounce_s, _LEAST_S)
+            self._due = now + self._pause
+            return Look(again_s=self._pause)
         self._asked = now
         return Look(gain, max(self.times.interval_s, _LEAST_S))
 
-    def _wait(self, now: float, view: View) -> float:
-        """Return how long to wait yet."""
+    def _look_after_vain(self, now: float) -> Look:
+        """Ask for new metadata each time a pause is over; each is twice as long as the one before."""
+        if now < self._due:
+            return Look(again_s=self._due - now)
+        self._pause *= 2
+        if self._pause > _LONGEST_S:
+            return Look()
+        self._due = now + self._pause
+        return Look(again_s=self._pause, refresh=True)
+
+    def _due_at(self, seen_at: float, view: View) -> float:
+        """Return when this view has lasted."""
         if self._seen is None:
-            self._first = now
+            self._first = seen_at
         if view != self._seen:
-            self._seen, self._still = view, now
+            self._seen, self._still = view, seen_at
         due = min(self._still + self.times.debounce_s, self._first + self.times.interval_s)
         if self._asked is not None:
             due = max(due, self._asked + self.times.interval_s)
-        return due - now
+        return due
 
-    def _gain(self, group: Group, plan: Plan, topology: Topology, changed: int) -> Gain | None:
+    def _gain(
+        self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
+    ) -> Gain | None:
         """Plan the group again from what its members have; None if they keep it."""
         now = replace(
             group,
@@ -194,7 +229,7 @@ class Watch:
             weights={topic: row for topic, row in group.weights.items() if _fits(row, topic, topology)},
             members=tuple(replace(member, owned=plan.target[member.id], generation=0) for member in group.members),
         )
-        again = self._strategy(now, self._options)
+        again = self._strategy(now, replace(self._options, time_limit_s=time_limit_s))
         moved = sum(
             len(set(partitions).difference(again.target[member].get(topic, ())))
             for member, owned in plan.target.items()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from rackassign.clients.decisions import Decisions
-from rackassign.clients.membership import AnyCluster, Membership
+from rackassign.clients.membership import AnyCluster, Membership, time_limit_s
 from rackassign.clients.once import Once
 from rackassign.clients.watch import Gain, Watch
 from rackassign.model import Topology
@@ -49,6 +49,13 @@ class Watcher:
         self._once = once
         self._clock = clock
         self._due: float | None = None
+        self._seen_at = clock()
+        self._asked = False
+
+    def refreshed(self, membership: Membership, racks: RackMemory) -> None:
+        """Look at metadata that have just come; never raises."""
+        self._seen_at = self._clock()
+        self.look(membership, racks)
 
     def look(self, membership: Membership, racks: RackMemory) -> None:
         """Look now, and again when that is wanted; never raises."""
@@ -63,18 +70,25 @@ class Watcher:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
         topology = racks.complete(self._topology(membership.cluster(), topics))
-        gain, again_s = self._watch.look(self._clock(), decided, topology)
-        if gain is not None:
-            self._log.info("%s", _described(gain))
+        look = self._watch.look(self._clock(), decided, topology, self._seen_at, time_limit_s(membership))
+        if look.gain is not None:
+            self._log.info("%s", _described(look.gain))
+            self._asked = True
             membership.ask_for_rebalance()
-        if again_s is not None:
-            self._look_in(again_s, membership, racks)
+        if look.again_s is not None:
+            self._look_in(look.again_s, membership, racks)
+        if look.refresh:
+            membership.refresh_metadata()
 
     def look_later(self, membership: Membership, racks: RackMemory) -> None:
         """Look when a change there is now would have lasted long enough; never raises."""
         try:
             if self._decisions.last is not None:
                 self._look_in(self._watch.times.debounce_s, membership, racks)
+                if self._asked:
+                    # What it was asked for may go on: a reassignment does not end for a rebalance.
+                    self._asked = False
+                    membership.refresh_metadata()
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 

@@ -7,7 +7,7 @@ Rules of this room:
   then checked in integers (`linear`); a plan that is called optimal has passed.
 * It always answers. Without a solver, or past the budget of work, the result is balanced all the same and as sticky
   and near as one partition at a time gets (`fallback`), and the caller is told why.
-* The same arrays give the same answer, on any machine and in any process.
+* The same arrays give the same answer, on any machine and in any process, unless a deadline passes meanwhile.
 
 Theory of operation
 -------------------
@@ -36,7 +36,7 @@ from rackassign.optimum.skew import skewed
 from rackassign.optimum.stages import in_stages
 from rackassign.optimum.weights import Weighted, solve_weighted
 
-__all__ = ["NOBODY", "Problem", "Solution", "Weighted", "solve", "solve_weighted"]
+__all__ = ["NOBODY", "Problem", "Solution", "Weighted", "Work", "solve", "solve_weighted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +54,25 @@ class Solution:
     doubt: str = ""
 
 
-def solve(problem: Problem, *, max_skew: int = 0, work: int) -> Solution:
+def solve(problem: Problem, *, max_skew: int = 0, work: Work) -> Solution:
     """Give every partition to a member.
 
     Args:
         problem: What to solve.
         max_skew: 0: balance, then cost, then moves. k > 0: members of a crowd differ by up to 1 + k, and cost comes
             before balance.
-        work: Budget, in iterations of the solver.
+        work: Budget and deadline; is drawn on.
     """
     if not len(problem.family):
         return Solution(problem.family, proven=True)
     balanced = balance_of(problem.supply(), problem.sizes(), problem.pair_family, problem.pair_crowd)
     try:
         if max_skew:
-            reader, doubt = skewed(problem, balanced, max_skew, Work(work))
+            reader, doubt = skewed(problem, balanced, max_skew, work)
         else:
             grouped = Grouped.of(problem, balanced.allowed)
-            staged = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, Work(work))
-            reader, doubt = staged.reader(), staged.doubt
+            staged = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, work)
+            reader, doubt = staged.reader(), ""
         return Solution(reader, not doubt, doubt)
     except SolverError as error:
         return Solution(greedy(problem, balanced), proven=False, doubt=str(error))

@@ -16,11 +16,15 @@ on, and rows whose price is not 0 likewise. What remains is exactly the set of o
 and optimal prices are complementary, whichever of each. The next objective is minimised within: `narrowed` is that
 set as a network.
 
-Work is counted in iterations of the simplex method, which are the same on every machine; seconds are not.
+Work is counted in iterations of the simplex method, which are the same on every machine; seconds are not. A solve that
+presolve ends takes no iteration, so each is charged by its arcs as well. A deadline beside it is for callers that must
+answer in time, whatever the machine is doing.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,19 +55,45 @@ class OutOfWorkError(SolverError):
     """The budget of iterations is used up."""
 
 
+class OutOfTimeError(OutOfWorkError):
+    """The deadline has passed."""
+
+
 _ROWS = 10_000
 """In a network of so many rows an iteration counts once, in one of n times as many n times."""
 
 
+_ARCS = 1_000
+"""A solve counts as an iteration for each so many arcs, however few iterations it takes."""
+
+
 @dataclass(slots=True)
 class Work:
-    """A budget of iterations, shared by all solves of one plan.
+    """A budget of iterations, shared by all solves of one plan, and a deadline.
 
     Args:
-        left: What is left of it.
+        left: Iterations that are left.
+        until: Deadline, on the clock of `time.monotonic`; infinite if there is none.
     """
 
     left: int
+    until: float = math.inf
+
+    def late(self) -> bool:
+        """Tell whether the deadline has passed."""
+        return time.monotonic() >= self.until
+
+    def check(self) -> None:
+        """Raise if nothing is left.
+
+        Raises:
+            OutOfTimeError: The deadline has passed.
+            OutOfWorkError: The budget is used up.
+        """
+        if self.late():
+            raise OutOfTimeError("the time limit of the plan is over")
+        if self.left <= 0:
+            raise OutOfWorkError("no iterations are left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +180,13 @@ def minimise(network: Network, cost: Ints, work: Work, *, presolve: bool = True)
 
     Raises:
         NoSolverError: There is no HiGHS.
-        OutOfWorkError: The budget was used up before.
+        OutOfWorkError: The budget was used up before; `OutOfTimeError` if the deadline has passed.
         InfeasibleError: No flow is allowed.
         SolverError: The solver's answer does not hold.
     """
     if highspy is None:
         raise NoSolverError("HiGHS (highspy) cannot be imported")
-    if work.left <= 0:
-        raise OutOfWorkError("no iterations are left")
+    work.check()
     # An arc that can carry nothing is none.
     used = np.flatnonzero(network.upper > 0)
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -168,15 +197,22 @@ def minimise(network: Network, cost: Ints, work: Work, *, presolve: bool = True)
     for option, value in options.items():
         _check(highs.setOptionValue(option, value))
     _check(highs.passModel(_model(network, cost, used)))
+    # Making a model of millions of arcs takes seconds of its own.
+    work.check()
+    if not math.isinf(work.until):
+        _check(highs.setOptionValue("time_limit", max(0.0, work.until - time.monotonic())))
     if highs.run() == highspy.HighsStatus.kError:
         # HiGHS has one pool of threads per process, and refuses another size once somebody has used it. The size
         # makes no difference to a solver that takes one thread of it.
         _check(highs.setOptionValue("threads", 0))
         _check(highs.run())
-    work.left -= max(0, highs.getInfo().simplex_iteration_count) * price_of_one
+    iterations = max(0, highs.getInfo().simplex_iteration_count)
+    work.left -= max(iterations * price_of_one, 1 + len(used) // _ARCS)
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kIterationLimit:
         raise OutOfWorkError("the solver used up its iterations")
+    if status == highspy.HighsModelStatus.kTimeLimit:
+        raise OutOfTimeError("the time limit of the plan is over")
     if status == highspy.HighsModelStatus.kInfeasible:
         raise InfeasibleError("no flow keeps to all bounds")
     if status != highspy.HighsModelStatus.kOptimal:

@@ -103,7 +103,7 @@ class _Search:
             staged = in_stages(self._grouped, low, high, self._work, levels=levels)
         except InfeasibleError:
             return None
-        self.doubt = self.doubt or staged.doubt or ("" if levels else "too many loads are possible to make them even")
+        self.doubt = self.doubt or ("" if levels else "too many loads are possible to make them even")
         reader = staged.reader()
         return _Tried(self._score(reader), reader)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.optimum.arrays import Ints
-from rackassign.optimum.linear import OutOfWorkError, SolverError, Work, minimise
+from rackassign.optimum.linear import SolverError, Work, minimise
 from rackassign.optimum.network import Layout, deal, lay_out
 from rackassign.optimum.problem import Grouped
 
@@ -25,13 +25,11 @@ class Staged:
         grouped: What was distributed: as asked, or without owners if they decided nothing.
         layout: The network.
         flow: Of each of its arcs.
-        doubt: What is not proven about it; empty if it is optimal.
     """
 
     grouped: Grouped
     layout: Layout
     flow: Ints
-    doubt: str = ""
 
     def reader(self) -> Ints:
         """Return the reader of each partition."""
@@ -49,7 +47,8 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
         levels: Whether `low` and `high` leave open how even the loads are.
 
     Raises:
-        SolverError: There is no solution, or none was found.
+        SolverError: There is no solution, or none was found. That of the first objectives alone would be one as well,
+            but it moves nearly everything; `fallback` keeps nearly everything.
     """
     bare = grouped.without_owners()
     small = lay_out(bare, low, high, levels=levels)
@@ -65,10 +64,7 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
     network = full.network
     for objective, price in zip([full.cost(), full.squares()], prices, strict=False):
         network = network.narrowed(objective, _spread(price, small, grouped))
-    try:
-        best = minimise(network, full.moves(), work).flow
-    except OutOfWorkError as error:
-        return Staged(bare, small, flow, str(error))
+    best = minimise(network, full.moves(), work).flow
     if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
         raise SolverError("prices of the small network do not hold in the full one")
     return Staged(grouped, full, best)

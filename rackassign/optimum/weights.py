@@ -68,20 +68,20 @@ class Weighted:
     doubt: str = ""
 
 
-def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: int) -> Weighted:
+def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: Work) -> Weighted:
     """Give every partition to a member, so that loads of weight are even.
 
     Args:
         problem: What to solve.
         weight: Of each partition, finite and 0 or more, not all 0.
         waiting: Partitions without owner that can be handed out in the next rebalance only.
-        work: Budget, in iterations of the solver.
+        work: Budget and deadline; is drawn on.
     """
     # Seen from the heaviest, so that no sum is infinite and no unit 0; what vanishes beside it weighs nothing.
     weight = weight / float(weight.max())
     weight = np.where(weight < _NOTHING, 0.0, weight)
     level, least = _sand(problem, weight)
-    deciding = _Deciding(_Ground(problem, weight, level), waiting, Work(work))
+    deciding = _Deciding(_Ground(problem, weight, level, work), waiting)
     reader = deciding.decided()
     heaviest = float(np.bincount(reader, weight, len(level)).max())
     return Weighted(reader, max(0.0, heaviest / least - 1.0), deciding.doubt)
@@ -93,12 +93,11 @@ class _Deciding:
     Args:
         ground: Members and partitions.
         waiting: Partitions without owner that can be handed out in the next rebalance only.
-        work: Is drawn on.
     """
 
-    def __init__(self, ground: _Ground, waiting: Bools, work: Work) -> None:
+    def __init__(self, ground: _Ground, waiting: Bools) -> None:
         self._ground, self._problem = ground, ground.problem
-        self._waiting, self._work = waiting, work
+        self._waiting, self._work = waiting, ground.work
         self.doubt = ""
         self._reference = self._fresh(np.full(len(waiting), NOBODY))
         self._spread, self._cost = ground.spread(self._reference), ground.cost(self._reference)
@@ -106,13 +105,19 @@ class _Deciding:
     def decided(self) -> Ints:
         """Return the reader of each partition."""
         owner = self._problem.owner
-        reference = self._relabelled(owner)
-        if _moves_nothing(owner, reference):
-            return reference
-        kept = self._kept(owner)
-        found = self._settling(kept) if self._good(kept) else None
-        if found is None:
+        found: Ints | None = None
+        if not self._work.late():
+            reference = self._relabelled(owner)
+            if _moves_nothing(owner, reference):
+                return reference
+            kept = self._kept(owner)
+            found = self._settling(kept) if self._good(kept) else None
+        if found is None and not self._work.late():
             found = self._settling(self._fresh(owner))
+        if self._work.late():
+            # Whatever was found by then was not made as even as it could be.
+            self.doubt = "the time limit of the plan is over"
+            return self._ground.kept_to_level(owner)
         return reference if found is None else found
 
     def _settling(self, target: Ints) -> Ints | None:
@@ -209,10 +214,11 @@ class _Ground:
         problem: Whose; its owners play no part here.
         weight: Of each partition.
         level: Of each member.
+        work: Is drawn on.
     """
 
-    def __init__(self, problem: Problem, weight: Floats, level: Floats) -> None:
-        self.problem, self.weight, self.level = problem, weight, level
+    def __init__(self, problem: Problem, weight: Floats, level: Floats, work: Work) -> None:
+        self.problem, self.weight, self.level, self.work = problem, weight, level, work
         self.reads = np.zeros((problem.families, len(problem.sizes())), bool)
         self.reads[problem.pair_family, problem.pair_crowd] = True
         self.readers: list[Ints] = [np.flatnonzero(row[problem.crowd]) for row in self.reads]
@@ -225,6 +231,18 @@ class _Ground:
     def kept(self, owner: Ints) -> Ints:
         """Return all partitions with these owners, the others laid where there is most room."""
         return self._laid(owner.copy(), {})
+
+    def kept_to_level(self, owner: Ints) -> Ints:
+        """Return as many partitions with these owners as begin below their level, the others laid on who has room."""
+        held = np.flatnonzero(owner != NOBODY)
+        held = held[np.lexsort((held, -self.weight[held], owner[held]))]
+        whose = owner[held]
+        before = np.cumsum(self.weight[held]) - self.weight[held]
+        before -= before[np.searchsorted(whose, whose, "left")]
+        kept = held[before < self.level[whose]]
+        reader = np.full(len(owner), NOBODY)
+        reader[kept] = owner[kept]
+        return self._laid(reader, {})
 
     def laid(self, staged: Staged | None) -> Ints:
         """Return partitions laid where the flow would have them; without one, where there is most room."""
@@ -309,12 +327,13 @@ class _Evening:
         for partition in np.flatnonzero(movable).tolist():
             self._has[int(reader[partition])].append(partition)
         self._over = ground.loads(reader) - level
+        self._work = ground.work
 
     def run(self) -> Ints:
         """Relieve the fullest member that can be, until none can or enough has been tried."""
         stuck = np.zeros(len(self._level), bool)
         for _ in range(_ROUNDS_PER_MEMBER * len(stuck)):
-            if stuck.all():
+            if stuck.all() or self._work.late():
                 break
             fullest = int(np.argmax(np.where(stuck, -np.inf, self._over)))
             found = self._best(fullest)

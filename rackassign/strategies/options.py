@@ -23,14 +23,21 @@ class Options:
             to 1 + k partitions, and under that bound locality comes before balance.
         work: How many iterations of the solver one plan may take. Counted, not timed, so that a group gets the
             same answer on every machine.
+        time_limit_s: Seconds that one plan may take before what is best so far is taken; None for no limit. It is a
+            limit for those who must answer in time, as a group's leader must: the answer then depends on the machine.
+            What comes after it (balance, and laying partitions out) takes some seconds more for the largest groups.
     """
 
     locality: LocalityMode = "any-replica"
     max_skew: int = 0
     work: int = DEFAULT_WORK
+    time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
         check_mode(self.locality)
+        limit = self.time_limit_s
+        if limit is not None and not (type(limit) in {int, float} and limit >= 0):
+            raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {shown(limit)}")
         for name in ("max_skew", "work"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:

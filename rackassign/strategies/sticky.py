@@ -11,6 +11,7 @@ With weights of partitions the balance is of weights, which cannot be exact; see
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
-from rackassign.optimum import Problem, solve, solve_weighted
+from rackassign.optimum import Problem, Work, solve, solve_weighted
 from rackassign.optimum.arrays import Ints
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
@@ -66,8 +67,10 @@ def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> 
 
 def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
+    limit = math.inf if options.time_limit_s is None else options.time_limit_s
+    work = Work(options.work, time.monotonic() + limit)
     door = Door.of(group, options.locality)
-    decided = _decided(door, options)
+    decided = _decided(door, options, work)
     target = door.spell_out(decided.reader)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
@@ -100,24 +103,24 @@ class _Decided:
     loads: tuple[float, float] | None = None
 
 
-def _decided(door: Door, options: Options) -> _Decided:
+def _decided(door: Door, options: Options, work: Work) -> _Decided:
     problem = door.problem()
     if not door.group.weights:
-        solution = solve(problem, max_skew=options.max_skew, work=options.work)
+        solution = solve(problem, max_skew=options.max_skew, work=work)
         return _Decided(solution.reader, solution.proven, solution.doubt)
     if options.max_skew:
         raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
-    return _weighted(problem, door, options)
+    return _weighted(problem, door, work)
 
 
-def _weighted(problem: Problem, door: Door, options: Options) -> _Decided:
+def _weighted(problem: Problem, door: Door, work: Work) -> _Decided:
     weight = door.weights()
     if len(set(weight.tolist())) <= 1:
         # Weights that are all the same are none, and the exact answer is to be had.
-        solution = solve(problem, work=options.work)
+        solution = solve(problem, work=work)
         reader, optimal, doubt, gap = solution.reader, solution.proven, solution.doubt, 0.0
     else:
-        found = solve_weighted(problem, weight, door.claims.contested(), work=options.work)
+        found = solve_weighted(problem, weight, door.claims.contested(), work=work)
         reader, optimal, doubt, gap = found.reader, False, found.doubt, found.gap
     loads = np.bincount(reader, weight, len(problem.crowd))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
+from inspect import getattr_static
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -74,6 +75,8 @@ class RackAwareAssignor(Assignor):
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
         """Decide for the whole group; called on its leader.
 
+        Where the join was read by us, planning is left to a thread: the consumer's loop goes on meanwhile.
+
         Args:
             cluster: aiokafka's live `ClusterMetadata`.
             members: What aiokafka has decoded of each member of the join; used where it could not be read by us.
@@ -82,11 +85,20 @@ class RackAwareAssignor(Assignor):
             An assignment for every member, encoded.
         """
         join, self._join = self._join or (), None
-        if {member.id for member in join} != set(members):
+        known = {member.id for member in join} == set(members)
+        if not known:
             join = [Joined(member, None, _subscription(metadata)) for member, metadata in members.items()]
         read: Callable[[], list[Joined]] = partial(list, join)
-        decided = self._decide(cluster, read, read)
-        return dict(zip(decided, encode_assignments(decided.values()), strict=True))
+        if not known or not self.assigns():
+            return _encoded(self._decide(cluster, read, read))
+        planning = self._planning(cluster, read)
+        later = host.Later(planning, lambda planned: _encoded(self._settle(planned or self._plain(cluster, read()))))
+        # Who called `take_join` waits for this, and hands the host what comes of it.
+        return cast("dict[str, bytes]", later)
+
+    def assigns(self) -> bool:
+        """Tell whether `assign` is ours, and not a subclass's, which may go by its members and change what is given."""
+        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
     @_OfEachConsumer
     def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
@@ -96,6 +108,9 @@ class RackAwareAssignor(Assignor):
             self._assigned(_partitions(assignment), -1 if generation is None else generation)
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("assignment", "%s: an assignment could not be noted", self.name, exc_info=True)
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Take what the members of the next `assign` sent; with what else is known of them it comes by `take_join`."""
 
     def take_join(self, members: Sequence[Joined]) -> None:
         """Take the members of the next `assign`, as they are read by us."""
@@ -170,6 +185,10 @@ class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAss
 
     def _held(self) -> Partitions:
         return {}
+
+
+def _encoded(decided: Mapping[str, Partitions]) -> dict[str, bytes]:
+    return dict(zip(decided, encode_assignments(decided.values()), strict=True))
 
 
 def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped

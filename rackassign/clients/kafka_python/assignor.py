@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from inspect import getattr_static
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -64,6 +65,10 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         read, self._read = self._read, {}
         decided = self._decide(cluster, partial(joined, members, read), partial(barely_joined, members, read))
         return host.answers(decided, self.told(decided))
+
+    def assigns(self) -> bool:
+        """Tell whether `assign` is ours, and not a subclass's, which may go by what its members hold."""
+        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
     def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
         """Take what the members of the next `assign` sent, by member id, so that it need not be read twice."""

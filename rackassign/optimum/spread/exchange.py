@@ -24,6 +24,8 @@ what is not sound is not done, and the result is not called proven.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,13 +57,19 @@ class Placed:
     proven: bool
 
 
-def spread_over(items: Sequence[Wanted], field: Field, starts: Sequence[Sequence[tuple[int, ...]]] = ()) -> Placed:
+def spread_over(
+    items: Sequence[Wanted],
+    field: Field,
+    starts: Sequence[Sequence[tuple[int, ...]]] = (),
+    until: float = math.inf,
+) -> Placed:
     """Give every item its copies.
 
     Args:
         items: What wants copies.
         field: Where they can be.
         starts: Other placements to begin with as well, where they have as few collisions; the best result is taken.
+        until: Deadline, on the clock of `time.monotonic`: past it no further exchange is made.
     """
     rooms = Rooms(field)
     least = [
@@ -69,13 +77,13 @@ def spread_over(items: Sequence[Wanted], field: Field, starts: Sequence[Sequence
     ]
     flow = len(field.dimensions) <= 1 and not any(dimension.fewer for dimension in field.dimensions)
     known = flow and all(each.proven for each in least)
-    best = _Exchange(Graph(rooms, items, least)).improved()
+    best = _Exchange(Graph(rooms, items, least), until).improved()
     for start in starts:
-        if known and best.ended:
+        if (known and best.ended) or time.monotonic() >= until:
             break
         begun = Graph(rooms, items, least, [set(own) for own in start])
         if all(begun.sound(number, own) for number, own in enumerate(begun.sets)):
-            best = _better(best, _Exchange(begun), items)
+            best = _better(best, _Exchange(begun, until), items)
     sets = best.graph.sets
     return Placed(
         tuple(tuple(sorted(own)) for own in sets),
@@ -103,10 +111,12 @@ class _Exchange:
 
     Args:
         graph: Of it.
+        until: Deadline, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, until: float) -> None:
         self.graph = graph
+        self._until = until
         self._nodes = range(len(graph.count))
         self._left = MOST_ROUNDS
 
@@ -123,23 +133,28 @@ class _Exchange:
         """Make it as good as exchanges can."""
         self.even()
         # With one dimension loads are as even as can be by now.
-        while self._keep() and self.even():
+        while self._left and self._keep() and self.even():
             pass
         return self
 
     def even(self) -> bool:
         """Even loads as far as paths do; tell whether that was anything."""
         before = self._left
-        while self._left and self._evened():
+        while self._may_go_on() and self._evened():
             self._left -= 1
         return self._left < before
 
     def _keep(self) -> bool:
         """Bring copies back as far as cycles do; tell whether that was anything."""
         before = self._left
-        while self._left and self._kept_more():
+        while self._may_go_on() and self._kept_more():
             pass
         return self._left < before
+
+    def _may_go_on(self) -> bool:
+        if time.monotonic() >= self._until:
+            self._left = 0
+        return self._left > 0
 
     def _evened(self) -> bool:
         """Take the path that evens most; tell whether there was one."""

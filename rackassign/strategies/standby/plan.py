@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +57,8 @@ def plan_standby(
         active: How partitions are assigned.
     """
     options = options or StandbyOptions()
+    limit = math.inf if active is None or active.time_limit_s is None else active.time_limit_s
+    until = time.monotonic() + limit
     stand_ins = _stand_ins(group, copies, options)
     stood_in = _standing_in(group, stand_ins)
     wanted = plan_cooperative(stood_in, active)
@@ -73,7 +77,7 @@ def plan_standby(
         moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
         optimal=wanted.optimal and not stay,
     )
-    placed = _placed(group, wanted.target, copies, options)
+    placed = _placed(group, wanted.target, copies, options, until)
     holders = {place: set(placed.holders.get(place, ())) for place in now}
     warming = warming_up(holders, Moves(now, last, cold), warm, options.max_warmup_replicas)
     awaited = kept_on(holders, now, warm, options.num_standby_replicas)
@@ -195,7 +199,9 @@ class _Placed:
     proven: bool = True
 
 
-def _placed(group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions) -> _Placed:
+def _placed(
+    group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
+) -> _Placed:
     """Place the copies of all partitions; those of topics with other subscribers one crowd after the other."""
     found = _Placed()
     owner = dict(_each(target))
@@ -211,6 +217,7 @@ def _placed(group: Group, target: Mapping[str, Partitions], copies: Copies, opti
             [load[member] for member in ids],
             [number[owner[place]] for place in places],
             [_had(place, number, copies) for place in places],
+            until,
         )
         for place, holders, missing in zip(places, *crowd.solved(options, found), strict=True):
             found.holders[place] = [ids[holder] for holder in holders]
@@ -236,12 +243,14 @@ class _Crowd:
         load: Partitions and copies that each has.
         owner: Of each partition.
         held: Who has had a copy of each.
+        until: Deadline, on the clock of `time.monotonic`.
     """
 
     tags: Sequence[Mapping[str, str]]
     load: Sequence[int]
     owner: Sequence[int]
     held: Sequence[tuple[int, ...]]
+    until: float
 
     def solved(self, options: StandbyOptions, found: _Placed) -> tuple[list[tuple[int, ...]], list[int]]:
         """Return who gets a copy of each partition, and how many copies have no place."""
@@ -256,7 +265,7 @@ class _Crowd:
         ]
         where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
         starts = [] if where.strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
-        placed = spread_over(items, where, starts)
+        placed = spread_over(items, where, starts, self.until)
         found.collisions += sum(placed.collisions)
         found.proven &= placed.proven
         return list(placed.nodes), list(placed.missing)

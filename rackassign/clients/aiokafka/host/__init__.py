@@ -19,7 +19,7 @@ from rackassign.clients.aiokafka.host.cluster import (
     topology,
 )
 from rackassign.clients.aiokafka.host.fetches import observe_fetches
-from rackassign.clients.aiokafka.host.joins import read_joins
+from rackassign.clients.aiokafka.host.joins import Later, read_joins
 from rackassign.clients.aiokafka.host.membership import (
     Membership,
     membership_behind,
@@ -30,6 +30,7 @@ from rackassign.clients.aiokafka.host.membership import (
 from rackassign.clients.aiokafka.host.version import host_version
 
 __all__ = [
+    "Later",
     "Membership",
     "assignors",
     "brokers",

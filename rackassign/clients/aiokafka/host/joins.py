@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from rackassign.clients.aiokafka.host.version import host_version
 from rackassign.clients.group import Joined
 from rackassign.clients.joins import read_join
 from rackassign.clients.once import Once
-from rackassign.wire import Subscription
 
 
 @dataclass(slots=True)
@@ -24,13 +24,23 @@ class _Sent:
     metadata: bytes
 
 
-class _Taken:
-    """Stands for an assignor of ours while a join is read."""
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What an assignor's `assign` returns instead of assignments, where `_perform_assignment` is shadowed.
 
-    read: Mapping[str, Subscription]
+    The host calls `assign` on the consumer's loop, which would stand still for as long as a large group is planned.
 
-    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        self.read = read
+    Args:
+        plan: Makes a plan; may run on any thread.
+        finish: Makes assignments of it, encoded; runs on the consumer's loop.
+    """
+
+    plan: Callable[[], Any]
+    finish: Callable[[Any], dict[str, bytes]]
+
+    async def result(self) -> dict[str, bytes]:
+        """Plan on a thread, and return the assignments."""
+        return self.finish(await asyncio.get_running_loop().run_in_executor(None, self.plan))
 
 
 def read_joins(membership: Membership, once: Once) -> None:
@@ -67,17 +77,18 @@ class _Reading:
             _read(self._coordinator, response, self._once)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
             self._once.warn("joins", "%s differs: what members sent could not be read", host_version(), exc_info=True)
-        return await self._perform(response)
+        assigned = await self._perform(response)
+        return await assigned.result() if isinstance(assigned, Later) else assigned
 
 
 def _read(coordinator: Coordinator, response: Any, once: Once) -> None:
     """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
     chosen = coordinator._lookup_assignor(response.group_protocol)
     members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
-    taken = _Taken() if hasattr(chosen, "take_join") else None
-    read_join(members, taken, once)
-    if taken is not None:
-        chosen.take_join([Joined(m.member_id, m.group_instance_id, taken.read[m.member_id]) for m in members])
+    read = read_join(members, chosen, once)
+    if hasattr(chosen, "take_join"):
+        # A subclass's own `assign` may hand its members on to ours, which finds racks here and nowhere else.
+        chosen.take_join([Joined(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
     response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
 
 

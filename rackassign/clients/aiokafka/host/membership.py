@@ -43,6 +43,11 @@ class Membership:
         """Return no: aiokafka revokes everything before it joins (`_on_join_prepare`)."""
         return False
 
+    def session_timeout_s(self) -> float | None:
+        """Return the session timeout; reads `_session_timeout_ms`. None if the host is not as expected."""
+        timeout_ms = getattr(self.coordinator, "_session_timeout_ms", None)
+        return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
+
     def generation(self) -> int | None:
         """Return the group's generation as of the last join that was answered; None if there is none.
 
@@ -58,6 +63,10 @@ class Membership:
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
         asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
+
+    def refresh_metadata(self) -> None:
+        """Have the client ask the brokers for new metadata; calls `_client.force_metadata_update()`."""
+        self.coordinator._client.force_metadata_update()
 
     def ask_for_rebalance(self) -> None:
         """Have it join again. Lost between JoinGroup and SyncGroup, so ask when a join is complete."""

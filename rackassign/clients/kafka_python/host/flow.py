@@ -1,9 +1,8 @@
 """Fetching goes on while a cooperative join is under way, and commits find their way round it.
 
-While the JoinGroup is unanswered the broker reads nothing more from this connection. So commits, and questions for what
-is committed, wait until the join is answered: sent behind it, a commit of the old generation would come too late, and
-the host would give its membership up for it; and an answer that takes longer than `request_timeout_ms` costs the
-connection, and the join with it.
+While the JoinGroup is unanswered the broker reads nothing more from this connection. So commits go over another one
+(`commits`), and questions for what is committed wait until the join is answered: an answer that takes longer than
+`request_timeout_ms` costs the connection, and the join with it.
 
 A join that is finished and not read yet: the group is stable in its new generation, and what this member is to give up
 nobody else gets before it has joined once more. So it may commit by the new generation, revoked partitions too.
@@ -17,6 +16,7 @@ from typing import Any
 
 from kafka.errors import KafkaTimeoutError
 
+from rackassign.clients.kafka_python.host.commits import Commits
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, is_cooperative, of_coordinator
 from rackassign.clients.once import Once
 
@@ -25,21 +25,17 @@ log = logging.getLogger(__name__)
 _LAST_COMMIT_MS = 5000
 """How long the commit of what was read during a join may take, before partitions are given up."""
 
-_GRACE_MS = 5000
-"""A JoinGroup is answered within the rebalance timeout, and the network takes its time too."""
-
 
 class _Flow:
     """The methods of one coordinator that are shadowed, each named as the host's."""
 
     def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
         self._coordinator = coordinator = consumer._coordinator
+        self._commits = Commits(consumer)
         self._poll = coordinator.poll
         self._join_group = coordinator.join_group_async
         self._prepare = coordinator._on_join_prepare_async
         self._commit_sync = coordinator._commit_offsets_sync_async
-        self._send_commit = coordinator._send_offset_commit_request
         self._ask_committed = coordinator._send_offset_fetch_request
         self._generation_if_stable = coordinator.generation_if_stable
         self._flowing = False
@@ -51,7 +47,7 @@ class _Flow:
         coordinator.join_group_async = self.join_group_async
         coordinator._on_join_prepare_async = self.on_join_prepare_async
         coordinator._commit_offsets_sync_async = self.commit_offsets_sync_async
-        coordinator._send_offset_commit_request = self.send_offset_commit_request
+        coordinator._send_offset_commit_request = self._commits.send
         coordinator._send_offset_fetch_request = self.send_offset_fetch_request
         coordinator.generation_if_stable = self.generation_if_stable
 
@@ -106,28 +102,15 @@ class _Flow:
         return bool(await self._join_group(timeout_ms=timeout_ms))
 
     async def commit_offsets_sync_async(self, offsets: Any, timeout_ms: float | None = None) -> Any:
-        if timeout_ms is None:
-            # The user allows any time, and the host means that of a request; a join may take longer.
-            await self._join_answered()
+        if timeout_ms is None and self._commits.under_way():
+            # The user allows any time, and the host means that of a request; what comes too late for the old
+            # generation waits for the join.
+            timeout_ms = self._commits.join_ends_within_ms() + self._coordinator.config["request_timeout_ms"]
         return await self._commit_sync(offsets, timeout_ms=timeout_ms)
 
-    async def send_offset_commit_request(self, offsets: Any) -> Any:
-        await self._join_answered()
-        return await self._send_commit(offsets)
-
     async def send_offset_fetch_request(self, partitions: Any) -> Any:
-        await self._join_answered()
+        await self._commits.join_answered()
         return await self._ask_committed(partitions)
-
-    async def _join_answered(self) -> None:
-        """Wait for a join that is under way; for none when the consumer closes, since nobody will read it."""
-        coordinator = self._coordinator
-        task = coordinator._join_task
-        if task is None or not is_cooperative(coordinator) or not coordinator.rebalance_in_progress():
-            return
-        if not getattr(self._consumer, "_closed", False):
-            with suppress(Exception):
-                await coordinator._manager.wait_for(task, coordinator.config["max_poll_interval_ms"] + _GRACE_MS)
 
     def generation_if_stable(self) -> Any:
         if self._finished_unread():
@@ -170,6 +153,8 @@ FETCH_WHILE_JOINING = Remedy(
         *("_generation.is_lost", "_join_task", "_lock", "_manager.wait_for", "_rebalance_protocol", "config"),
         *("coordinator_unknown", "ensure_active_group", "heartbeat.poll", "need_rejoin", "rebalance_in_progress"),
         *("_invoke_completed_offset_commit_callbacks", "_subscription.all_consumed_offsets"),
+        *("_cluster._coordinator_brokers", "_generation", "_handle_offset_commit_response", "_manager.call_soon"),
+        *("_manager.send", "coordinator_id", "group_id", "group_instance_id"),
         *("_subscription.assigned_partitions", "_subscription.subscribed_pattern"),
     ),
     install=_install,

@@ -43,6 +43,11 @@ class Membership:
         generation = getattr(getattr(self._coordinator, "_generation", None), "generation_id", None)
         return generation if isinstance(generation, int) and generation >= 0 else None
 
+    def session_timeout_s(self) -> float | None:
+        """Return the session timeout; reads `config["session_timeout_ms"]`. None if the host is not as expected."""
+        timeout_ms = getattr(self._coordinator, "config", {}).get("session_timeout_ms")
+        return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
+
     def cooperative(self) -> bool:
         """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
         return is_cooperative(self._coordinator)
@@ -63,6 +68,10 @@ class Membership:
             callback()
 
         self._coordinator._manager.call_soon(wait)
+
+    def refresh_metadata(self) -> None:
+        """Have the client ask the brokers for new metadata; calls `_cluster.request_update()`."""
+        self._coordinator._cluster.request_update()
 
     def ask_for_rebalance(self) -> None:
         """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""

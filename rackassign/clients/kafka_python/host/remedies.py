@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rackassign.clients.kafka_python.host.coordinators import LOOK_ON_FOR_COORDINATOR, REST_BETWEEN_LOOKS
+from rackassign.clients.kafka_python.host.fenced import RAISE_WHEN_FENCED
 from rackassign.clients.kafka_python.host.flow import FETCH_WHILE_JOINING
 from rackassign.clients.kafka_python.host.followers import (
     AWAIT_UNKNOWN_LEADER,
@@ -35,6 +36,7 @@ REMEDIES: tuple[Remedy, ...] = (
     CLAIM_WHAT_IS_HELD,
     REST_BETWEEN_LOOKS,
     FETCH_WHILE_JOINING,
+    RAISE_WHEN_FENCED,
     LOOK_ON_FOR_COORDINATOR,
     *READING,
 )
