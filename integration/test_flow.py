@@ -210,6 +210,57 @@ def test_a_commit_during_a_join_is_no_error_and_not_lost(start: Start, wait: boo
     rebalance.end()
 
 
+def read_one(rebalance: Rebalance) -> dict[HostPartition, int]:
+    """Read a record while the join is under way; return the reader's positions where it has."""
+    before = len(rebalance.read)
+    rebalance.produce()
+    wait_until(lambda: rebalance.look() > before, "a record during the join")
+    places = {HostPartition(rebalance.topic, p) for p in rebalance.read}
+    return {place: rebalance.reader.position(place) for place in places}
+
+
+def test_a_commit_does_not_wait_for_a_join(start: Start, rack_cluster: Cluster) -> None:
+    """The join cannot end meanwhile: the slow member does not poll."""
+    rebalance = start()
+    rebalance.wait_for_join()
+    reader = rebalance.reader
+    positions = read_one(rebalance)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(reader.commit).result(timeout=60)
+    task = reader._coordinator._join_task
+    assert task is not None
+    assert not task.is_done
+    # Asked by another client, since the reader's own question waits for the join.
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        listed = admin.list_group_offsets(reader.config["group_id"])
+    committed = {place: told.offset for place, told in next(iter(listed.values())).items()}
+    assert {place: committed[place] for place in positions} == positions
+    rebalance.end()
+
+
+def test_commits_at_each_poll_during_a_join_all_succeed(start: Start) -> None:
+    rebalance = start()
+    rebalance.wait_for_join()
+    reader = rebalance.reader
+    answers: list[Any] = []
+    commits = 0
+    for _ in range(3):
+        read_one(rebalance)
+        for _ in range(100):
+            reader.commit_async(callback=lambda _, answer: answers.append(answer))
+            commits += 1
+            reader.poll(timeout_ms=0)
+
+    def answered() -> bool:
+        for member in (rebalance.reader, rebalance.slow, rebalance.joiner):
+            member.poll(timeout_ms=20)
+        return len(answers) == commits
+
+    wait_until(answered, "an answer to each commit")
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    rebalance.end()
+
+
 def test_a_member_that_was_put_out_hands_out_nothing_of_what_it_had(start: Start, rack_cluster: Cluster) -> None:
     rebalance = start()
     rebalance.wait_for_join()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaConnectionError
+from kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from kafka.future import Future
 
 from rackassign import RackAwareRangeAssignor, attach
@@ -295,3 +295,45 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
         wait_until(settled([kept], topic, 2), "an assignment")
         with pytest.raises(KafkaConnectionError):
             stock.poll(timeout_ms=1000)
+
+
+@pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the remedy it is not"])
+def test_a_fenced_static_member_is_told(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
+) -> None:
+    """Two members with one group.instance.id, as when a deployment is started twice."""
+    topic, group = make_topic(2), unique_name()
+
+    def member() -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            topic, bootstrap_servers=rack_cluster.bootstrap, group_id=group, group_instance_id="the-one", **CONSUMER
+        )
+        return attach(consumer, disable=disable)
+
+    with consumers(member) as (first,):
+        wait_until(settled([first], topic, 2), "an assignment")
+        with consumers(member) as (second,):
+            wait_until(settled([second], topic, 2), "the second in the place of the first")
+            coordinator = first._coordinator
+
+            def silenced() -> bool:
+                # The host stops its heartbeats once one was answered so.
+                return not coordinator._heartbeat_enabled
+
+            if disable:
+                wait_until(lambda: first.poll(timeout_ms=50) is not None and silenced(), "heartbeats that end")
+                first.poll(timeout_ms=500)
+                assert numbers(first) == [0, 1]
+                return
+
+            def raised() -> bool:
+                try:
+                    first.poll(timeout_ms=50)
+                except FencedInstanceIdError:
+                    return True
+                return False
+
+            wait_until(raised, "an error out of poll()")
+            for _ in range(3):
+                with pytest.raises(FencedInstanceIdError, match="the-one"):
+                    first.poll(timeout_ms=50)

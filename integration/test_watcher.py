@@ -128,6 +128,54 @@ def test_replicas_that_move_are_followed_with_one_trigger(
         assert len(asked()) == 1
 
 
+@pytest.mark.parametrize("undone", [False, True], ids=["goes on", "undone"])
+def test_at_default_settings_a_half_way_view_is_not_acted_upon(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    asked: Callable[[], list[str]],
+    undone: bool,  # noqa: FBT001
+) -> None:
+    """The leader happens to refresh its metadata, which it keeps for five minutes, in the middle of a reassignment."""
+    replicas = [[1], [2], [3]] * 4
+    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+        for name in ("a1", "b1", "c1"):
+            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0])]
+            team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
+        before = team.settle()
+        assert team.local(before) == 12
+        generation = team.generation()
+        half, whole = [[2], [3], [1]] * 2 + replicas[6:], [[2], [3], [1]] * 4
+        move(team, half)
+        for service in team.services().values():
+            # Until each has seen it: what a refresh at that moment shows.
+            wait_until(lambda service=service: service.do(refreshed(team)), "the first half seen")  # type: ignore[misc]
+        move(team, replicas if undone else whole)
+        if undone:
+            # As long as it would have lasted, and a refresh that would have been asked for.
+            wait_until(lambda: all(service.do(sees(team)) for service in team.services().values()), "the undoing seen")
+            at_rest(team.admin, team.group, list(team.services().values()))
+            assert asked() == []
+            assert team.generation() == generation
+        else:
+            wait_until(lambda: team.local(team.settle()) == 12, "all local again", patience_s=120)
+            assert len(asked()) == 1
+            assert "makes 12 local instead of 0" in asked()[0]
+            assert team.generation() - generation <= 2
+
+
+def refreshed(team: Team) -> Callable[[KafkaConsumer], bool]:
+    """Return a look at whether a consumer sees the replicas as they are meant to be, which asks for metadata if not."""
+
+    def look(consumer: KafkaConsumer) -> bool:
+        if sees(team)(consumer):
+            return True
+        consumer._cluster.request_update()
+        return False
+
+    return look
+
+
 def sees(team: Team) -> Callable[[KafkaConsumer], bool]:
     """Return a look at whether a consumer sees the replicas and leaders as they are meant to be."""
     wanted = [(ids[0], list(ids)) for ids in team.replicas]
