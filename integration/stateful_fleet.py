@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,8 @@ PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]
 SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
 _PATIENCE_S = 120.0
+_QUIET_S = 2.0
+"""Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
 
 
@@ -57,13 +60,32 @@ class Fleet:
 
     def now(self) -> dict[str, tuple[list[int], list[int]]]:
         """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
+        return {name: (said["runs"], said["keeps"]) for name, said in self._last().items()}
+
+    def _last(self) -> dict[str, dict[str, Any]]:
         found = {}
         for name, process in self.running.items():
             assert process.poll() is None, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
             said = [line for line in self.told(name)[self._before[name] :] if "runs" in line]
             if said:
-                found[name] = said[-1]["runs"], said[-1]["keeps"]
+                found[name] = said[-1]
         return found
+
+    def come_to_rest(self, copies: int, patience_s: float) -> None:
+        """Wait until it is settled and stays so: no join is under way, and nobody means to join again."""
+        seen: list[Any] = []
+        since = time.monotonic()
+
+        def look() -> bool:
+            nonlocal since
+            now = self._last()
+            rests = {tuple(said["rests"]) for said in now.values()}
+            if not self.settled(copies) or len(rests) != 1 or () in rests or seen != [now]:
+                seen[:] = [now]
+                since = time.monotonic()
+            return time.monotonic() - since >= _QUIET_S
+
+        wait_until(look, f"{len(self.running)} members at rest, with their copies", patience_s=patience_s)
 
     def write(self, records: int) -> None:
         for _ in range(records):

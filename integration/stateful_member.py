@@ -35,6 +35,13 @@ def say(**told: Any) -> None:
     print(json.dumps({"at": time.time(), **told}), flush=True)
 
 
+def rest(member: StatefulConsumer) -> list[int]:
+    """Return the generation it rests in, and nothing if it means to join again, or waits for copies to be warm."""
+    coordinator = member.consumer._coordinator
+    rests = coordinator.stable() and not coordinator.need_rejoin() and not member._assignor._awaited
+    return [coordinator._generation.generation_id] if rests else []
+
+
 def main() -> None:
     """Run until told to end."""
     name, bootstrap, group, topic, folder, standbys = sys.argv[1:]
@@ -67,8 +74,9 @@ def main() -> None:
         while signal.SIGTERM not in asked:
             done = member.poll(100)
             now = [sorted(place.partition for place in places) for places in (member.running(), member.standbys())]
+            now.append(rest(member))
             if done or now != seen:
-                say(done=done, of=sorted(of), runs=now[0], keeps=now[1])
+                say(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
                 seen = now
                 of.clear()
             if signal.SIGUSR1 in asked:

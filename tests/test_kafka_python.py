@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,17 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from rackassign import FetchMeter, RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign import (
+    FetchMeter,
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    StandbyAwareAssignor,
+    attach,
+)
 from rackassign.clients.fetched import Fetched
 from rackassign.clients.follower import ENOUGH, FollowerCheck
+from rackassign.clients.joins import read_join
 from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.consumer import _with_rack
 from rackassign.clients.kafka_python.selector import warn_of_selectors
@@ -24,7 +34,7 @@ from rackassign.clients.nearness import warn_of_racks
 from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.wire import decode_subscription
+from rackassign.wire import Subscription, decode_subscription, encode_subscription
 
 
 class FakeCoordinator:
@@ -269,9 +279,15 @@ def test_two_assignors_share_nothing(warnings: pytest.LogCaptureFixture) -> None
 
 def test_warnings_that_are_given_once_are_bounded(warnings: pytest.LogCaptureFixture) -> None:
     once = Once(logging.getLogger("rackassign.test"))
-    for i in range(3000):
-        once.warn(str(i), "no %d", i)
-    assert len(warnings.records) == 1000
+    for number in range(3000):
+        once.warn("member", "no %d", number, about=number)
+    assert 0 < len(warnings.records) <= 1000
+    assert "not logged" in warnings.records[-1].getMessage()
+    warnings.clear()
+    # Members have new ids with each start: what is of another kind must be said all the same.
+    once.warn("other", "but this")
+    once.warn("other", "but this")
+    assert [record.getMessage() for record in warnings.records] == ["but this"]
 
 
 def test_attach_takes_a_consumer_and_known_names_only() -> None:
@@ -445,3 +461,43 @@ def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own(
     assert _with_rack(RackAwareRangeAssignor, "a").rack == "a"
     assert _with_rack(RackAwareRangeAssignor(rack="b"), "a").rack == "b"
     assert _with_rack(dict, "a") is dict
+
+
+def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> None:
+    """With `guard_members` on: what members sent is read and cleaned by us, and only ours needs no more than that."""
+    ours = RackAwareRangeAssignor(rack="a")
+
+    class Own(RackAwareRangeAssignor):
+        def assign(self, cluster: Any, members: Any) -> Any:
+            return super().assign(cluster, members)
+
+    class Named(RackAwareRangeAssignor):
+        name = "named"
+
+    sent = encode_subscription(Subscription(("t",), rack="b"))
+    for assignor, whole in ((ours, False), (Named(rack="a"), False), (Own(rack="a"), True)):
+        members = [SimpleNamespace(member_id=f"m{i}", metadata=sent) for i in range(3)]
+        read = read_join(members, assignor, Once(logging.getLogger("rackassign.test")))
+        assert [member.metadata == sent for member in members] == [whole] * 3
+        assert [subscription.rack for subscription in read.values()] == ["b"] * 3
+
+
+def test_the_name_of_a_subclass_counts() -> None:
+    class Named(RackAwareCooperativeStickyAssignor):
+        name = "ours-alone"
+
+    assert Named(rack="a").name == "ours-alone"
+    assert Named(rack="a", name="told").name == "told"
+    assert RackAwareCooperativeStickyAssignor(rack="a").name == "cooperative-sticky"
+
+    class Standby(StandbyAwareAssignor):
+        name = "our-standby"
+
+    assert Standby("a").name == "our-standby"
+    assert StandbyAwareAssignor("a").name == "rackassign-standby"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_assignor_says_why_it_cannot_be_copied(copied: Callable[[object], object]) -> None:
+    with pytest.raises(TypeError, match="belongs to one consumer and can be neither copied nor pickled"):
+        copied(RackAwareRangeAssignor(rack="a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,26 @@ def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
         assert found["bytes-of-t-from-b-total"] == ({"rack": "a", "topic": "t", "from": "b"}, 25)
     finally:
         metrics.close()
+
+
+def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it() -> None:
+    """Who subscribes to a pattern meets ever new topics."""
+    with closing(Metrics()) as metrics:
+        shown = host.LocalityMetrics(SimpleNamespace(_metrics=metrics), Once(logging.getLogger("rackassign.test")))
+        meter = ReadMeter("a", {1: "a"}.get, lambda topic, rack: shown.publish_pair(meter, topic, rack))
+
+        def named(topic: str) -> list[str]:
+            return [name.name for name in metrics.metrics if f"-of-{topic}-" in name.name]
+
+        for number in range(100):
+            meter(1, [fetched(f"t{number}", 10, 1)])
+            shown.withdraw_others(meter, {f"t{number}"})
+        assert [len(named(f"t{number}")) for number in (0, 98, 99)] == [0, 0, 2]
+        meter(1, [fetched("t0", 5, 1)])
+        assert len(named("t0")) == 2
+        # What was counted stays counted.
+        assert meter.amount("t0", "a") == Amount(15, 2)
+        assert meter.locality().local() == Amount(1005, 101)
 
 
 def test_metrics_that_are_off_or_differ_cost_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:

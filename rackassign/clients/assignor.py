@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NoReturn
 
 from rackassign.clients.decisions import Decision, Decisions
 from rackassign.clients.group import Joined, group_of
@@ -103,6 +103,12 @@ class Assignor:
         log = logging.getLogger(f"{self._package}.watcher")
         self._watcher = (
             None if watched is None else Watcher(watched, self._decisions, self._host.topology, log, self._once)
+        )
+
+    def __reduce_ex__(self, protocol: object, /) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} belongs to one consumer and can be neither copied nor pickled: give each consumer "
+            "the class, or an instance of its own"
         )
 
     def tie(self, membership: Membership, racks: RackMemory | None = None) -> None:
@@ -258,10 +264,11 @@ class Assignor:
         """Warn, once each, of what keeps racks from being of use."""
         if plan.doubt:
             self._once.warn(
-                f"doubt {plan.doubt}",
+                "doubt",
                 "%s: the assignment is balanced but not proven the nearest and stickiest: %s"
                 " (planning may take %.1f s, a third of the session timeout)",
                 *(self.name, plan.doubt, limit_s),
+                about=plan.doubt,
             )
         if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
             return
@@ -280,9 +287,10 @@ class Assignor:
         for member in group.members if racks else ():
             if member.rack is not None and member.rack not in racks:
                 self._once.warn(
-                    f"rack {member.rack}",
+                    "rack",
                     "%s: rack %r of member %s matches no broker, so it reads nothing at home; racks there are: %s",
                     *(self.name, member.rack, member.id, ", ".join(racks)),
+                    about=member.rack,
                 )
 
 

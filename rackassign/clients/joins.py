@@ -74,14 +74,14 @@ def _readable(
     try:
         subscription = reader.read(member.metadata)
     except WireError as error:
-        once.warn(f"member {name}", "member %s gets nothing: its subscription is broken %s", name, error)
+        once.warn("broken", "member %s gets nothing: its subscription is broken %s", name, error, about=name)
         return _NOTHING, encode_subscription(_NOTHING, version=0)
     topics = subscription.topics
     if topics not in legal:
         legal[topics] = tuple(topic for topic in topics if TOPIC_NAME.fullmatch(topic))
     if len(legal[topics]) == len(topics):
         return subscription, member.metadata
-    once.warn(f"member {name}", "member %s subscribes to topics that cannot exist; they are left out", name)
+    once.warn("topics", "member %s subscribes to topics that cannot exist; they are left out", name, about=name)
     cleaned = replace(subscription, topics=legal[topics])
     return cleaned, encode_subscription(cleaned)
 

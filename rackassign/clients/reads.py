@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -92,10 +92,10 @@ class ReadMeter:
     Args:
         rack: The consumer's own.
         rack_of: Tells the rack of a broker, as far as it is known.
-        on_pair: Called when a topic is read from a rack for the first time.
+        on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
     """
 
-    __slots__ = ("_counts", "_lock", "_on_pair", "_rack_of", "rack")
+    __slots__ = ("_counts", "_known", "_lock", "_on_pair", "_rack_of", "rack")
 
     def __init__(
         self,
@@ -108,6 +108,7 @@ class ReadMeter:
         self._on_pair = on_pair
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str | None], Amount] = {}
+        self._known: set[tuple[str, str | None]] = set()
 
     def __call__(self, broker: int, fetched: Iterable[Part]) -> None:
         """Count one fetch response of a broker."""
@@ -117,14 +118,21 @@ class ReadMeter:
             for part in fetched:
                 if part.size:
                     key = (part.topic, rack)
-                    before = self._counts.get(key)
-                    if before is None:
+                    before = self._counts.get(key, Amount())
+                    if key not in self._known:
+                        self._known.add(key)
                         new.append(part.topic)
-                        before = Amount()
                     self._counts[key] = Amount(before.bytes + part.size, before.records + part.records)
         if self._on_pair is not None:
             for topic in new:
                 self._on_pair(topic, rack)
+
+    def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
+        """Return the pairs of all but these topics; what was counted of them stays counted."""
+        with self._lock:
+            over = [pair for pair in self._known if pair[0] not in topics]
+            self._known.difference_update(over)
+        return over
 
     def amount(self, topic: str, rack: str | None) -> Amount:
         """Return what of a topic came from a rack."""

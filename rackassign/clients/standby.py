@@ -178,9 +178,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
         untagged = sorted(member for member, info in said.items() if any(key not in info.tags for key in wanted))
         if untagged:
             self._once.warn(
-                f"untagged {untagged}",
+                "untagged",
                 "%s: %d members do not have all of the tags %s, so their copies are not kept apart from others: %s",
                 *(self.name, len(untagged), ", ".join(wanted), ", ".join(untagged[:_NAMED])),
+                about=tuple(untagged),
             )
         return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
 
@@ -190,7 +191,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             return decode_streams(joined.subscription.user_data or b"")
         except WireError as error:
             self._once.warn(
-                f"said {joined.id}", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error
+                "said", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error, about=joined.id
             )
             return StreamsInfo()
 

@@ -300,7 +300,7 @@ class StatefulConsumer:
             try:
                 owner.first = self._where_to_begin(place, start)
             except KafkaError as error:
-                self._once.warn(f"begin {place}", "%s-%d: where to begin cannot be told: %s", *place, error)
+                self._once.warn("begin", "%s-%d: where to begin cannot be told: %s", *place, error, about=place)
                 return
         start = max(start, owner.first)
         if start:
@@ -348,10 +348,11 @@ class StatefulConsumer:
             if record.offset <= owner.store.replay.source:
                 # Wherever it comes from, its effects are there.
                 self._once.warn(
-                    f"anew {place}",
+                    "anew",
                     "%s-%d: its input begins anew at %d, and its state has records up to %d: up to there they are left "
                     "out; if the topic was made anew, delete its changelog as well",
                     *(*place, record.offset, owner.store.replay.source),
+                    about=place,
                 )
                 continue
             owner.store.begin()
@@ -381,7 +382,7 @@ class StatefulConsumer:
                 self._assignor.ask_for_rebalance()
         except NoAnswerError as error:
             self._once.warn(
-                f"again {place}", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error
+                "again", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error, about=place
             )
         except BaseException:
             # Nobody knows what the changelog has of it: its state is found out anew.

@@ -113,6 +113,13 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     cluster = host.cluster_of(consumer)
     if cluster is not None:
         remember_racks(host, cluster, racks, once)
+
+        def refreshed() -> None:
+            # While an eager group rebalances nothing is assigned, and all of it will be read on.
+            topics = {topic for topic, _ in consumer.assignment()}
+            metrics.withdraw_others(reads, topics.union(consumer.subscription() or ()))
+
+        host.on_refresh(cluster, refreshed, once, key=metrics)
     host.watch_joins(consumer, once)
     attached = _Attached(once, racks, reads)
     vars(consumer)["_rackassign"] = attached

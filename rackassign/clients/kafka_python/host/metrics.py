@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ class LocalityMetrics:
     def __init__(self, consumer: Consumer, once: Once) -> None:
         self._metrics = getattr(consumer, "_metrics", None)
         self._once = once
+        self._pairs: dict[tuple[str, str | None], list[Any]] = {}
 
     def publish(self, meter: ReadMeter) -> None:
         """Add the totals."""
@@ -50,22 +51,35 @@ class LocalityMetrics:
     def publish_pair(self, meter: ReadMeter, topic: str, rack: str | None) -> None:
         """Add what is read of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
-        for i, unit in enumerate(("bytes", "records")):
+        named = [
             self._add(
                 f"{unit}-of-{topic}-from-{rack or 'unknown'}-total",
                 f"{unit} of {topic} fetched from rack {rack or 'unknown'}",
                 tags,
                 partial(_of_pair, meter, topic, rack, i),
             )
+            for i, unit in enumerate(("bytes", "records"))
+        ]
+        self._pairs[topic, rack] = [name for name in named if name is not None]
 
-    def _add(self, name: str, description: str, tags: dict[str, str], value: Callable[[], float]) -> None:
+    def withdraw_others(self, meter: ReadMeter, topics: Collection[str]) -> None:
+        """Remove what is read of all but these topics: who subscribes to a pattern meets ever new ones."""
+        over = meter.forget_pairs(topics)
+        if self._metrics is not None:
+            for name in (name for pair in over for name in self._pairs.pop(pair, ())):
+                self._metrics.remove_metric(name)
+
+    def _add(self, name: str, description: str, tags: dict[str, str], value: Callable[[], float]) -> Any:
+        """Add a metric; return its name, None if there are no metrics."""
         if self._metrics is None:
-            return
+            return None
         try:
             named: Any = self._metrics.metric_name(name, GROUP, description, tags)
             self._metrics.add_metric(named, AnonMeasurable(lambda _config, _now: value()))
         except Exception:  # noqa: BLE001 - a metric that cannot be shown is still counted
             self._once.warn("metrics", "%s differs: locality is not among its metrics", host_version(), exc_info=True)
+            return None
+        return named
 
 
 def _total(meter: ReadMeter, kind: str, place: int) -> float:
