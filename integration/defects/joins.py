@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Event, Thread
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
 
 from integration.support import covers, numbers, settled, together, wait_until
 from integration.test_cooperative_defects import HOST, OURS, Kind, Stage, expelled_beside_a_joiner, unsubscribed
@@ -114,12 +115,19 @@ def claims(scene: Scene) -> list[Row]:
 
 
 class Reader(Thread):
-    """Polls a consumer, and notes for each partition the longest time without a record."""
+    """Polls a consumer, and notes for each partition the longest time without a record.
 
-    def __init__(self, consumer: KafkaConsumer, work_s: float) -> None:
+    Args:
+        consumer: Polled by nobody else.
+        work_s: Between two polls.
+        commits: Whether it commits after each poll, and waits for that.
+    """
+
+    def __init__(self, consumer: KafkaConsumer, work_s: float, *, commits: bool = False) -> None:
         super().__init__(daemon=True)
         self.consumer = consumer
         self.work_s = work_s
+        self.commits = commits
         self.over = Event()
         self.gaps: dict[int, float] = {}
         self._last: dict[int, float] = {}
@@ -131,12 +139,18 @@ class Reader(Thread):
                 before = self._last.get(place.partition, now)
                 self.gaps[place.partition] = max(self.gaps.get(place.partition, 0.0), now - before)
                 self._last[place.partition] = now
+            if self.commits and self._last:
+                # The host refuses while its group rebalances.
+                with suppress(KafkaError):
+                    self.consumer.commit()
 
 
 def pauses(scene: Scene) -> list[Row]:
     """Return the longest pause of a partition that its member keeps, when a third member joins."""
 
-    def play(make: Callable[..., KafkaConsumer], strategy: Callable[[], object], work_s: float) -> str:
+    def play(
+        make: Callable[..., KafkaConsumer], strategy: Callable[[], object], work_s: float, *, commits: bool
+    ) -> str:
         topic, group = scene.topic(6), scene.name()
 
         def member() -> KafkaConsumer:
@@ -152,7 +166,7 @@ def pauses(scene: Scene) -> list[Row]:
                     i += 1
 
         with scene.consumers(member, member) as two:
-            readers = [Reader(two[0], 0.0), Reader(two[1], work_s)]
+            readers = [Reader(two[0], 0.0, commits=commits), Reader(two[1], work_s)]
             sender = Thread(target=send, daemon=True)
             for thread in (*readers, sender):
                 thread.start()
@@ -185,10 +199,14 @@ def pauses(scene: Scene) -> list[Row]:
     return [
         (
             f"pause of what is kept, {what}",
-            play(scene.without("fetch_while_joining"), CooperativeStickyAssignor, work_s),
-            play(scene.mended, ours, work_s),
+            play(scene.without("fetch_while_joining"), CooperativeStickyAssignor, work_s, commits=commits),
+            play(scene.mended, ours, work_s, commits=commits),
         )
-        for what, work_s in (("all members poll at once", 0.0), ("one works 1.5 s between polls", 1.5))
+        for what, work_s, commits in (
+            ("all members poll at once", 0.0, False),
+            ("one works 1.5 s between polls", 1.5, False),
+            ("the same, with commit() after each poll", 1.5, True),
+        )
     ]
 
 
