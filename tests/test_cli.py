@@ -288,3 +288,18 @@ def test_planning_imports_no_client() -> None:
     code = "import sys; from rackassign.cli.app import run; run(['--version']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert not {"kafka", "jgo", "numpy"} & set(done.stdout.split())
+
+
+def test_a_plan_with_a_time_limit_is_whole_and_says_that_it_is_not_proven(cli: Cli) -> None:
+    topics = {f"t{i}": [[1], [2]] * 5 for i in range(4)}
+    members = [{"id": f"m{i}", "rack": "ab"[i % 2], "topics": [f"t{i}", f"t{(i + 1) % 4}"]} for i in range(4)]
+    given = json.dumps({**SCENARIO, "topics": topics, "members": members})
+    code, out, err = cli("plan", "--strategy", "sticky", "--time-limit", "0", given=given)
+    assert code == 0
+    assert "the time limit of the plan is over" in err
+    made = json.loads(out)
+    assert made["optimal"] is False
+    assert made["loads"] == {"min": 10, "max": 10}
+    code, _, err = cli("plan", "--time-limit", "-1", given=given)
+    assert code == 2
+    assert "time_limit_s must be a number of seconds" in err

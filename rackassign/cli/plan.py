@@ -47,6 +47,13 @@ def plan(
     max_skew: Annotated[
         int, typer.Option(help="By how many more than one partition members may differ if that makes more local.")
     ] = 0,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which a balanced plan that keeps what members have is taken, as a group's leader does.",
+            show_default="no limit",
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say why what is not local is not, and what would help.")
     ] = False,
@@ -61,7 +68,7 @@ def plan(
     from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
 
     named = strategy_named(strategy)
-    options = Options(locality=check_mode(locality), max_skew=max_skew)
+    options = Options(locality=check_mode(locality), max_skew=max_skew, time_limit_s=time_limit)
     if max_skew and strategy == "range":
         raise ConfigError("range has no use for --max-skew: it follows Java's algorithm to the letter")
     wanted = _Wanted(lambda group: named(group, options), explain)

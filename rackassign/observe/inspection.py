@@ -23,6 +23,10 @@ from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import not_local, tries
 
 ACTIONS = 3
+
+_PLAN_S = 30.0
+"""For each plan: a group whose plan takes longer is shown as far as it came, and a look at all groups comes to its end."""
+
 """Actions that are shown: those that gain most."""
 
 ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-skew"]
@@ -133,7 +137,8 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
     now = reads(group, owned, cluster.serving(group.topology), shot.leaders_only)
     judge = _Judge(shot, cluster, measured, owned)
     told = shot.as_told()
-    plans = {name: plan(told, Options(locality=cluster.mode)) for name, plan in STRATEGIES.items()}
+    options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
+    plans = {name: plan(told, options) for name, plan in STRATEGIES.items()}
     by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
     reaches = tuple(judge.reach(told, plan) for plan in plans.values()) if group.members else ()
     return Inspection(
@@ -243,7 +248,8 @@ class _Judge:
         return [*filter(useful, (switch,)), *ranked][:ACTIONS]
 
     def plan(self, group: Group, *, max_skew: int = 0, mode: LocalityMode | None = None) -> Plan:
-        return plan_cooperative(group, Options(locality=mode or self.cluster.mode, max_skew=max_skew))
+        options = Options(locality=mode or self.cluster.mode, max_skew=max_skew, time_limit_s=_PLAN_S)
+        return plan_cooperative(group, options)
 
     def _further(self, told: Group, plan: Plan, base: _Seen) -> Iterator[Action]:
         """Yield changes with what they gain beyond the strategy."""
