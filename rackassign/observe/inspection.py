@@ -23,11 +23,10 @@ from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import not_local, tries
 
 ACTIONS = 3
+"""Actions that are shown: those that gain most."""
 
 _PLAN_S = 30.0
-"""For each plan: a group whose plan takes longer is shown as far as it came, and a look at all groups comes to its end."""
-
-"""Actions that are shown: those that gain most."""
+"""For each plan: one that takes longer is taken as far as it came, so that a look at all groups comes to its end."""
 
 ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-skew"]
 
