@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rackassign.errors import ConfigError, NoAnswerError, cut, printable
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
+from rackassign.redaction import without_secrets
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics
@@ -79,7 +80,8 @@ class Cluster:
         try:
             self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
-            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(error.args[0].str().strip())}") from None
+            said = without_secrets(error.args[0].str().strip(), self._client)
+            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(said)}") from None
 
     def places(self, topics: Topics) -> Places:
         """Return the partitions of topics.

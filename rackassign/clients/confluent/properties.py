@@ -18,7 +18,8 @@ from rackassign.clients.kafka_python import (
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.redaction import Settings, shown_setting
 
 Whose = Literal["member", "both"]
 """The member's alone, or the reader's as well."""
@@ -52,7 +53,7 @@ _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{name}: expected a string, got {shown(value)}")
+        raise ConfigError(f"{name}: expected a string, got {shown_setting(name, value)}")
     return value
 
 
@@ -62,7 +63,7 @@ def _number(name: str, value: object) -> int:
     try:
         return int(_text(name, value))
     except (ConfigError, ValueError):
-        raise ConfigError(f"{name}: expected a number, got {shown(value)}") from None
+        raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
 def _switch(name: str, value: object) -> bool:
@@ -74,7 +75,7 @@ def _one_of(*known: str) -> Callable[[str, object], str]:
     def read(name: str, value: object) -> str:
         text = _text(name, value)
         if text not in known:
-            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown(value)}")
+            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
         return text
 
     return read
@@ -199,8 +200,8 @@ class Properties:
         # What librdkafka would commit or store by itself is neither fenced nor known to us.
         reader |= {"auto.offset.reset": start, "enable.auto.commit": False, "enable.auto.offset.store": False}
         return cls(
-            member=member,
-            reader=reader,
+            member=Settings(member),
+            reader=Settings(reader),
             start=_STARTS[start],
             auto_commit_s=interval_ms / 1000 if commits else None,
             auto_store=_switch("enable.auto.offset.store", given.get("enable.auto.offset.store", True)),
