@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from rackassign.errors import ClusterError, ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.cluster import Cluster as Asked
+from rackassign.spark.javaregex import compiled
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planning import Planner
 from rackassign.spark.ranges import Range, Split
@@ -273,6 +275,68 @@ def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
     except NoAnswerError:
         # Not all brokers know the new topic yet.
         return {TopicPartition(topic, 0): -1}
+
+
+def test_patterns_find_what_java_finds(spark: Any) -> None:
+    names = [
+        "orders",
+        "Orders",
+        "orders.v1",
+        "team-a.orders",
+        "a-b",
+        "a.b",
+        "a_b",
+        "abc",
+        "abab",
+        "aab",
+        "12",
+        "-",
+        "Z",
+    ]
+    words = [
+        *"abcAB1.-_*+?|()[]^$\\&{}",
+        "\\d",
+        "\\W",
+        "\\p{L}",
+        "\\P{L}",
+        "[a-c]",
+        "[^b]",
+        "(?:",
+        "(?=",
+        "(?!",
+        "(?<n>",
+    ]
+    words += [
+        "(?<=",
+        "&&",
+        "{2}",
+        "(?i)",
+        "(?i:",
+        "\\Q",
+        "\\E",
+        "\\-",
+        "[a-",
+        "-z]",
+        "\\b",
+        "\\x61",
+        "\\1",
+        "\\k<n>",
+        "[[",
+    ]
+    chosen = Random(4)
+    in_both = 0
+    for _ in range(1500):
+        pattern = "".join(chosen.choices(words, k=chosen.randint(1, 8)))
+        try:
+            ours = compiled(pattern)
+        except ConfigError:
+            # May be Java's alone; what is taken must mean the same.
+            continue
+        theirs = spark._jvm.java.util.regex.Pattern.compile(pattern)
+        found = [name for name in names if theirs.matcher(name).find()]
+        assert [name for name in names if ours.search(name)] == found, pattern
+        in_both += 1
+    assert in_both > 200
 
 
 @pytest.mark.spark

@@ -16,6 +16,7 @@ from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.redaction import Settings
 from rackassign.spark.fetching import LARGEST_FETCH
+from rackassign.spark.javaregex import compiled
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
 from rackassign.spark.properties import to_librdkafka
 from rackassign.spark.values import one_of, switch, text, whole
@@ -277,12 +278,7 @@ def _topics(own: Mapping[str, str]) -> Topics:
             raise ConfigError("subscribe: expected topics by comma, got none")
         _check_topics("subscribe", names)
         return Topics(names=tuple(names))
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ConfigError(f"subscribePattern: expected a regular expression: {error}") from None
-    if not value:
-        raise ConfigError("subscribePattern: expected a regular expression, got none")
+    compiled(value)
     return Topics(pattern=value)
 
 
