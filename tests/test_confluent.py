@@ -170,6 +170,25 @@ def test_what_librdkafka_refuses_is_refused_before_any_broker_is_asked(
     assert not made
 
 
+def test_properties_may_be_keywords_and_those_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    RackAwareConsumer(**{**GROUP, "client.id": "by keyword"})  # type: ignore[arg-type]
+    assert play.arguments["client_id"] == "by keyword"
+    RackAwareConsumer({**GROUP, "client.id": "by dict"}, **{"client.id": "by keyword"})
+    assert play.arguments["client_id"] == "by keyword"
+    with pytest.raises(ConfigError, match=r"group\.id is missing"):
+        RackAwareConsumer()
+    with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
+        RackAwareConsumer(["x"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+def test_a_callback_that_is_none_is_refused_as_confluent_kafka_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    play = Play(monkeypatch)
+    with pytest.raises(TypeError, match=f"^{name} expects a callable$"):
+        play.consumer.subscribe(["t"], **{name: 5})  # type: ignore[arg-type]
+
+
 def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ConfigError("x")

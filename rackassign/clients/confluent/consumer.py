@@ -57,7 +57,7 @@ class RackAwareConsumer:
     | `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password` | both clients' |
     | `sasl.kerberos.service.name`, `ssl.endpoint.identification.algorithm` | both clients' |
     | `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.key.password` | both clients' |
-    | `ssl.crl.location`, `ssl.cipher.suites` | both clients' |
+    | `ssl.ca.pem`, `ssl.crl.location`, `ssl.cipher.suites` | both clients' |
     | any other of `group.*`, `sasl.*`, `ssl.*` and `enable.ssl.*`, other strategies | refused: for the member |
     | `statistics.interval.ms` | 5000 if left out, for `locality()`, and to see partitions that librdkafka forgets |
     | all others | librdkafka's alone |
@@ -77,6 +77,8 @@ class RackAwareConsumer:
     * A commit is refused with `ILLEGAL_GENERATION` if nothing of it is assigned; what of it is assigned is committed.
     * `assign()` and its kin work within `on_assign` only, to say where to begin; they do not choose partitions.
     * `pause()`, `resume()` and `seek()` of what is not assigned are refused; `seek()` right after the assignment works.
+    * It is no subclass: `isinstance(consumer, confluent_kafka.Consumer)` is False. Such an instance is a client of
+      librdkafka's, which would be in the group by itself; this is two clients, and the member is the other one.
     * There is no `consumer_group_metadata()`: confluent-kafka has none to make for a member that is not its own, so
       offsets cannot be sent to a transaction. And there is no `set_sasl_credentials()`.
 
@@ -84,6 +86,7 @@ class RackAwareConsumer:
 
     Args:
         config: librdkafka's properties.
+        more: The same, as keywords: `RackAwareConsumer(**config)`.
         assignors: What the member offers the group, in the order of preference.
         logger: For what librdkafka has to say.
 
@@ -94,12 +97,14 @@ class RackAwareConsumer:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None = None,
         *,
         assignors: Sequence[Any] | None = None,
         logger: Any = None,  # noqa: ANN401 - as confluent-kafka's
+        **more: Any,  # noqa: ANN401 - the same
     ) -> None:
-        properties = Properties.of(config, assignors)
+        given = {**(config or {}), **more} if more or config is None else config
+        properties = Properties.of(given, assignors)
         rack = told_or_found(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
         racks = RackMemory()
@@ -152,6 +157,9 @@ class RackAwareConsumer:
         self._check_polls()
         if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("expected a list of strings")
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} expects a callable")
         if not topics or self._member.must_leave_for(topics):
             self.unsubscribe()
         if topics:
