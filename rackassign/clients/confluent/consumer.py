@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
@@ -12,6 +13,7 @@ from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
 from rackassign.clients.confluent.member import Member
 from rackassign.clients.confluent.offsets import Commits
+from rackassign.clients.confluent.parting import part, part_alone
 from rackassign.clients.confluent.properties import Properties
 from rackassign.clients.confluent.reader import Reader, place_of
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
@@ -34,7 +36,6 @@ _SETTLING_S = 0.01
 """The same while a rebalance is under way."""
 
 _COMMIT_S = 30.0
-_CLOSE_S = 10.0
 _MAX_POLL_MS = 300_000
 
 
@@ -79,6 +80,9 @@ class RackAwareConsumer:
     * `pause()`, `resume()` and `seek()` of what is not assigned are refused; `seek()` right after the assignment works.
     * It is no subclass: `isinstance(consumer, confluent_kafka.Consumer)` is False. Such an instance is a client of
       librdkafka's, which would be in the group by itself; this is two clients, and the member is the other one.
+    * The constructor waits for a broker, since the member must know its version: without one it raises `_TIMED_OUT`
+      after 30 s, and nothing of it stays behind. One that is dropped without `close()` leaves its group, on a thread
+      and without callbacks of partitions; one that is there when the interpreter ends does not.
     * There is no `consumer_group_metadata()`: confluent-kafka has none to make for a member that is not its own, so
       offsets cannot be sent to a transaction. And there is no `set_sasl_credentials()`.
 
@@ -334,13 +338,14 @@ class RackAwareConsumer:
             return
         self._check_polls()
         try:
-            self._give_up_all()
+            part(self._member, self._reader, self._rebalances, self._commits)
         finally:
             self._closed = True
-            try:
-                self._member.close(_CLOSE_S)
-            finally:
-                self._reader.consumer.close()
+
+    def __del__(self) -> None:
+        # Of one that was not made whole there is nothing; and at the very end no thread can begin.
+        if not getattr(self, "_closed", True) and not sys.is_finalizing():
+            part_alone(self._member, self._reader, self._rebalances, self._commits)
 
     def _serve(self, end: float) -> float:
         """Look after the group if it is time to; return how long records may be waited for until the next time."""
