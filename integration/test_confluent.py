@@ -34,7 +34,7 @@ from .hybrid import (
     services,
     sharing,
 )
-from .support import CONSUMER, wait_until
+from .support import CONSUMER, PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -252,6 +252,26 @@ def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Clust
         assert heard == [f"assign {PARTITIONS}", "revoke"]
         with pytest.raises(RuntimeError, match="closed"):
             one.consumer.poll(0)
+
+
+def test_one_that_is_dropped_leaves_its_group(rack_cluster: Cluster, topic: str, group: str) -> None:
+    # Not put out: that would take longer than any test does.
+    patience = {"session.timeout.ms": 600_000, "max.poll.interval.ms": 600_000, "auto.offset.reset": "earliest"}
+    consumer = RackAwareConsumer({"bootstrap.servers": rack_cluster.bootstrap, "group.id": group, **patience})
+    consumer.subscribe([topic])
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "never came: its partitions"
+        consumer.poll(0.1)
+    del consumer
+    with services(lambda: Service(rack_cluster, group, [topic])) as (other,):
+
+        def has_all() -> bool:
+            other.consume()
+            return other.owned() == frozenset(all_of(topic))
+
+        wait_until(has_all, "all partitions")
 
 
 def test_a_static_member_comes_back_to_what_it_had(rack_cluster: Cluster, topic: str, group: str) -> None:

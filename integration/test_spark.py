@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,18 +16,21 @@ from kafka import KafkaAdminClient
 from pyspark.sql.functions import col, udf
 
 from integration.spark_stage import Received, fill, session, told_in, wire_size
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ClusterError, ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.cluster import Cluster as Asked
+from rackassign.spark.javaregex import compiled
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planning import Planner
 from rackassign.spark.ranges import Range, Split
-from rackassign.spark.reading import Terms, read, settings
+from rackassign.spark.reading import DataLossError, Terms, read, settings
 from rackassign.spark.sampling import sample
-from rackassign.spark.stream import knows_limits
+from rackassign.spark.source import Piece
+from rackassign.spark.stream import StreamReader, knows_limits
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.testing.topics import create_topic
 
 from .support import wait_until
 
@@ -194,7 +198,9 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     assert all(set(line["received"]) == {"1"} for line in lines if line["partition"] == 0)
 
 
-def test_options_that_cannot_work_are_told_in_spark(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+def test_options_that_cannot_work_are_told_in_spark(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     topic = make_topic(replicas=SPREAD)
     for options, told in (
         ({"binding": "pull"}, "binding: pull in a batch needs a coordinator that outlives its planning"),
@@ -202,6 +208,135 @@ def test_options_that_cannot_work_are_told_in_spark(spark: Any, rack_cluster: Cl
     ):
         with pytest.raises(Exception, match=told):
             loaded(spark, rack_cluster, topic, **options).load().collect()
+    told = "unknown option subscirbe"
+    query = stream(spark, rack_cluster, topic, subscirbe="x").writeStream.format("noop")
+    with pytest.raises(Exception, match=told) as raised:
+        query.option("checkpointLocation", str(tmp_path)).start().processAllAvailable()
+    # Of Spark, in place of ours.
+    assert "UnboundLocalError" not in str(raised.value)
+
+
+def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
+    rack_cluster: Cluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 300, 1: 300, 2: 300})
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    strict = StreamReader(Options.of(told, "stream"), ("value",))
+    lenient = StreamReader(Options.of({**told, "failOnDataLoss": "false"}, "stream"), ("value",))
+    for reader in (strict, lenient):
+        begin = reader.initialOffset()
+        end = reader.latestOffset()
+        assert end == {topic: {"0": 300, "1": 300, "2": 300}}
+        assert len(reader.partitions(begin, end)) == 3
+    remade(rack_cluster, topic)
+    fill(rack_cluster, topic, {0: 100, 1: 100, 2: 100})
+    wait_until(lambda: set(ends_of(rack_cluster, topic).values()) == {100}, "the new topic's records")
+    lost = f"{topic}-0 ends at 100, and was read to 300: records may be gone"
+    with pytest.raises(DataLossError, match=lost):
+        strict.latestOffset()
+    # One that was started again does not know yet where its batch begins.
+    again = StreamReader(Options.of(told, "stream"), ("value",))
+    now = again.latestOffset()
+    assert now == {topic: {"0": 100, "1": 100, "2": 100}}
+    with pytest.raises(DataLossError, match=lost):
+        again.partitions(end, now)
+    with caplog.at_level("WARNING", "rackassign"):
+        assert lenient.latestOffset() == now
+        assert lenient.partitions(end, now) == []
+        assert lenient.partitions(end, now) == []
+    assert sum("records may be gone" in record.getMessage() for record in caplog.records) == 3
+    fill(rack_cluster, topic, {0: 10}, first=100)
+    (piece,) = lenient.partitions(now, lenient.latestOffset())
+    assert isinstance(piece, Piece)
+    assert (piece.split.range.start, piece.split.range.end) == (100, 110)
+
+
+def remade(cluster: Cluster, topic: str) -> None:
+    """Delete a topic and make it again, with nothing in it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for deleted in admin.delete_topics([topic], operation_timeout=60).values():
+        deleted.result(60)
+
+    def made() -> bool:
+        try:
+            create_topic(cluster.bootstrap, topic, SPREAD)
+        except ClusterError:
+            # It is still being deleted.
+            return False
+        return True
+
+    wait_until(made, "the topic can be made again")
+
+
+def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
+    try:
+        return Asked({"bootstrap.servers": cluster.bootstrap}).high([TopicPartition(topic, n) for n in range(3)])
+    except NoAnswerError:
+        # Not all brokers know the new topic yet.
+        return {TopicPartition(topic, 0): -1}
+
+
+def test_patterns_find_what_java_finds(spark: Any) -> None:
+    names = [
+        "orders",
+        "Orders",
+        "orders.v1",
+        "team-a.orders",
+        "a-b",
+        "a.b",
+        "a_b",
+        "abc",
+        "abab",
+        "aab",
+        "12",
+        "-",
+        "Z",
+    ]
+    words = [
+        *"abcAB1.-_*+?|()[]^$\\&{}",
+        "\\d",
+        "\\W",
+        "\\p{L}",
+        "\\P{L}",
+        "[a-c]",
+        "[^b]",
+        "(?:",
+        "(?=",
+        "(?!",
+        "(?<n>",
+    ]
+    words += [
+        "(?<=",
+        "&&",
+        "{2}",
+        "(?i)",
+        "(?i:",
+        "\\Q",
+        "\\E",
+        "\\-",
+        "[a-",
+        "-z]",
+        "\\b",
+        "\\x61",
+        "\\1",
+        "\\k<n>",
+        "[[",
+    ]
+    chosen = Random(4)
+    in_both = 0
+    for _ in range(1500):
+        pattern = "".join(chosen.choices(words, k=chosen.randint(1, 8)))
+        try:
+            ours = compiled(pattern)
+        except ConfigError:
+            # May be Java's alone; what is taken must mean the same.
+            continue
+        theirs = spark._jvm.java.util.regex.Pattern.compile(pattern)
+        found = [name for name in names if theirs.matcher(name).find()]
+        assert [name for name in names if ours.search(name)] == found, pattern
+        in_both += 1
+    assert in_both > 200
 
 
 @pytest.mark.spark

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 import time
+from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
+from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.kafka_python.host import Given
@@ -168,6 +173,73 @@ def test_what_librdkafka_refuses_is_refused_before_any_broker_is_asked(
     with pytest.raises(KafkaException, match=re.escape(name)):
         RackAwareConsumer({**GROUP, "security.protocol": "ssl", name: "/no/such/file"})
     assert not made
+
+
+def test_properties_may_be_keywords_and_those_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    RackAwareConsumer(**{**GROUP, "client.id": "by keyword"})  # type: ignore[arg-type]
+    assert play.arguments["client_id"] == "by keyword"
+    RackAwareConsumer({**GROUP, "client.id": "by dict"}, **{"client.id": "by keyword"})
+    assert play.arguments["client_id"] == "by keyword"
+    with pytest.raises(ConfigError, match=r"group\.id is missing"):
+        RackAwareConsumer()
+    with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
+        RackAwareConsumer(["x"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+def test_a_callback_that_is_none_is_refused_as_confluent_kafka_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    play = Play(monkeypatch)
+    with pytest.raises(TypeError, match=f"^{name} expects a callable$"):
+        play.consumer.subscribe(["t"], **{name: 5})  # type: ignore[arg-type]
+
+
+def test_one_that_is_dropped_commits_leaves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    play.member.coming = [Given(1, "me", frozenset({ONE}))]
+    play.consumer.poll(0)
+    play.told.clear()
+    known = ref(play.consumer)
+    del play.consumer
+    # At once, and not when a collector comes by.
+    assert known() is None
+    for thread in threading.enumerate():
+        if thread.name == "rackassign-dropped-consumer":
+            thread.join(60)
+    assert play.member.log[-1] == "closed"
+    assert play.source.closed
+    assert play.told == []
+
+
+def test_one_that_was_closed_is_dropped_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    play.consumer.close()
+    before = list(play.member.log)
+    del play.consumer
+    assert not [thread for thread in threading.enumerate() if thread.name == "rackassign-dropped-consumer"]
+    assert play.member.log == before
+
+
+def test_a_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KafkaConsumer.DEFAULT_CONFIG, "bootstrap_timeout_ms", 200)
+    # It takes connections, and never says anything: of those that are refused the host drops sockets for the collector.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = {
+            "bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",
+            "group.id": "g",
+            "log_level": 0,
+        }
+
+        def start(**more: object) -> tuple[int, int]:
+            with pytest.raises((KafkaException, ConfigError)):
+                RackAwareConsumer(config, **more)  # type: ignore[arg-type]
+            return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+
+        # The first brings what the libraries keep.
+        first = start()
+        # Others may go meanwhile: of tests before.
+        for more in ({}, {}, {}, {"heartbeat.interval.ms": 30_000, "session.timeout.ms": 10}):
+            assert all(now <= before for now, before in zip(start(**more), first, strict=True))
 
 
 def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:

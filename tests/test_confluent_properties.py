@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import ssl
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import kafka.errors
 import pytest
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException
+import trustme
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
 from rackassign.clients.confluent.errors import as_confluent, translated
 from rackassign.clients.confluent.member import pattern_of
@@ -115,7 +118,17 @@ def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict
         ({"session.timeout.ms": "soon"}, 'session.timeout.ms: expected a number, got "soon"'),
         ({"session.timeout.ms": True}, "session.timeout.ms: expected a number"),
         ({"enable.auto.commit": "perhaps"}, "enable.auto.commit: expected one of true, false"),
-        ({"client.rack": 1}, "client.rack: expected a string, got 1"),
+        ({"client.rack": [1]}, "client.rack: expected a string, got an array of 1"),
+        ({"client.id": True}, "client.id: expected a string, got true"),
+        ({"session.timeout.ms": 6000.5}, "session.timeout.ms: expected a number, got 6000.5"),
+        # confluent-kafka refuses these as well.
+        ({"session.timeout.ms": None}, "session.timeout.ms: expected a number, got null"),
+        ({"enable.auto.commit": None}, "enable.auto.commit: expected"),
+        ({"bootstrap.servers": None}, "bootstrap.servers is missing"),
+        ({"group.id": None}, "group.id is missing"),
+        ({"on_commit": 5}, "on_commit: expected a callable, got 5"),
+        ({"stats_cb": "x"}, 'stats_cb: expected a callable, got "x"'),
+        ({"security.protocol": "SSL", "ssl.ca.pem": "secret"}, "ssl.ca.pem: expected certificates as PEM"),
         ({"security.protocol": "SASL_SSL"}, "SASL_SSL needs sasl.mechanism"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs sasl.username and sasl.password"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism: expected one of"),
@@ -129,6 +142,57 @@ def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> 
         Properties.of({**GROUP, **given})
     assert problem in str(error.value)
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "member"),
+    [
+        ({"client.id": None}, {"client_id": None}),
+        ({"group.instance.id": 3}, {"group_instance_id": "3"}),
+        (
+            {"group.id": 7, "client.id": 5.5, "client.rack": 1},
+            {"group_id": "7", "client_id": "5.5", "client_rack": "1"},
+        ),
+        ({"client.rack": None}, {"client_rack": None}),
+        ({"session.timeout.ms": "6000 ", "heartbeat.interval.ms": 2000.0}, {"session_timeout_ms": 6000}),
+        ({"session.timeout.ms": "0x1770"}, {"session_timeout_ms": 6000}),
+        ({"isolation.level": "READ_COMMITTED"}, {"isolation_level": "read_committed"}),
+        ({"security.protocol": " Plaintext"}, {"security_protocol": "PLAINTEXT"}),
+        ({"sasl.mechanism": "plain"}, {"sasl_mechanism": "PLAIN"}),
+        ({"sasl.password": 73195528}, {"sasl_plain_password": "73195528"}),
+        ({"group.protocol": "Classic"}, {}),
+        ({"group.protocol": None, "partition.assignment.strategy": None, "auto.offset.reset": None}, {}),
+        ({"ssl.endpoint.identification.algorithm": "HTTPS"}, {"ssl_check_hostname": True}),
+        ({"default.topic.config": None}, {}),
+        ({"ssl.ca.pem": "of no use without TLS"}, {"ssl_context": None}),
+    ],
+)
+def test_what_confluent_kafka_takes_is_taken(given: dict[str, Any], member: dict[str, Any]) -> None:
+    told = Properties.of({**GROUP, **given})
+    assert {name: told.member.get(name) for name in member} == member
+    # So does the reader's own client.
+    if not {"group.protocol", "default.topic.config"} & given.keys():
+        confluent_kafka.Consumer({**told.reader, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}).close()
+
+
+@pytest.mark.parametrize("value", ["Earliest", "EARLIEST", " earliest", "Beginning"])
+def test_where_to_begin_is_read_as_librdkafka_reads_it(value: str) -> None:
+    assert Properties.of({**GROUP, "auto.offset.reset": value}).start == OFFSET_BEGINNING
+
+
+def test_authorities_may_be_given_as_they_are(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    pem = authority.cert_pem.bytes().decode()
+    given = {"security.protocol": "SSL", "ssl.ca.pem": pem, "ssl.endpoint.identification.algorithm": "none"}
+    told = Properties.of({**GROUP, **given})
+    context = told.member["ssl_context"]
+    assert len(context.get_ca_certs()) == 1
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert told.reader["ssl.ca.pem"] == pem
+    assert "ssl.ca.pem" not in told.member
+    with pytest.raises(ConfigError, match=r"ssl\.\*: what goes with ssl\.ca\.pem cannot be read: .*No such file"):
+        Properties.of({**GROUP, **given, "ssl.certificate.location": str(tmp_path / "none")})
 
 
 def test_assignors_are_given_once() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, printable
 from rackassign.model import TopicPartition
 from rackassign.observe import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
 from rackassign.observe.figures import money
@@ -228,7 +228,7 @@ def test_names_stay_names(browse: Browse, audited: Audited) -> None:
     assert sum(tag == "h1" for tag, _ in shown.elements) == 1
     assert not [of for _, of in shown.elements if any(name.startswith("on") for name in of)]
     assert {(of.get("href") or "")[:1] for tag, of in shown.elements if tag == "a"} == {"#"}
-    for name in HOSTILE:
+    for name in map(printable, HOSTILE):
         # A row of the table and a section, and the topic.
         assert shown.texts.count(name) == 3
         assert any(f"svc {name}" in text or name in text for text in shown.texts)
@@ -253,6 +253,9 @@ def test_a_page_needs_no_browser_to_be_checked(audited: Audited, *, measured: bo
     assert not [of for _, of in shown.elements if {"src", "onerror"} & of.keys()]
     assert text.index("Content-Security-Policy") < text.index("<style>")
     assert text == page(found, Price(), AT)
+    # Neither the name that turns what follows around nor any other control.
+    assert "\\u202eesrever" in shown.texts
+    assert all(line.isprintable() for line in text.splitlines())
     assert ("USD" in text) == measured
     assert ("Bytes were not measured" in text) != measured
     # One partition of four of each group was not.

@@ -124,6 +124,8 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     assert [m.id for m in seen.snapshot.unknown] == ["m1", "m2", "m3"]
     (action,) = seen.actions
     assert (action.kind, action.uncertain, action.gain) == ("rack", True, 1)
+    # Stands alone in a fleet's advice, where no figures follow.
+    assert said(action, seen).endswith(f"(client.rack), taken here to be rack {action.rack}")
     assert action.members == ("m1", "m2", "m3")
 
 

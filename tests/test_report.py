@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rackassign.errors import printable
 from rackassign.observe import Odd, Price, Rates, Survey
 from rackassign.observe.report import page
 from rackassign.observe.report.flow import HEIGHT, WIDTH, picture
@@ -66,7 +67,7 @@ def test_names_stay_names(browse: Browse) -> None:
     assert sum(tag == "h1" for tag, _ in shown.elements) == 1
     assert not [of for _, of in shown.elements if any(name.startswith("on") for name in of)]
     assert {of.get("href", "#")[:1] for tag, of in shown.elements if tag == "a"} == {"#"}  # type: ignore[index]
-    for name in HOSTILE:
+    for name in map(printable, HOSTILE):
         assert name in shown.texts
         assert f"{name}: odd {name}" in shown.texts
         assert any(of.get("title") == f"{name}-1 from b {HOSTILE[-1]}" for of in shown.of_class("cell"))
@@ -97,6 +98,9 @@ def test_a_page_needs_no_browser_to_be_checked(measured: bool) -> None:  # noqa:
     assert ("USD" in text) == measured
     assert text.index("Content-Security-Policy") < text.index("<style>")
     assert text == page(survey(HOSTILE, measured=measured), Price(), AT)
+    # Neither the name that turns what follows around nor any other control.
+    assert "\\u202eesrever" in shown.texts
+    assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_many_partitions_are_not_all_drawn() -> None:

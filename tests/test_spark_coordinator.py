@@ -168,28 +168,172 @@ def test_an_ipv6_address_will_do(host: str) -> None:
             list(pulled(replace(desk, batch=7), 0, "a", 30))
 
 
-def test_slow_questions_are_heard_for_so_long_and_others_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_LINE_S", 0.5)
-    with Coordinator("127.0.0.1") as coordinator, dripping(coordinator.desk(), 70) as left:
+@contextmanager
+def silent(desk: Desk, connections: int, said: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Hold connections that say nothing, or this and no more."""
+    with ExitStack() as opened:
+        held = []
+        for _ in range(connections):
+            held.append(opened.enter_context(socket.create_connection((desk.host, desk.port), timeout=WITHIN_S)))
+            if said:
+                held[-1].sendall(said)
+        yield held
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the other side has closed it."""
+    try:
+        while connection.recv(LONGEST):
+            pass
+    except ConnectionError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b'{"token": "',
+        b'{"token": "' + b"x" * 32,
+        b'{"token": "' + b"x" * 32 + b'", "batch": 0',
+        # As a frame whose first bytes are its length.
+        b"\x7f\xff\xff\xff",
+        b"GET / HTTP/1.1\r\n",
+        b"y" * 5000,
+    ],
+)
+def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    # They would be borne for longer than the test takes, and longer than who asks has patience.
+    monkeypatch.setattr(room, "_TOKEN_S", 4 * WITHIN_S)
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS, 6)
+        before = threading.active_count()
+        with silent(desk, 300, said) as held:
+            assert sum(len(list(pulled(desk, task, "abc"[task % 3], WITHIN_S))) for task in range(6)) == 30
+            # Those of answers, which may be about to end.
+            assert threading.active_count() < before + 10
+            # One more takes the place of the one that has waited longest.
+            assert all(is_closed(each) for each in held[: 300 - room.MOST_OF_ADDRESS])
+
+
+def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "_TOKEN_S", 4 * WITHIN_S)
+    monkeypatch.setattr(room, "MOST_STRANGERS", 10)
+    monkeypatch.setattr(room, "MOST_OF_ADDRESS", 8)
+    with Coordinator("127.0.0.1") as coordinator, ExitStack() as opened:
+        desk = coordinator.begin(SPLITS, 1)
+
+        def come(address: str) -> socket.socket:
+            return opened.enter_context(
+                socket.create_connection((desk.host, desk.port), timeout=WITHIN_S, source_address=(address, 0))
+            )
+
+        crowd = [come("127.0.0.2") for _ in range(8)]
+        others = [come(f"127.0.0.{last}") for last in (3, 4, 5, 6)]
+        assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
+        assert all(is_closed(each) for each in crowd[:2])
+        for each in (*crowd[3:], *others):
+            each.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                each.recv(1)
+
+
+def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_TOKEN_S", 0.3)
+    monkeypatch.setattr(room, "_LINE_S", 0.3)
+    with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
-        assert list(pulled(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
-        deadline = time.monotonic() + WITHIN_S
-        while left and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not left
+        half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
+        with silent(desk, 10) as strangers, silent(desk, 10, half) as known, dripping(desk, 10) as left:
+            assert list(pulled(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
+            assert all(is_closed(each) for each in (*strangers, *known))
+            deadline = time.monotonic() + WITHIN_S
+            while left and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert not left
+
+
+def test_who_has_the_token_is_heard_though_many_that_have_it_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_LINE_S", 4 * WITHIN_S)
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS, 1)
+        half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
+        with silent(desk, 300, half):
+            assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
+
+
+def test_a_question_may_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_TOKEN_S", WITHIN_S)
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS[:1], 1)
+        question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a" * 300}
+        for line in (json.dumps(question), json.dumps(question, separators=(",", ":"))):
+            with socket.create_connection((desk.host, desk.port), timeout=WITHIN_S) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for letter in line:
+                    connection.sendall(letter.encode())
+                connection.sendall(b"\n")
+                assert b'"partition": 0' in connection.makefile("rb").readline()
+
+
+def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def drip() -> None:
+            connection, _ = other.accept()
+            with connection:
+                while not over.wait(0.05):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return
+
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        asking = threading.Thread(
+            target=lambda: refused.append(_told(Desk("127.0.0.1", other.getsockname()[1], "hush", 0))), daemon=True
+        )
+        refused: list[str] = []
+        asking.start()
+        asking.join(WITHIN_S)
+        over.set()
+        assert refused
+        assert "does not answer: " in refused[0]
+
+
+def _told(desk: Desk) -> str:
+    with pytest.raises(NoAnswerError) as error:
+        list(pulled(desk, 0, "a", 0.5))
+    return str(error.value)
 
 
 def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_LINE_S", 2 * WITHIN_S)
+    monkeypatch.setattr(room, "_TOKEN_S", 2 * WITHIN_S)
     coordinator = Coordinator("127.0.0.1")
     with dripping(coordinator.desk(), 70):
-        # It waits behind all of them.
-        with pytest.raises(NoAnswerError):
-            list(pulled(coordinator.begin(SPLITS, 1), 0, "a", 0.5))
+        # It is not behind all of them.
+        assert len(list(pulled(coordinator.begin(SPLITS, 1), 0, "a", WITHIN_S))) == 30
         closing = threading.Thread(target=coordinator.close, daemon=True)
         closing.start()
         closing.join(WITHIN_S)
         assert not closing.is_alive()
+        coordinator.close()
+
+
+def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Coordinator("127.0.0.1") as coordinator:
+        desk = coordinator.begin(SPLITS, 1)
+
+        def none(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", none)
+            assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import pytest
 from hypothesis import given
@@ -253,3 +254,48 @@ def test_a_limit_holds_and_nobody_starves(sizes: list[tuple[int, int]], limit: i
     assert sum(end.values()) - sum(start.values()) <= limit + len(waiting)
     if sum(latest.values()) - sum(start.values()) <= limit:
         assert end == latest
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("session.timeout.ms", "x", "expected a whole number"),
+        ("heartbeat.interval.ms", "3s", "expected a whole number"),
+        ("max.poll.interval.ms", "0", "expected a whole number from 1"),
+        ("max.poll.records", "-1", "expected a whole number from 1"),
+        ("default.api.timeout.ms", "", "expected a whole number"),
+        ("exclude.internal.topics", "maybe", "expected one of true, false"),
+        ("partition.assignment.strategy", " ", "expected something"),
+        ("fetch.max.bytes", "1e6", "expected a whole number"),
+        # What executors only would be told of.
+        ("fetch.max.wait.ms", "soon", "expected a whole number from 0 to 300000"),
+        ("fetch.wait.max.ms", "300001", "expected a whole number from 0 to 300000"),
+        ("fetch.min.bytes", "0", "expected a whole number from 1"),
+        ("check.crcs", "2", "expected one of true, false"),
+        ("group.id", "", "expected something"),
+        ("ssl.truststore.type", "PEMM", "expected one of PEM, PKCS12, JKS"),
+        ("ssl.keystore.type", "x", "expected one of PEM, PKCS12, JKS"),
+    ],
+)
+def test_values_of_properties_are_read_whoever_makes_use_of_them(name: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"kafka.{re.escape(name)}: {told}"):
+        Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t", f"kafka.{name}": value}, "batch")
+
+
+def test_good_values_of_properties_that_are_of_no_use_here_are_passed_over() -> None:
+    told = {
+        "session.timeout.ms": "45000",
+        "heartbeat.interval.ms": " 3000 ",
+        "max.poll.interval.ms": "300000",
+        "max.poll.records": "500",
+        "default.api.timeout.ms": "60000",
+        "exclude.internal.topics": "TRUE",
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+        "fetch.max.bytes": "52428800",
+        "ssl.truststore.type": "JKS",
+    }
+    plain = {"kafka.bootstrap.servers": "k:1", "subscribe": "t"}
+    with_them = Options.of({**plain, **{f"kafka.{name}": value for name, value in told.items()}}, "batch")
+    assert with_them == Options.of(plain, "batch")
+    kept = Options.of({**plain, "kafka.fetch.max.wait.ms": " 10 ", "kafka.check.crcs": "True"}, "batch").client
+    assert (kept["fetch.wait.max.ms"], kept["check.crcs"]) == ("10", "True")

@@ -12,7 +12,7 @@ from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.cluster import NO_LATER, Places
 from rackassign.spark.fetching import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
-from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planning import Planner
 from rackassign.spark.ranges import Range, Split, cut
@@ -133,6 +133,76 @@ def test_what_was_read_of_open_transactions_is_no_loss() -> None:
     end = waiting.next({P0: 15, P1: 3}, waiting.latest(), None)
     assert end == {P0: 15, P1: 9}
     assert spans(waiting.stream({P0: 15, P1: 3}, end)) == [(1, 3, 9)]
+
+
+@pytest.mark.parametrize("binding", ["late", "pull"])
+def test_a_batch_that_would_end_before_it_begins_is_a_loss_whoever_planned_it(
+    binding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Before Spark 4.2 nothing but this sees where a batch of a query that goes on begins.
+    start, end = {P0: 900, P1: 5}, {P0: 300, P1: 9}
+    logs = {P0: (0, 300), P1: (0, 9)}
+    with pytest.raises(DataLossError, match="t-0 ends at 300, and was read to 900: records may be gone; fail"):
+        planner(Cluster(logs), binding=binding).stream(start, end)
+    lenient = planner(Cluster(logs), binding=binding, failOnDataLoss="false")
+    with caplog.at_level("WARNING"):
+        for _ in range(3):
+            assert spans(lenient.stream(start, end)) == [(1, 5, 9)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "t-0 ends at 300, and was read to 900: records may be gone, and failOnDataLoss=false goes on without them"
+    ]
+    # The next batch begins where the log ends now.
+    assert spans(lenient.stream(end, {P0: 340, P1: 9})) == [(0, 300, 340)]
+
+
+def test_a_loss_is_warned_of_once_and_once_more_when_it_happens_again(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster({P0: (0, 300)})
+    plan = planner(cluster, failOnDataLoss="false")
+    with caplog.at_level("WARNING"):
+        for start in ({P0: 900}, {P0: 500}):
+            end = plan.next(start, plan.latest(), 10)
+            assert end == {P0: 300}
+            assert plan.stream(start, end) == plan.stream(start, end) == []
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"t-0 ends at 300, and was read to {start}" for start in (900, 500)
+    ]
+
+
+def test_a_batch_that_goes_back_to_an_open_transaction_says_that_records_come_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Read without `read_committed` first, and with it now: where the log ends is not where this reader stops.
+    options = {"kafka.isolation.level": "read_committed"}
+    with pytest.raises(DataLossError, match="t-0 was read to 15, and the next batch would begin at 9: records would"):
+        planner(Cluster({P0: (0, 9)}, opened=6), **options).stream({P0: 15}, {P0: 9})
+    with caplog.at_level("WARNING"):
+        lenient = planner(Cluster({P0: (0, 9)}, opened=6), failOnDataLoss="false", **options)
+        assert lenient.stream({P0: 15}, {P0: 9}) == []
+    assert "records would be read again, and failOnDataLoss=false reads them" in caplog.text
+
+
+@given(
+    st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 20), min_size=1),
+    st.dictionaries(st.sampled_from([P0, P1, P2]), st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1),
+    st.integers(0, 5),
+)
+def test_no_offset_is_passed_in_silence(
+    start: dict[TopicPartition, int], logs: dict[TopicPartition, tuple[int, int]], opened: int
+) -> None:
+    logs = {place: (min(log), max(log)) for place, log in logs.items()}
+    end = {place: log[1] for place, log in logs.items()}
+    try:
+        read = {place: (begin, stop) for place, begin, stop in places_of(planner(Cluster(logs, opened)), start, end)}
+    except DataLossError:
+        return
+    for place, stop in end.items():
+        begin = start.get(place, 0)
+        assert read.get(place, (begin, begin)) == (begin, stop)
+    assert set(start) <= set(end)
+
+
+def places_of(plan: Planner, start: Offsets, end: Offsets) -> list[tuple[TopicPartition, int, int]]:
+    return [(split.range.place, split.range.start, split.range.end) for split in plan.stream(start, end)]
 
 
 def test_a_partition_that_went_after_its_batch_was_planned_is_a_loss() -> None:

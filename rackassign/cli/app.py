@@ -24,7 +24,7 @@ from rackassign.cli.rack import rack
 from rackassign.cli.snapshot import snapshot
 from rackassign.cli.spark_doctor import spark_doctor
 from rackassign.cli.top import top
-from rackassign.errors import ClusterError, NoAnswerError, RackassignError
+from rackassign.errors import ClusterError, NoAnswerError, RackassignError, printable
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
@@ -94,5 +94,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"rackassign: {message}\n")
+    # What others chose may be in it; a broker's last words have several lines.
+    shown = "\n".join(map(printable, message.split("\n")))
+    sys.stderr.write(f"rackassign: {shown}\n")
     return code

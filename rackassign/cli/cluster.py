@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output
+from rackassign.cli.output import check_output, safe
 from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError
 
@@ -118,5 +118,5 @@ def _print(cluster: LocalCluster, output: str) -> None:
     for column in ("broker", "rack", "address"):
         table.add_column(column)
     for broker in cluster.brokers:
-        table.add_row(str(broker.id), broker.rack or "-", f"{broker.host}:{broker.port}")
+        table.add_row(str(broker.id), safe(broker.rack or "-"), f"{broker.host}:{broker.port}")
     console.print(table)

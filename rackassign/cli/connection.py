@@ -17,6 +17,7 @@ import typer
 
 from rackassign.cli.files import text_of
 from rackassign.errors import ConfigError, NoAnswerError, cut, shown
+from rackassign.redaction import Settings, shown_setting
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -50,6 +51,7 @@ _IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 # Name or value; a backslash takes away what the next character means.
 _ESCAPED = re.compile(r"\\(.)")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 _LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
 
 
@@ -145,7 +147,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
             raise ConfigError(f"bootstrap: expected HOST:PORT, got {shown(server)}")
-    return {"bootstrap_servers": servers, **(_read(file) if file else {})}
+    return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -203,18 +205,24 @@ def _meant(name: str, value: str) -> dict[str, Any]:
     if name in {"ssl.truststore.type", "ssl.keystore.type"}:
         _one_of(name, value.upper(), "PEM")
         return {}
-    raise ConfigError(f"unknown property {shown(name)}")
+    # What is no name, or has no value, may be the rest of a value that was broken in two: part of a password.
+    known = shown(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
+    raise ConfigError(f"unknown property {known}")
 
 
 def _one_of(name: str, value: str, *known: str) -> str:
     if value not in known:
-        raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, got {shown(value)}")
+        raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, got {shown_setting(name, value)}")
     return value
 
 
 def _check_pem(name: str, file: str) -> None:
+    if "-----BEGIN " in file:
+        raise ConfigError(f"{name}: expected a file, got what should be in it")
     try:
         begins = Path(file).read_bytes()
+    except ValueError:
+        raise ConfigError(f"{name}: {cut(file)} cannot be the name of a file") from None
     except OSError as error:
         raise ConfigError(f"{name}: cannot read {cut(file)}: {error.strerror}") from None
     if b"-----BEGIN " not in begins:

@@ -38,5 +38,5 @@ def rack(
             table.add_row(finding.source, safe(finding.rack or "-"), safe(finding.note), style=style)
         console = Console(highlight=False)
         console.print(table)
-        console.print(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found", markup=False)
+        console.print(safe(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
     return FOUND if chosen else NO_RACK

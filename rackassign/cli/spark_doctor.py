@@ -14,6 +14,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.output import check_output, safe
 from rackassign.errors import ConfigError, MissingExtraError, shown
 from rackassign.racks import RACK_VARIABLE
+from rackassign.redaction import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ def spark_doctor(
 def _client(bootstrap: str, file: str) -> dict[str, str]:
     """Return the properties of the file for librdkafka."""
     given = client_config(bootstrap, file)
-    told = {name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given}
+    told = Settings({name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given})
     if "ssl_check_hostname" in given:
         told["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
     return told

@@ -43,7 +43,7 @@ def _further(action: Action, inspected: Inspection) -> str:
     one = len({names[member] for member in action.members}) == 1
     if action.uncertain:
         found = f"find out where {who} {'is' if one else 'are'} and give {'it its' if one else 'them their'} rack"
-        return f"{found} (client.rack): if that is {action.rack}"
+        return f"{found} (client.rack), taken here to be rack {action.rack}"
     given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
     # Java's and librdkafka's assignors send it; those of the Python clients never do.
     return f"{given}, and an assignor that sends it"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as LateError
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rackassign.errors import ConfigError, NoAnswerError, cut, printable
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
+from rackassign.redaction import without_secrets
+from rackassign.spark.javaregex import compiled
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics
@@ -79,7 +80,8 @@ class Cluster:
         try:
             self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
-            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(error.args[0].str().strip())}") from None
+            said = without_secrets(error.args[0].str().strip(), self._client)
+            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(said)}") from None
 
     def places(self, topics: Topics) -> Places:
         """Return the partitions of topics.
@@ -194,7 +196,8 @@ class Cluster:
     def _like(self, pattern: str) -> tuple[str, ...]:
         known = self._asked(lambda admin, limit_s: admin.list_topics(timeout=limit_s).topics)
         # Anywhere in the name, as the JVM source does.
-        return tuple(sorted(name for name in known if re.search(pattern, name)))
+        finds = compiled(pattern).search
+        return tuple(sorted(name for name in known if finds(name)))
 
     def _named(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
         """Return the partitions of topics that must be there; brokers may not all know a new one yet."""

@@ -1,8 +1,8 @@
 """Where executors ask which split to read: a small server on the driver, as old as its query.
 
-Each question is a connection of its own: a line of JSON, answered by another. It must carry the token of the query, is
-short, and has little time; only so many are heard at once. The token keeps strangers from taking splits. It is not
-encrypted: who can read the traffic between driver and executors can do worse.
+Each question is a connection of its own: a line of JSON, answered by another. It must begin with the token of the
+query, is short, and has little time (`listener`). The token keeps strangers from taking splits. It is not encrypted:
+who can read the traffic between driver and executors can do worse.
 
 The batches of a stream are begun where it listens. Those of batch queries are planned in a process that does not live
 on, and are offered to one that does (`HeldCoordinator`): their splits in as many lines as it takes, for a line is
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, InputError, RackassignError, shown
 from rackassign.model import TopicPartition
+from rackassign.redaction import Settings
 from rackassign.spark.dealing import Deal, Dealt
 from rackassign.spark.listener import check_reachable, listening
 from rackassign.spark.ranges import Range, Split
@@ -94,9 +95,7 @@ class Coordinator:
         self._of: dict[int, Hashable] = {}
         self._next = 0
         self._lock = threading.Lock()
-        self._server = listening(host, port, self._answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="rackassign-coordinator", daemon=True)
-        self._thread.start()
+        self._listener = listening(host, port, self._token, self._answer)
 
     def begin(
         self,
@@ -131,8 +130,7 @@ class Coordinator:
 
     def desk(self, batch: int = 0) -> Desk:
         """Return where to ask for a batch, begun or to be."""
-        host, port = self._server.server_address[:2]
-        return Desk(str(host), int(port), self._token, batch)
+        return Desk(*self._listener.address, self._token, batch)
 
     def dealt(self) -> Dealt:
         """Return how much of the last batch was dealt."""
@@ -142,9 +140,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Stop listening; may be called again."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._listener.close()
 
     def __enter__(self) -> Self:
         return self
@@ -208,14 +204,14 @@ class HeldCoordinator:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options for `format("rackassign")`; they hold the token."""
+        """Options for `format("rackassign")`; they hold the token, which is not shown where they are printed."""
         desk = self._dealing.desk()
-        return {
+        return Settings({
             "binding": "pull",
             "coordinatorHost": desk.host,
             "coordinatorPort": str(desk.port),
             "coordinatorToken": desk.token,
-        }
+        })  # fmt: skip
 
     def dealt(self) -> Dealt:
         """Return how much of the batch that was begun last was dealt, and how much of it across racks."""

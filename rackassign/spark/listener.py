@@ -1,26 +1,57 @@
-"""Lines in, answers out: the sockets of a coordinator, which strangers may connect to and must not hold up."""
+"""Lines in, answers out: the sockets of a coordinator, which strangers may connect to and must not hold up.
+
+Theory of operation
+-------------------
+A question begins with the token, so that one knows from its first bytes whom it is from. One thread reads all of them,
+and only whole questions that have the token are answered, by threads of their own. So who has no token, and is silent,
+slow or endless, costs a descriptor and no thread, and that not for long: strangers have two seconds in all, and only so
+many of them are borne at a time, of each address and together. One too many takes the place of the one that has waited
+longest, not of one that comes: whoever has the token says so at once, and is then no stranger any more.
+"""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import json
+import logging
+import re
+import selectors
 import socket
-import socketserver
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from rackassign.errors import ConfigError, cut
 
+log = logging.getLogger(__name__)
+
 LONGEST = 65_536
 """Bytes of a line."""
 
-_MOST_AT_ONCE = 64
-_LINE_S = 10.0
-"""For a whole question, however it comes."""
+MOST_STRANGERS = 256
+MOST_OF_ADDRESS = 32
+"""Connections that have not said the token yet."""
 
-_LOOK_S = 0.1
+_MOST_AT_ONCE = 64
+"""Questions that are answered at a time; others wait."""
+
+_TOKEN_S = 2.0
+"""For all that a stranger has to say."""
+
+_LINE_S = 10.0
+"""For the rest of a question behind its token, and to take the answer."""
+
+_LOOK_S = 1.0
+_REST_S = 0.05
+_BACKLOG = 256
+_HEAD = 128
+"""Bytes of a line by which it is known whether it has the token."""
+
+_BEGINS = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
 
 
 def address_towards(servers: str) -> str:
@@ -55,12 +86,13 @@ def check_reachable(host: str) -> None:
         raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
 
 
-def listening(host: str, port: int, answer: Callable[[bytes], dict[str, Any]]) -> Listener:
-    """Listen; whoever makes it serves and closes it.
+def listening(host: str, port: int, token: str, answer: Callable[[bytes], dict[str, Any]]) -> Listener:
+    """Listen; whoever makes it closes it.
 
     Args:
         host: The address, or a name of it.
         port: The same; 0 for any.
+        token: What a question begins with.
         answer: Makes an answer of a line.
 
     Raises:
@@ -71,75 +103,256 @@ def listening(host: str, port: int, answer: Callable[[bytes], dict[str, Any]]) -
         known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         family, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
         check_reachable(str(address))
-        return Listener(family, (address, port, *scope), answer)
+        return Listener(_bound(family, (address, port, *scope)), token, answer)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"coordinatorHost: cannot listen on {cut(host)}, port {port}: {problem}") from None
 
 
-class Listener(socketserver.ThreadingTCPServer):
-    """A socket that is listened to, each connection by a thread of its own, only so many at once."""
+def _bound(family: int, address: Any) -> socket.socket:  # noqa: ANN401 - by family
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(_BACKLOG)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 256
 
-    def __init__(self, family: int, address: Any, answer: Callable[[bytes], dict[str, Any]]) -> None:  # noqa: ANN401 - by family
-        self.address_family = family
-        self.answer = answer
+def read_line(connection: socket.socket, deadline: float) -> bytes:
+    """Return what comes, until a line is whole or too long.
+
+    Args:
+        connection: From whom.
+        deadline: On the clock of `time.monotonic`; for the whole line, however it comes.
+
+    Raises:
+        TimeoutError: It takes too long.
+    """
+    line = b""
+    while not line.endswith(b"\n") and len(line) <= LONGEST:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            # The socket's own timeout begins anew with each byte.
+            raise TimeoutError("no whole line came in time")
+        connection.settimeout(left)
+        more = connection.recv(LONGEST + 1 - len(line))
+        if not more:
+            break
+        line += more
+    return line
+
+
+class _Asking:
+    """A connection, and what it has said so far.
+
+    Args:
+        connection: Which.
+        address: Of the other side.
+        deadline: When it is closed if nothing comes of it.
+    """
+
+    def __init__(self, connection: socket.socket, address: str, deadline: float) -> None:
+        self.connection = connection
+        self.address = address
+        self.deadline = deadline
+        self.line = bytearray()
+        self.said = 0
+        """Bytes, also of what was not kept."""
+        self.judged = False
+        self.trusted = False
+
+
+class Listener:
+    """Reads questions and has them answered, until it is closed.
+
+    Args:
+        bound: A socket that listens.
+        token: What a question begins with.
+        answer: Makes an answer of a line; is called in several threads at once.
+    """
+
+    def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], dict[str, Any]]) -> None:
+        self._bound = bound
+        self.address: tuple[str, int] = bound.getsockname()[:2]
+        self._token = token.encode()
+        self._answers = _Answers(answer)
+        self._strangers: dict[_Asking, None] = {}
+        self._trusted: dict[_Asking, None] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
         self._closing = threading.Event()
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        super().__init__(address, _Handler)
+        self._complained = False
+        bound.settimeout(0)
+        self._selector.register(bound, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._serve, name="rackassign-coordinator", daemon=True)
+        self._thread.start()
 
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class
-        """Begin a thread for a connection as soon as one is free."""
-        # Others wait in the queue of connections; each has little time, so it moves.
-        while not self._free.acquire(timeout=_LOOK_S):
-            if self._closing.is_set():
-                self.shutdown_request(request)
-                return
-        super().process_request(request, client_address)
+    def close(self) -> None:
+        """Hear no more; may be called again."""
+        if not self._closing.is_set():
+            self._closing.set()
+            with suppress(OSError):
+                self._wake.send(b"x")
+        self._thread.join()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
-        """Hear one connection."""
+    def _serve(self) -> None:
         try:
-            super().process_request_thread(request, client_address)
+            while not self._closing.is_set():
+                for key, _ in self._selector.select(self._patience_s()):
+                    if key.fileobj is self._bound:
+                        self._accept()
+                    elif isinstance(key.data, _Asking):
+                        self._hear(key.data)
+                self._drop_late()
         finally:
-            self._free.release()
+            for asking in [*self._strangers, *self._trusted]:
+                self._drop(asking)
+            self._selector.close()
+            for each in (self._bound, self._wake, self._woken):
+                each.close()
 
-    def shutdown(self) -> None:
-        """Hear no more."""
-        self._closing.set()
-        super().shutdown()
+    def _patience_s(self) -> float:
+        first = [next(iter(asking)).deadline for asking in (self._strangers, self._trusted) if asking]
+        return max(0.0, min([*first, time.monotonic() + _LOOK_S]) - time.monotonic())
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the same
-        """Say nothing of a connection that broke: who asked will ask again."""
+    def _accept(self) -> None:
+        try:
+            connection, (address, *_) = self._bound.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # Out of descriptors, most likely: strangers have to go before others can come.
+            if not self._complained:
+                log.warning("the coordinator cannot take a connection, and closes old ones: %s", error.strerror)
+            self._complained = True
+            self._make_room(self._strangers)
+            time.sleep(_REST_S)
+            return
+        self._complained = False
+        connection.settimeout(0)
+        asking = _Asking(connection, str(address), time.monotonic() + _TOKEN_S)
+        of_address = [each for each in self._strangers if each.address == asking.address]
+        if len(of_address) >= MOST_OF_ADDRESS:
+            self._make_room(of_address)
+        elif len(self._strangers) >= MOST_STRANGERS:
+            most = Counter(each.address for each in self._strangers).most_common(1)[0][0]
+            self._make_room(each for each in self._strangers if each.address == most)
+        self._strangers[asking] = None
+        self._selector.register(connection, selectors.EVENT_READ, asking)
+        # Mostly the question is there already.
+        self._hear(asking)
+
+    def _make_room(self, among: Iterable[_Asking]) -> None:
+        """Close the one that has waited longest."""
+        oldest = next(iter(among), None)
+        if oldest is not None:
+            self._drop(oldest)
+
+    def _hear(self, asking: _Asking) -> None:
+        try:
+            more = asking.connection.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            # It broke; who asked will ask again.
+            self._drop(asking)
+            return
+        asking.said += len(more)
+        asking.line += more
+        whole = more.endswith(b"\n")
+        if not asking.judged and (whole or len(asking.line) >= _HEAD):
+            self._judge(asking)
+        if not more or asking.said > LONGEST:
+            self._drop(asking)
+        elif whole and asking.trusted:
+            self._forget(asking)
+            self._answers.ask(asking.connection, bytes(asking.line))
+        elif whole:
+            self._refuse(asking)
+        elif asking.judged and not asking.trusted:
+            # Nothing it says will matter; it is heard out so that it hears the answer.
+            del asking.line[_HEAD:]
+
+    def _judge(self, asking: _Asking) -> None:
+        asking.judged = True
+        begins = _BEGINS.match(asking.line)
+        if begins is not None and hmac.compare_digest(begins[1], self._token):
+            asking.trusted = True
+            asking.deadline = time.monotonic() + _LINE_S
+            del self._strangers[asking]
+            self._trusted[asking] = None
+
+    def _refuse(self, asking: _Asking) -> None:
+        problem = "no question" if _BEGINS.match(asking.line) is None else "wrong token"
+        # It fits into the buffer of a socket nothing was sent by, or is not wanted.
+        with suppress(OSError):
+            asking.connection.send(_written({"error": problem}))
+        self._drop(asking)
+
+    def _drop_late(self) -> None:
+        now = time.monotonic()
+        # Each in the order of their deadlines.
+        for waiting in (self._strangers, self._trusted):
+            while waiting and (first := next(iter(waiting))).deadline <= now:
+                self._drop(first)
+
+    def _drop(self, asking: _Asking) -> None:
+        self._forget(asking)
+        asking.connection.close()
+
+    def _forget(self, asking: _Asking) -> None:
+        self._strangers.pop(asking, None)
+        self._trusted.pop(asking, None)
+        self._selector.unregister(asking.connection)
 
 
-class _Handler(socketserver.BaseRequestHandler):
-    server: Listener
+class _Answers:
+    """Answers questions, only so many at once; threads are there as long as there are questions.
 
-    def handle(self) -> None:
-        line = self._line()
-        if line.endswith(b"\n"):
-            self.request.sendall(json.dumps(self.server.answer(line)).encode() + b"\n")
+    Args:
+        answer: Makes an answer of a line.
+    """
 
-    def _line(self) -> bytes:
-        """Return what comes, until a line is whole or too long.
+    def __init__(self, answer: Callable[[bytes], dict[str, Any]]) -> None:
+        self._answer = answer
+        self._waiting: deque[tuple[socket.socket, bytes]] = deque()
+        self._threads = 0
+        self._lock = threading.Lock()
 
-        Raises:
-            TimeoutError: It takes too long.
-        """
-        deadline = time.monotonic() + _LINE_S
-        line = b""
-        while not line.endswith(b"\n") and len(line) <= LONGEST:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                # The socket's own timeout begins anew with each byte.
-                raise TimeoutError
-            self.request.settimeout(left)
-            more = self.request.recv(LONGEST + 1 - len(line))
-            if not more:
-                break
-            line += more
-        return line
+    def ask(self, connection: socket.socket, line: bytes) -> None:
+        """Have a line answered, and the connection closed."""
+        with self._lock:
+            self._waiting.append((connection, line))
+            if self._threads >= _MOST_AT_ONCE:
+                return
+            self._threads += 1
+        try:
+            threading.Thread(target=self._work, name="rackassign-coordinator-answer", daemon=True).start()
+        except RuntimeError:
+            # This machine has no thread more: the one that hears does this as well.
+            self._work()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                connection, line = self._waiting.popleft()
+            with connection:
+                try:
+                    connection.settimeout(_LINE_S)
+                    connection.sendall(_written(self._answer(line)))
+                except OSError:
+                    # It broke; who asked will ask again.
+                    continue
+                except Exception:
+                    log.exception("the coordinator has no answer")
+
+
+def _written(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"

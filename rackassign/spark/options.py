@@ -14,9 +14,12 @@ from typing import Any, Literal, get_args
 from rackassign.errors import ConfigError, cut, shown
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
+from rackassign.redaction import Settings
 from rackassign.spark.fetching import LARGEST_FETCH
+from rackassign.spark.javaregex import compiled
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
 from rackassign.spark.properties import to_librdkafka
+from rackassign.spark.values import one_of, switch, text, whole
 
 Binding = Literal["off", "late", "pull"]
 """When a rack is bound: never; by each executor for itself; or with it the split that it reads."""
@@ -24,9 +27,6 @@ Binding = Literal["off", "late", "pull"]
 Mode = Literal["batch", "stream"]
 
 _LEVELS = ("read_uncommitted", "read_committed")
-_LARGEST_INT = 2**31 - 1
-_MOST_DIGITS = 19
-"""More are no number that fits anywhere, and Python itself reads only so many."""
 
 _TIMEOUTS_MS = (10, 300_000)
 """What librdkafka takes."""
@@ -141,12 +141,13 @@ class Options:
         _check_coordinator(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
             raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, by comma")
-        most_fetched = _whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
+        most_fetched = whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
         for name in ("request.timeout.ms", "socket.timeout.ms"):
             if name in kafka:
-                kafka[name] = str(_whole(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
-        # Not needed: whole answers are bounded by their one partition.
-        kafka.pop("fetch.max.bytes", None)
+                kafka[name] = str(whole(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
+        if "fetch.max.bytes" in kafka:
+            # Not needed: whole answers are bounded by their one partition.
+            whole("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes"), least=0)
         level = kafka.get("isolation.level", "read_uncommitted")
         if level not in _LEVELS:
             # librdkafka knows it in any case, and would say so on executors only.
@@ -155,7 +156,7 @@ class Options:
             kafka.setdefault("group.id", own["groupidprefix"])
         return cls(
             # Kafka's own default, which is not librdkafka's.
-            client={"isolation.level": "read_uncommitted", **to_librdkafka(kafka)},
+            client=Settings({"isolation.level": "read_uncommitted", **to_librdkafka(kafka)}),
             topics=_topics(own),
             start=_start(own, mode),
             end=_end(own, mode),
@@ -164,28 +165,8 @@ class Options:
         )
 
 
-def _one_of(*known: str) -> Callable[[str, str], str]:
-    def read(name: str, value: str) -> str:
-        if value.lower() not in known:
-            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown(value)}")
-        return value.lower()
-
-    return read
-
-
-def _whole(name: str, value: object, least: int = 1, most: int = _LARGEST_INT) -> int:
-    text = str(value).strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and least <= int(text) <= most):
-        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {shown(value)}")
-    return int(text)
-
-
 def _milliseconds(name: str, value: str, least: int = 1) -> float:
-    return _whole(name, value, least) / 1000
-
-
-def _switch(name: str, value: str) -> bool:
-    return _one_of("true", "false")(name, value) == "true"
+    return whole(name, value, least) / 1000
 
 
 def _variable(name: str, value: str) -> str:
@@ -194,35 +175,29 @@ def _variable(name: str, value: str) -> str:
     return value
 
 
-def _text(name: str, value: str) -> str:
-    if not value:
-        raise ConfigError(f"{name}: expected something, got {shown(value)}")
-    return value
-
-
 def _required(name: str, value: str) -> bool:
-    return _one_of("warn", "fail")(name, value) == "fail"
+    return one_of("warn", "fail")(name, value) == "fail"
 
 
 _PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
-    "startingoffsetsbytimestampstrategy": ("no_later_record", _one_of("error", "latest")),
-    "maxoffsetspertrigger": ("limit", partial(_whole, most=LARGEST)),
-    "failondataloss": ("fail_on_loss", _switch),
-    "includeheaders": ("headers", _switch),
-    "minpartitions": ("least_splits", _whole),
-    "maxrecordsperpartition": ("most_records", partial(_whole, most=LARGEST)),
-    "binding": ("binding", _one_of(*get_args(Binding))),
+    "startingoffsetsbytimestampstrategy": ("no_later_record", one_of("error", "latest")),
+    "maxoffsetspertrigger": ("limit", partial(whole, most=LARGEST)),
+    "failondataloss": ("fail_on_loss", switch),
+    "includeheaders": ("headers", switch),
+    "minpartitions": ("least_splits", whole),
+    "maxrecordsperpartition": ("most_records", partial(whole, most=LARGEST)),
+    "binding": ("binding", one_of(*get_args(Binding))),
     "rackenv": ("rack_variable", _variable),
     "unknownrack": ("rack_required", _required),
     "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
-    "batchrows": ("batch_rows", partial(_whole, most=_MOST_POLLED)),
-    "batchbytes": ("batch_bytes", _whole),
-    "reportpath": ("report_path", _text),
-    "tasks": ("tasks", _whole),
+    "batchrows": ("batch_rows", partial(whole, most=_MOST_POLLED)),
+    "batchbytes": ("batch_bytes", whole),
+    "reportpath": ("report_path", text),
+    "tasks": ("tasks", whole),
     "stealafterms": ("steal_after_s", partial(_milliseconds, least=0)),
-    "coordinatorhost": ("coordinator_host", _text),
-    "coordinatorport": ("coordinator_port", partial(_whole, least=0, most=65_535)),
-    "coordinatortoken": ("coordinator_token", _text),
+    "coordinatorhost": ("coordinator_host", text),
+    "coordinatorport": ("coordinator_port", partial(whole, least=0, most=65_535)),
+    "coordinatortoken": ("coordinator_token", text),
     "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
 }
 """For each option the argument it becomes, and how it is read."""
@@ -303,12 +278,7 @@ def _topics(own: Mapping[str, str]) -> Topics:
             raise ConfigError("subscribe: expected topics by comma, got none")
         _check_topics("subscribe", names)
         return Topics(names=tuple(names))
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ConfigError(f"subscribePattern: expected a regular expression: {error}") from None
-    if not value:
-        raise ConfigError("subscribePattern: expected a regular expression, got none")
+    compiled(value)
     return Topics(pattern=value)
 
 
@@ -346,10 +316,10 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Bound:
     """Return what the first of the options says that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
-        return Bound(timestamp=_whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
+        return Bound(timestamp=whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
     if timestamps.lower() in own:
         return Bound(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
     value = own.get(offsets.lower(), default)
     if value.startswith("{"):
         return Bound(offsets=parse_offsets(offsets, value))
-    return Bound(everywhere={"earliest": EARLIEST, "latest": LATEST}[_one_of("earliest", "latest")(offsets, value)])
+    return Bound(everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)])

@@ -58,6 +58,8 @@ class Planner:
         self._brokers = brokers
         self._look = look
         self._grains: dict[str, tuple[Grain, float]] = {}
+        self._start: Offsets = {}
+        self._warned: set[str] = set()
 
     def batch(self) -> list[Split]:
         """Return the splits of a batch query.
@@ -92,18 +94,18 @@ class Planner:
             latest: What there is.
             limit: At most so many offsets; None for all.
 
+        Returns:
+            Ends that are not before their starts, but for logs that end there: with `failOnDataLoss=false` the stream
+            goes on from the end that such a log has now, as with the JVM source.
+
         Raises:
             DataLossError: A partition, or the end of one, is gone.
         """
+        self._begin(start)
         self._check_gone(start, latest)
         begun = self._begun(start, latest)
-        behind = [place for place in sorted(latest) if latest[place] < begun[place]]
         # What was read of open transactions before is not gone: there is nothing new yet.
-        high = self._brokers.high(behind) if behind else {}
-        for place in behind:
-            if high[place] < begun[place]:
-                self._lost(f"{_name(place)} ends at {high[place]}, and was read to {begun[place]}")
-        latest = {**latest, **{place: begun[place] for place in behind if high[place] >= begun[place]}}
+        latest = {**latest, **{place: begun[place] for place in self._still_there(begun, latest)}}
         return dict(latest) if limit is None else rationed(begun, latest, limit)
 
     def stream(self, start: Offsets, end: Offsets) -> list[Split]:
@@ -114,8 +116,9 @@ class Planner:
             end: Where it ends.
 
         Raises:
-            DataLossError: A partition is gone, or the beginning of a new one.
+            DataLossError: A partition is gone, the beginning of a new one, or the end of one that was read further.
         """
+        self._begin(start)
         known = self._known_with(end)
         self._check_gone(start, end)
         self._check_gone(end, known.partitions)
@@ -123,7 +126,39 @@ class Planner:
         for place in sorted(set(begun) - set(start)):
             if begun[place] > 0:
                 self._lost(f"{_name(place)} is new and starts at {begun[place]} instead of 0")
-        return self._splits(known, {place: (begun[place], end[place]) for place in begun})
+        # Where Spark does not tell `next` of starts, this is the first that is known of both ends.
+        for place in self._still_there(begun, {place: end[place] for place in begun if place in start}):
+            self._lost(
+                f"{_name(place)} was read to {begun[place]}, and the next batch would begin at {end[place]}",
+                "records would be read again",
+                "reads them",
+            )
+        return self._splits(known, {place: (begun[place], max(begun[place], end[place])) for place in begun})
+
+    def _still_there(self, begun: Offsets, end: Offsets) -> list[TopicPartition]:
+        """Return the partitions whose end is before their start although their log is not.
+
+        With `read_committed` an end is where the first open transaction begins, and more may have been read before.
+
+        Args:
+            begun: Where ranges start, for every partition of `end`.
+            end: Where they would end.
+
+        Raises:
+            DataLossError: The log of another ends before the start as well.
+        """
+        behind = [place for place in sorted(end) if end[place] < begun[place]]
+        high = self._brokers.high(behind) if behind else {}
+        for place in behind:
+            if high[place] < begun[place]:
+                self._lost(f"{_name(place)} ends at {end[place]}, and was read to {begun[place]}")
+        return [place for place in behind if high[place] >= begun[place]]
+
+    def _begin(self, start: Offsets) -> None:
+        """Warn anew of a batch that starts elsewhere; the same one is planned in two steps, and more than once."""
+        if start != self._start:
+            self._start = dict(start)
+            self._warned.clear()
 
     def _known_with(self, end: Offsets) -> Places:
         """Return the partitions there are; one broker may not know yet what another has told of."""
@@ -144,10 +179,12 @@ class Planner:
         if gone:
             self._lost(f"{places(gone)} do not exist any more")
 
-    def _lost(self, what: str) -> None:
+    def _lost(self, what: str, means: str = "records may be gone", then: str = "goes on without them") -> None:
         if self._options.fail_on_loss:
-            raise DataLossError(f"{what}: records may be gone; failOnDataLoss=false goes on without them")
-        log.warning("%s: records may be gone", what)
+            raise DataLossError(f"{what}: {means}; failOnDataLoss=false {then}")
+        if what not in self._warned:
+            self._warned.add(what)
+            log.warning("%s: %s, and failOnDataLoss=false %s", what, means, then)
 
     def _resolved(self, name: str, bound: Bound, known: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offsets that an option means."""
@@ -178,7 +215,8 @@ class Planner:
 
     def _splits(self, known: Places, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
         """Return what is to be read, cut as the options say."""
-        whole = [Range(place, start, end) for place, (start, end) in bounds.items() if start < end]
+        # Empty ones are left out where they are cut, and one that runs backwards is an error: nothing is dropped here.
+        whole = [Range(place, start, end) for place, (start, end) in bounds.items()]
         pieces = ranges.cut(whole, least=self._options.least_splits, most_records=self._options.most_records)
         grains = self._grains_of(whole)
         return [

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
-    key: tuple[tuple[str, Any], ...]
+    # With passwords in it.
+    key: tuple[tuple[str, Any], ...] = field(repr=False)
     consumer: Consumer
     since: float
 

@@ -1,16 +1,19 @@
 """Properties of the Java client as librdkafka calls them.
 
 The JVM source's options carry Java names behind `kafka.`; those of librdkafka are taken as well, and librdkafka itself
-refuses what it does not know. What has no counterpart, or would break the source, is refused here by name. No value is
-ever shown: it may be a password.
+refuses what it does not know. What has no counterpart, or would break the source, is refused here by name. No value of
+what may be a password is ever shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from rackassign.errors import ConfigError
+from rackassign.redaction import shown_setting
+from rackassign.spark.values import one_of, switch, text, whole
 
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -38,16 +41,36 @@ _REFUSED = {
     "value.deserializer": "values are bytes; cast them in the query",
 }
 
-_OF_THE_POLLS = frozenset({
-    "default.api.timeout.ms", "exclude.internal.topics", "heartbeat.interval.ms", "max.poll.interval.ms",
-    "max.poll.records", "partition.assignment.strategy", "session.timeout.ms",
-})  # fmt: skip
-"""About members of a group, or about how the Java client is polled: no member and no such poll is here."""
+_OF_THE_POLLS: Mapping[str, Callable[[str, str], object]] = {
+    "default.api.timeout.ms": partial(whole, least=0),
+    "exclude.internal.topics": switch,
+    "heartbeat.interval.ms": partial(whole, least=0),
+    "max.poll.interval.ms": whole,
+    "max.poll.records": whole,
+    "partition.assignment.strategy": text,
+    "session.timeout.ms": partial(whole, least=0),
+}
+"""About members of a group, or about how the Java client is polled: no member and no such poll is here.
+
+What they say is read all the same, as the Java client would: a slip is a slip, whoever makes use of it.
+"""
+
+_OF_EXECUTORS: Mapping[str, Callable[[str, str], object]] = {
+    # As librdkafka has it.
+    "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
+    "fetch.min.bytes": partial(whole, most=100_000_000),
+    "fetch.wait.max.ms": partial(whole, least=0, most=300_000),
+    "group.id": text,
+}
+"""The client that plans is not told of these, so that it would not be seen before executors are what is wrong."""
 
 _STORES = frozenset({
     "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
     "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.key", "ssl.keystore.certificate.chain",
 })  # fmt: skip
+
+_FORMS = ("PEM", "PKCS12", "JKS")
+"""Of stores, as Java has them."""
 
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 _IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -67,10 +90,16 @@ def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
     for name, value in java.items():
         if name in _REFUSED:
             raise ConfigError(f"kafka.{name}: cannot be set: {_REFUSED[name]}")
-        if name in _OF_THE_POLLS or name in _STORES:
+        if name in _OF_THE_POLLS:
+            _OF_THE_POLLS[name](f"kafka.{name}", value.strip())
+            continue
+        if name in _STORES:
             continue
         if name == "sasl.jaas.config":
             told |= _login(value)
+        elif (reads := _OF_EXECUTORS.get(_RENAMED.get(name, name))) is not None:
+            reads(f"kafka.{name}", value.strip())
+            told[_RENAMED.get(name, name)] = value.strip()
         elif name == "ssl.endpoint.identification.algorithm":
             told[name] = value.lower() or "none"
         else:
@@ -93,6 +122,8 @@ def _login(jaas: str) -> dict[str, str]:
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
     """Return where certificates and keys are; Java's own form of a store cannot be read by librdkafka."""
     told: dict[str, str] = {}
+    for store in ("ssl.truststore", "ssl.keystore"):
+        _form(java, store, *_FORMS)
     if "ssl.truststore.location" in java:
         _form(java, "ssl.truststore", "PEM")
         told["ssl.ca.location"] = java["ssl.truststore.location"]
@@ -112,6 +143,9 @@ def _stores(java: Mapping[str, str]) -> dict[str, str]:
 
 def _form(java: Mapping[str, str], store: str, *readable: str) -> str:
     form = java.get(f"{store}.type", "JKS").upper()
+    if form not in _FORMS:
+        got = shown_setting(f"{store}.type", java[f"{store}.type"])
+        raise ConfigError(f"kafka.{store}.type: expected one of {', '.join(_FORMS)}, got {got}")
     if form not in readable:
         raise ConfigError(f"kafka.{store}.type: librdkafka reads {' or '.join(readable)} and not {form}")
     return form

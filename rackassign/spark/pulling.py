@@ -12,7 +12,7 @@ from typing import Any
 
 from rackassign.errors import NoAnswerError, RackassignError, shown
 from rackassign.spark.coordinator import Desk, from_wire, to_wire
-from rackassign.spark.listener import LONGEST
+from rackassign.spark.listener import LONGEST, read_line
 from rackassign.spark.ranges import Split
 
 _AGAIN_S = 0.05
@@ -108,8 +108,7 @@ def _answer(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str,
         try:
             with socket.create_connection((desk.host, desk.port), timeout=max(_AGAIN_S, left)) as connection:
                 connection.sendall(line)
-                with connection.makefile("rb") as answers:
-                    return _understood(answers.readline(LONGEST), wanted)
+                return _understood(read_line(connection, deadline), wanted)
         except (OSError, ValueError, RecursionError) as error:
             if time.monotonic() >= deadline:
                 raise NoAnswerError(

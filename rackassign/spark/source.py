@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructField, StructType
 
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, NoAnswerError, RackassignError
 from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
 from rackassign.spark.executor import batches, rack_here
 from rackassign.spark.options import Mode, Options
@@ -44,12 +44,16 @@ class RackassignDataSource(DataSource):
         return BatchReader(options, columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
-        """Return what reads a stream."""
-        from rackassign.spark.stream import check_limit, stream_reader  # noqa: PLC0415 - a batch does without
+        """Return what reads a stream, or says why it cannot be read as soon as it is asked anything."""
+        from rackassign.spark.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - a batch does without
 
-        options = self._options("stream")
-        check_limit(options)
-        return stream_reader(options, columns(options, schema))
+        try:
+            options = self._options("stream")
+            check_limit(options)
+            return stream_reader(options, columns(options, schema))
+        except RackassignError as error:
+            # Raised here, it is hidden by an UnboundLocalError of Spark: what calls this stops a reader it has not got.
+            return RefusedStream(str(error))
 
     def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
         told = {str(name): str(value) for name, value in self.options.items()}

@@ -55,10 +55,13 @@ class StreamReader(DataSourceStreamReader):
         self._deals: Coordinator | None = None
         self._captured: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] = {}
+        self._reached: dict[TopicPartition, int] | None = None
+        """Where the next batch starts, as far as this can be known without being told."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
         """Return where a query without a checkpoint begins; is called more than once."""
-        return to_json(self._planner().initial())
+        self._reached = self._planner().initial()
+        return to_json(self._reached)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, N802 - as Spark calls it; 4.0 and 4.1 without arguments
         """Return where the next batch ends.
@@ -66,16 +69,22 @@ class StreamReader(DataSourceStreamReader):
         Args:
             start: Where it begins; None before Spark 4.2.
             limit: `ReadMaxRows`, or one that sets no bound.
+
+        Raises:
+            DataLossError: It would end before it begins; nothing of that is in the checkpoint yet.
         """
-        self._newest = self._captured or self._planner().latest()
-        if start is None:
+        self._newest = self._planner().latest() if self._captured is None else self._captured
+        begins = self._reached if start is None else from_json(start)
+        if begins is None:
+            # A query that goes on, before Spark 4.2: `partitions` is the first that is told where its batch starts.
             return to_json(self._newest)
         most = getattr(limit, "max_rows", None)
-        return to_json(self._planner().next(from_json(start), self._newest, most))
+        return to_json(self._planner().next(begins, self._newest, most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch."""
-        splits = self._planner().stream(from_json(start), from_json(end))
+        self._reached = from_json(end)
+        splits = self._planner().stream(from_json(start), self._reached)
         if self._options.binding != "pull" or not splits:
             return [Piece(split) for split in splits]
         tasks = min(self._options.tasks or len(splits), len(splits))
@@ -123,6 +132,33 @@ class StreamReader(DataSourceStreamReader):
     def __getstate__(self) -> dict[str, Any]:
         # Clients and servers cannot travel, and are of no use to a worker.
         return {**self.__dict__, "_made": None, "_deals": None}
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Stands for a stream that cannot be read as it was asked for: whatever Spark asks first is answered with why.
+
+    Args:
+        problem: Why.
+    """
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - as Spark calls it
+        """Raise ConfigError; a new query asks this first."""
+        raise ConfigError(self._problem)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, ARG002, N802 - the same
+        """Raise ConfigError; a query that goes on asks this first."""
+        raise ConfigError(self._problem)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - the same
+        """Raise ConfigError; one that goes on with a batch that was not committed asks this first."""
+        raise ConfigError(self._problem)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:  # noqa: ARG002 - the same
+        """Raise ConfigError."""
+        raise ConfigError(self._problem)
 
 
 def stream_reader(options: Options, names: Sequence[str]) -> StreamReader:

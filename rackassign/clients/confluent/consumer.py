@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
@@ -12,6 +13,7 @@ from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
 from rackassign.clients.confluent.member import Member
 from rackassign.clients.confluent.offsets import Commits
+from rackassign.clients.confluent.parting import part, part_alone
 from rackassign.clients.confluent.properties import Properties
 from rackassign.clients.confluent.reader import Reader, place_of
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
@@ -34,7 +36,6 @@ _SETTLING_S = 0.01
 """The same while a rebalance is under way."""
 
 _COMMIT_S = 30.0
-_CLOSE_S = 10.0
 _MAX_POLL_MS = 300_000
 
 
@@ -57,7 +58,7 @@ class RackAwareConsumer:
     | `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password` | both clients' |
     | `sasl.kerberos.service.name`, `ssl.endpoint.identification.algorithm` | both clients' |
     | `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.key.password` | both clients' |
-    | `ssl.crl.location`, `ssl.cipher.suites` | both clients' |
+    | `ssl.ca.pem`, `ssl.crl.location`, `ssl.cipher.suites` | both clients' |
     | any other of `group.*`, `sasl.*`, `ssl.*` and `enable.ssl.*`, other strategies | refused: for the member |
     | `statistics.interval.ms` | 5000 if left out, for `locality()`, and to see partitions that librdkafka forgets |
     | all others | librdkafka's alone |
@@ -77,6 +78,11 @@ class RackAwareConsumer:
     * A commit is refused with `ILLEGAL_GENERATION` if nothing of it is assigned; what of it is assigned is committed.
     * `assign()` and its kin work within `on_assign` only, to say where to begin; they do not choose partitions.
     * `pause()`, `resume()` and `seek()` of what is not assigned are refused; `seek()` right after the assignment works.
+    * It is no subclass: `isinstance(consumer, confluent_kafka.Consumer)` is False. Such an instance is a client of
+      librdkafka's, which would be in the group by itself; this is two clients, and the member is the other one.
+    * The constructor waits for a broker, since the member must know its version: without one it raises `_TIMED_OUT`
+      after 30 s, and nothing of it stays behind. One that is dropped without `close()` leaves its group, on a thread
+      and without callbacks of partitions; one that is there when the interpreter ends does not.
     * There is no `consumer_group_metadata()`: confluent-kafka has none to make for a member that is not its own, so
       offsets cannot be sent to a transaction. And there is no `set_sasl_credentials()`.
 
@@ -84,6 +90,7 @@ class RackAwareConsumer:
 
     Args:
         config: librdkafka's properties.
+        more: The same, as keywords: `RackAwareConsumer(**config)`.
         assignors: What the member offers the group, in the order of preference.
         logger: For what librdkafka has to say.
 
@@ -94,12 +101,14 @@ class RackAwareConsumer:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None = None,
         *,
         assignors: Sequence[Any] | None = None,
         logger: Any = None,  # noqa: ANN401 - as confluent-kafka's
+        **more: Any,  # noqa: ANN401 - the same
     ) -> None:
-        properties = Properties.of(config, assignors)
+        given = {**(config or {}), **more} if more or config is None else config
+        properties = Properties.of(given, assignors)
         rack = told_or_found(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
         racks = RackMemory()
@@ -152,6 +161,9 @@ class RackAwareConsumer:
         self._check_polls()
         if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
             raise TypeError("expected a list of strings")
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} expects a callable")
         if not topics or self._member.must_leave_for(topics):
             self.unsubscribe()
         if topics:
@@ -326,13 +338,14 @@ class RackAwareConsumer:
             return
         self._check_polls()
         try:
-            self._give_up_all()
+            part(self._member, self._reader, self._rebalances, self._commits)
         finally:
             self._closed = True
-            try:
-                self._member.close(_CLOSE_S)
-            finally:
-                self._reader.consumer.close()
+
+    def __del__(self) -> None:
+        # Of one that was not made whole there is nothing; and at the very end no thread can begin.
+        if not getattr(self, "_closed", True) and not sys.is_finalizing():
+            part_alone(self._member, self._reader, self._rebalances, self._commits)
 
     def _serve(self, end: float) -> float:
         """Look after the group if it is time to; return how long records may be waited for until the next time."""

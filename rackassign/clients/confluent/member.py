@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from kafka import OffsetAndMetadata
+from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError as HostError
 
@@ -28,6 +28,23 @@ Offsets = Mapping[TopicPartition, tuple[int, str, int]]
 """For each partition the next offset to be read, what the user adds to it, and the leader epoch; -1 if not known."""
 
 
+class _Begun:
+    """Makes the client of a consumer, and can end it if the consumer comes to nothing: its thread runs by then."""
+
+    def __init__(self) -> None:
+        self._made: Any = None
+
+    def __call__(self, **config: Any) -> Any:  # noqa: ANN401 - the host's
+        """Return a client, as the host would."""
+        self._made = KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**config)
+        return self._made
+
+    def close(self) -> None:
+        """End it, if there is one."""
+        if self._made is not None:
+            self._made.close()
+
+
 class Member:
     """A place in a group; for the thread that polls, but for commits.
 
@@ -41,12 +58,17 @@ class Member:
     """
 
     def __init__(self, arguments: Mapping[str, Any], racks: RackMemory) -> None:
-        with as_confluent():
-            try:
-                self._consumer = RackAwareConsumer(**arguments)
-            except (AssertionError, TypeError, ValueError) as error:
-                # The host checks some of its arguments so.
-                raise ConfigError(f"kafka-python: {error}") from error
+        begun = _Begun()
+        try:
+            with as_confluent():
+                self._consumer = RackAwareConsumer(**arguments, kafka_client=begun)
+        except (AssertionError, TypeError, ValueError) as error:
+            begun.close()
+            # The host checks some of its arguments so.
+            raise ConfigError(f"kafka-python: {error}") from error
+        except BaseException:
+            begun.close()
+            raise
         try:
             self._seat = host.Seat(self._consumer)
         except BaseException:

@@ -7,6 +7,7 @@ it does not know itself.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,7 +19,8 @@ from rackassign.clients.kafka_python import (
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.redaction import Settings, shown_setting
 
 Whose = Literal["member", "both"]
 """The member's alone, or the reader's as well."""
@@ -51,18 +53,23 @@ _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _text(name: str, value: object) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # As confluent-kafka does, which then has a string.
+        return str(value)
     if not isinstance(value, str):
-        raise ConfigError(f"{name}: expected a string, got {shown(value)}")
+        raise ConfigError(f"{name}: expected a string, got {shown_setting(name, value)}")
     return value
 
 
 def _number(name: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
+        return int(value)
     try:
-        return int(_text(name, value))
+        text = _text(name, value).strip()
+        # librdkafka reads 0x10 as well.
+        return int(text, 16 if text.lower().startswith("0x") else 10)
     except (ConfigError, ValueError):
-        raise ConfigError(f"{name}: expected a number, got {shown(value)}") from None
+        raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
 def _switch(name: str, value: object) -> bool:
@@ -72,9 +79,10 @@ def _switch(name: str, value: object) -> bool:
 
 def _one_of(*known: str) -> Callable[[str, object], str]:
     def read(name: str, value: object) -> str:
-        text = _text(name, value)
-        if text not in known:
-            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown(value)}")
+        # librdkafka heeds neither case nor what is around.
+        text = {word.lower(): word for word in known}.get(_text(name, value).strip().lower())
+        if text is None:
+            raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
         return text
 
     return read
@@ -86,7 +94,7 @@ def _servers(name: str, value: object) -> list[str]:
 
 
 def _protocol(name: str, value: object) -> str:
-    return _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")(name, _text(name, value).upper())
+    return _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")(name, value)
 
 
 def _checks_names(name: str, value: object) -> bool:
@@ -129,8 +137,9 @@ _DEFAULTS: Mapping[str, object] = {
 
 _OURS = (
     *("client.rack", "auto.offset.reset", "enable.auto.commit", "auto.commit.interval.ms", "enable.auto.offset.store"),
-    *("partition.assignment.strategy", "group.protocol", "on_commit", "stats_cb"),
+    *("partition.assignment.strategy", "group.protocol", "on_commit", "stats_cb", "ssl.ca.pem"),
 )
+_CA = "ssl.ca.pem"
 _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl.")
 """What begins like this matters for the membership, and kafka-python has nothing of the kind."""
 
@@ -171,7 +180,7 @@ class Properties:
         given = _plain_names(config)
         if not given.get("group.id"):
             raise ConfigError("group.id is missing")
-        if not any(_servers("bootstrap.servers", given.get("bootstrap.servers", ""))):
+        if not any(_servers("bootstrap.servers", given.get("bootstrap.servers") or "")):
             # Otherwise kafka-python would ask this very machine.
             raise ConfigError("bootstrap.servers is missing")
         member: dict[str, Any] = {"enable_auto_commit": False}
@@ -179,7 +188,8 @@ class Properties:
         for name, value in {**_DEFAULTS, **given}.items():
             if name in _TABLE:
                 whose, argument, read = _TABLE[name]
-                member[argument] = read(name, value)
+                if value is not None or read in {_number, _switch}:
+                    member[argument] = read(name, value)
                 if whose == "both":
                     reader[name] = value
             elif name.startswith(_NEITHER) and name not in _OURS:
@@ -187,35 +197,76 @@ class Properties:
             elif name not in _OURS:
                 reader[name] = value
         _check_login(member)
-        if "client.rack" in given:
+        if given.get(_CA) is not None:
+            reader[_CA] = given[_CA]
+            if member.get("security_protocol", "").endswith("SSL"):
+                member["ssl_context"] = _trusting(_text(_CA, given[_CA]), member)
+        if given.get("client.rack") is not None:
             member["client_rack"] = _text("client.rack", given["client.rack"])
         strategies = _strategies(given, assignors)
         if strategies is not None:
             member["partition_assignment_strategy"] = strategies
-        _one_of("classic")("group.protocol", given.get("group.protocol", "classic"))
-        start = _one_of(*_STARTS)("auto.offset.reset", given.get("auto.offset.reset", "latest"))
+        _one_of("classic")("group.protocol", given.get("group.protocol") or "classic")
+        start = _one_of(*_STARTS)("auto.offset.reset", given.get("auto.offset.reset") or "latest")
         interval_ms = _number("auto.commit.interval.ms", given.get("auto.commit.interval.ms", 5000))
         commits = interval_ms > 0 and _switch("enable.auto.commit", given.get("enable.auto.commit", True))
         # What librdkafka would commit or store by itself is neither fenced nor known to us.
         reader |= {"auto.offset.reset": start, "enable.auto.commit": False, "enable.auto.offset.store": False}
         return cls(
-            member=member,
-            reader=reader,
+            member=Settings(member),
+            reader=Settings(reader),
             start=_STARTS[start],
             auto_commit_s=interval_ms / 1000 if commits else None,
             auto_store=_switch("enable.auto.offset.store", given.get("enable.auto.offset.store", True)),
-            on_commit=given.get("on_commit"),
-            stats_cb=given.get("stats_cb"),
+            on_commit=_callback(given, "on_commit"),
+            stats_cb=_callback(given, "stats_cb"),
         )
+
+
+def _callback(given: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of any kind
+    value = given.get(name)
+    if value is not None and not callable(value):
+        raise ConfigError(f"{name}: expected a callable, got {shown_setting(name, value)}")
+    return value
 
 
 def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties by their names of today, those of the topic among the others."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"expected a dict of properties, got {type(config).__name__}")
-    flat = {**config.get("default.topic.config", {}), **config}
+    flat = {**(config.get("default.topic.config") or {}), **config}
     flat.pop("default.topic.config", None)
     return {_ALIASES.get(name, name): value for name, value in flat.items()}
+
+
+def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
+    """Return what kafka-python makes of its `ssl_*`, which has nothing for authorities that are in no file.
+
+    Args:
+        authorities: As PEM.
+        member: Arguments for the consumer of kafka-python; what they say of files and names is kept.
+
+    Raises:
+        ConfigError: A file or the PEM cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = member.get("ssl_check_hostname", True)
+    try:
+        context.load_verify_locations(cadata=authorities)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(f"{_CA}: expected certificates as PEM") from None
+    try:
+        if member.get("ssl_certfile"):
+            context.load_cert_chain(member["ssl_certfile"], member.get("ssl_keyfile"), member.get("ssl_password"))
+        if member.get("ssl_crlfile"):
+            context.load_verify_locations(member["ssl_crlfile"])
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        if member.get("ssl_ciphers"):
+            context.set_ciphers(member["ssl_ciphers"])
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ssl.*: what goes with {_CA} cannot be read: {error}") from None
+    return context
 
 
 def _check_login(member: Mapping[str, Any]) -> None:
@@ -232,7 +283,7 @@ def _check_login(member: Mapping[str, Any]) -> None:
 
 def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> list[Any] | None:
     name = "partition.assignment.strategy"
-    if name not in given:
+    if given.get(name) is None:
         return None if assignors is None else list(assignors)
     if assignors is not None:
         raise ConfigError(f"{name}: assignors are given as well")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 from confluent_kafka import TopicPartition
 
@@ -50,7 +51,8 @@ class Rebalances:
     """
 
     def __init__(self, consumer: object, member: Member, reader: Reader, commits: Commits, stalls: Stalls) -> None:
-        self._consumer = consumer
+        # Not held: who drops the user's consumer must be the last that had it.
+        self._consumer = ref(consumer)
         self._member = member
         self._reader = reader
         self._commits = commits
@@ -142,6 +144,6 @@ class Rebalances:
             return
         self.telling = True
         try:
-            callback(self._consumer, [TopicPartition(*place) for place in sorted(places)])
+            callback(self._consumer(), [TopicPartition(*place) for place in sorted(places)])
         finally:
             self.telling = False

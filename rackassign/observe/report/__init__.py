@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from rackassign.errors import printable
 from rackassign.model import Reason
 from rackassign.observe.figures import at_least, money, percent, size
 from rackassign.observe.inspection import Inspection
@@ -80,7 +82,7 @@ def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
 
 
 def environment(package: str, price: Price) -> Environment:
-    """Return what renders a page: it escapes all that is not said to be safe, and nothing is.
+    """Return what renders a page: it escapes all that is not said to be safe, and nothing is; and shows no controls.
 
     Args:
         package: That has the template; those here can be had beside it.
@@ -90,12 +92,18 @@ def environment(package: str, price: Price) -> Environment:
         loader=ChoiceLoader([PackageLoader(name, ".") for name in dict.fromkeys((package, __name__))]),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_plain,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {"size": size, "money": money, "monthly": price.monthly}
     made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": percent, "at_least": at_least}
     return made
+
+
+def _plain(value: object) -> object:
+    """Return what is put into the page without anything that would turn what stands around it, as U+202E does."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:

@@ -1,0 +1,271 @@
+"""Java's regular expressions in Python's words, for the names of topics.
+
+`subscribePattern` is Java's with the JVM source, and many a pattern means the same in both languages. What does not is
+translated here, or refused by name where Python has nothing like it; what only Python knows is refused as Java does.
+Names of topics are ASCII, so that a class of characters is a set of ASCII ones, whatever it is made of.
+
+Source: `java.util.regex.Pattern` of Java 17, and `re`.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Mapping
+
+from rackassign.errors import ConfigError, shown
+
+Chars = frozenset[str]
+
+_ALL = frozenset(map(chr, range(128)))
+_LETTERS, _LOWER, _UPPER, _DIGITS = map(
+    frozenset, (string.ascii_letters, string.ascii_lowercase, string.ascii_uppercase, string.digits)
+)
+_BLANK, _VERTICAL = frozenset(" \t"), frozenset("\n\x0b\f\r")
+
+_PREDEFINED: Mapping[str, Chars] = {
+    "d": _DIGITS,
+    "w": _LETTERS | _DIGITS | {"_"},
+    "s": _BLANK | _VERTICAL,
+    "h": _BLANK,
+    "v": _VERTICAL,
+}
+"""In lower case; in upper case it is all others."""
+
+_PROPERTIES: Mapping[str, Chars] = {
+    **dict.fromkeys(("Lower", "IsLowercase", "javaLowerCase"), _LOWER),
+    **dict.fromkeys(("Upper", "IsUppercase", "javaUpperCase"), _UPPER),
+    **dict.fromkeys(("Alpha", "IsAlphabetic", "IsLetter", "IsLatin"), _LETTERS),
+    **dict.fromkeys(("Digit", "IsDigit"), _DIGITS),
+    "Alnum": _LETTERS | _DIGITS,
+    "XDigit": frozenset(string.hexdigits),
+    "Punct": frozenset(string.punctuation),
+    "Graph": _LETTERS | _DIGITS | frozenset(string.punctuation),
+    "Print": _LETTERS | _DIGITS | frozenset(string.punctuation) | {" "},
+    "Blank": _BLANK,
+    "Space": _BLANK | _VERTICAL,
+    "Cntrl": frozenset(char for char in _ALL if unicodedata.category(char) == "Cc"),
+    "ASCII": _ALL,
+}
+_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "a": "\a", "e": "\x1b"}
+
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(-[a-zA-Z]+)?([:)])")
+_NAME = re.compile(r"<([A-Za-z][A-Za-z0-9]*)>")
+_REPEAT = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
+_CODE = re.compile(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,5})\}|u([0-9A-Fa-f]{4})")
+_OCTAL = re.compile(r"0([0-3][0-7]{2}|[0-7]{1,2})")
+_PROPERTY = re.compile(r"[pP](?:\{(\w+)\}|([A-Z]))")
+_KEPT, _WITHOUT_EFFECT = "ims", "duU"
+"""Flags; those without effect are about line ends and Unicode, of which a topic's name has neither."""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return what finds in the names of topics what Java's pattern of this text would find.
+
+    Raises:
+        ConfigError: It is none, or cannot be had in Python; says what of it.
+    """
+    if not pattern:
+        raise ConfigError("subscribePattern: expected a regular expression, got none")
+    try:
+        return re.compile(_Translation(pattern).whole(), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"subscribePattern: expected a regular expression: {error}") from None
+
+
+class _Translation:
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._ignores_case = re.search(r"\(\?[a-zA-Z]*i", pattern) is not None
+
+    def whole(self) -> str:
+        parts = []
+        while self._at < len(self._pattern):
+            char = self._pattern[self._at]
+            if char == "\\":
+                self._at += 1
+                parts.append(self._escape())
+            elif char == "[":
+                self._at += 1
+                parts.append(_written(*self._class()))
+            elif char == "(":
+                parts.append(self._group())
+            elif char == "{":
+                parts.append(self._taken(_REPEAT, "{ is no repetition here; \\{ is the character")[0])
+            else:
+                parts.append(char)
+                self._at += 1
+        return "".join(parts)
+
+    def _refuse(self, what: str) -> ConfigError:
+        return ConfigError(f"subscribePattern: {shown(self._pattern)}, at {self._at}: {what}")
+
+    def _next(self) -> str:
+        """Return the next character; nothing at the end."""
+        return self._pattern[self._at : self._at + 1]
+
+    def _skips(self, text: str) -> bool:
+        found = self._pattern.startswith(text, self._at)
+        self._at += len(text) if found else 0
+        return found
+
+    def _taken(self, wanted: re.Pattern[str], otherwise: str) -> re.Match[str]:
+        found = wanted.match(self._pattern, self._at)
+        if found is None:
+            raise self._refuse(otherwise)
+        self._at = found.end()
+        return found
+
+    def _group(self) -> str:
+        """Return what begins a group."""
+        begin = self._at
+        for plain in ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"):
+            if self._skips(plain):
+                return plain
+        if not self._skips("(?"):
+            self._at += 1
+            return "("
+        if self._next() == "<":
+            return f"(?P<{self._taken(_NAME, 'expected the name of a group')[1]}>"
+        self._at = begin
+        found = self._taken(_FLAGS, f"{self._pattern[begin : begin + 3]} begins no group of Java's")
+        on, off, end = found.groups("")
+        unknown = set(on + off.removeprefix("-")) - set(_KEPT + _WITHOUT_EFFECT)
+        if unknown:
+            raise self._refuse(f"flag {shown(min(unknown))} cannot be kept")
+        if end == ")" and (begin or off):
+            raise self._refuse(f"{found[0]} in the midst of a pattern cannot be kept; (?i:...) can")
+        on, off = ("".join(flag for flag in _KEPT if flag in flags) for flags in (on, off))
+        if end == ")":
+            return f"(?{on})" if on else ""
+        return f"(?{on}{'-' if off else ''}{off}:"
+
+    def _escape(self) -> str:
+        """Return what stands for what is behind a backslash, outside of a class."""
+        kind = self._next()
+        if kind and kind in "AbB":
+            self._at += 1
+            if self._next() == "{" and kind == "b":
+                raise self._refuse("\\b{ cannot be kept")
+            return f"\\{kind}"
+        if kind and kind in "zZ":
+            self._at += 1
+            # Java's \Z is also before the line end that no name has.
+            return r"\Z"
+        if self._skips("R"):
+            return r"(?:\r\n|[\n\x0b\f\r])"
+        if self._skips("k"):
+            return f"(?P={self._taken(_NAME, 'expected the name of a group')[1]})"
+        if kind in set("123456789"):
+            self._at += 1
+            if self._next().isdigit():
+                raise self._refuse("which group is meant depends on how many there are; \\k<name> can be kept")
+            return f"(?:\\{kind})"
+        if kind == "Q":
+            return re.escape(self._quoted())
+        chars, negated = self._of_class()
+        return _written(chars, negated)
+
+    def _quoted(self) -> str:
+        end = self._pattern.find("\\E", self._at)
+        text = self._pattern[self._at + 1 : end if end >= 0 else None]
+        self._at = end + 2 if end >= 0 else len(self._pattern)
+        return text
+
+    def _of_class(self) -> tuple[Chars, bool]:
+        """Return the characters that what is behind a backslash means, and whether it means all others."""
+        kind = self._next()
+        if kind and kind.lower() in _PREDEFINED:
+            self._at += 1
+            return _PREDEFINED[kind.lower()], kind.isupper()
+        if kind and kind in "pP":
+            found = self._taken(_PROPERTY, f"\\{kind} without a property")
+            return self._property(found[1] or found[2]), kind == "P"
+        return frozenset(self._single()), False
+
+    def _property(self, name: str) -> Chars:
+        if name in _PROPERTIES:
+            return _PROPERTIES[name]
+        category = name.removeprefix("Is")
+        if category in {"L", "M", "N", "P", "S", "Z", "C"} or (len(category) == 2 and category[0] in "LMNPSZC"):  # noqa: PLR2004 - as Unicode calls them
+            return frozenset(char for char in _ALL if unicodedata.category(char).startswith(category))
+        raise self._refuse(f"the property {shown(name)} cannot be kept")
+
+    def _single(self) -> str:
+        """Return the one character that what is behind a backslash means."""
+        kind = self._next()
+        if kind in _CHARACTERS:
+            self._at += 1
+            return _CHARACTERS[kind]
+        if kind and kind in "xu":
+            digits = next(filter(None, self._taken(_CODE, f"\\{kind} without a code").groups()))
+            return chr(int(digits, 16))
+        if kind == "0":
+            return chr(int(self._taken(_OCTAL, "\\0 without a code")[1], 8))
+        if not kind or (kind.isascii() and kind.isalnum()):
+            raise self._refuse(f"\\{kind} cannot be kept" if kind else "a backslash ends it")
+        self._at += 1
+        return kind
+
+    def _class(self) -> tuple[Chars, bool]:
+        """Return the characters of the class that has just begun, and whether it is all others."""
+        negated = self._skips("^")
+        operands: list[set[str]] = [set()]
+        begun = False
+        while not (begun and self._skips("]")):
+            if not self._next():
+                raise self._refuse("a class has no end")
+            if begun and self._skips("&&"):
+                self._check_case()
+                operands.append(set())
+                if self._next() in {"]", "&"}:
+                    raise self._refuse("expected characters behind &&")
+                continue
+            operands[-1] |= self._part()
+            begun = True
+        found = frozenset(operands[0]).intersection(*operands[1:])
+        return found, negated
+
+    def _part(self) -> Chars:
+        """Return the characters of a part of a class: a class, a range or a character."""
+        if self._skips("["):
+            self._check_case()
+            chars, negated = self._class()
+            return _ALL - chars if negated else chars
+        if self._next() == "\\":
+            self._at += 1
+            if self._next() == "Q":
+                return frozenset(self._quoted())
+            kind = self._next()
+            if kind and (kind.lower() in _PREDEFINED or kind in "pP"):
+                chars, negated = self._of_class()
+                return _ALL - chars if negated else chars
+            first = self._single()
+        else:
+            first = self._next()
+            self._at += 1
+        behind = self._pattern[self._at + 1 : self._at + 2]
+        if self._next() != "-" or behind in {"", "]", "["}:
+            return frozenset(first)
+        self._at += 1
+        if self._skips("\\"):
+            last = self._single()
+        else:
+            last = self._next()
+            self._at += 1
+        if last < first:
+            raise self._refuse(f"{shown(first)} to {shown(last)} is no range")
+        return frozenset(char for char in _ALL if first <= char <= last) | {first, last}
+
+    def _check_case(self) -> None:
+        if self._ignores_case:
+            raise self._refuse("a class made of classes cannot be kept where case is ignored")
+
+
+def _written(chars: Chars, negated: bool) -> str:  # noqa: FBT001 - as from the class
+    """Return a class as Python writes it; one of nothing matches nothing."""
+    if not chars:
+        return r"[\s\S]" if negated else "(?!)"
+    return f"[{'^' if negated else ''}{''.join(map(re.escape, sorted(chars)))}]"

@@ -1,0 +1,143 @@
+"""What a stream tells Spark of offsets, as each version of Spark asks for them; without Spark and without brokers."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from rackassign.errors import ConfigError
+from rackassign.model import Partition, TopicPartition
+from rackassign.spark import stream as room
+from rackassign.spark.cluster import Places
+from rackassign.spark.fetching import Grain
+from rackassign.spark.offsets import EARLIEST, LATEST
+from rackassign.spark.options import Options, Topics
+from rackassign.spark.planning import Planner
+from rackassign.spark.reading import DataLossError
+from rackassign.spark.source import Piece, RackassignDataSource
+from rackassign.spark.stream import StreamReader
+
+P0 = TopicPartition("t", 0)
+
+
+class Log:
+    """A topic of one partition, which may be made anew."""
+
+    def __init__(self, end: int, opened: int = 0) -> None:
+        self.end = end
+        self.opened = opened
+
+    def places(self, _: Topics) -> Places:
+        return Places({P0: Partition((1,))}, {1: "a"})
+
+    def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+        return {place: {EARLIEST: 0, LATEST: self.end}[logical] for place in places}
+
+    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, self.end + self.opened)
+
+    def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(timestamps, 0)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    made = Log(900)
+    monkeypatch.setattr(room, "planner", lambda options: Planner(options, made, lambda _: Grain(100, 1000)))
+    return made
+
+
+def reader(**options: str) -> StreamReader:
+    told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t", "startingOffsets": "earliest", **options}
+    return StreamReader(Options.of(told, "stream"), ("value",))
+
+
+def at(offset: int) -> dict[str, Any]:
+    return {"t": {"0": offset}}
+
+
+def spans(pieces: Iterable[object]) -> list[tuple[int, int]]:
+    return [(piece.split.range.start, piece.split.range.end) for piece in pieces if isinstance(piece, Piece)]
+
+
+def test_without_being_told_of_starts_a_log_that_went_back_is_seen_before_it_is_in_the_checkpoint(log: Log) -> None:
+    # As Spark 4.0 and 4.1 call it.
+    stream = reader()
+    assert stream.initialOffset() == at(0)
+    assert stream.latestOffset() == at(900)
+    assert spans(stream.partitions(at(0), at(900))) == [(0, 900)]
+    log.end = 300
+    with pytest.raises(DataLossError, match="t-0 ends at 300, and was read to 900"):
+        stream.latestOffset()
+
+
+def test_a_query_that_is_started_again_sees_it_when_the_batch_is_planned(log: Log) -> None:
+    log.end = 300
+    stream = reader()
+    # A checkpoint that is gone on with: nobody has told yet where the batch starts.
+    assert stream.latestOffset() == at(300)
+    with pytest.raises(DataLossError, match="t-0 ends at 300, and was read to 900"):
+        stream.partitions(at(900), at(300))
+
+
+def test_without_failing_on_loss_it_goes_on_from_the_end_there_is(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    stream = reader(failOnDataLoss="false")
+    stream.partitions(at(0), at(900))
+    log.end = 300
+    with caplog.at_level("WARNING"):
+        assert stream.latestOffset() == at(300)
+        assert spans(stream.partitions(at(900), at(300))) == []
+        log.end = 320
+        assert stream.latestOffset() == at(320)
+        assert spans(stream.partitions(at(300), at(320))) == [(300, 320)]
+    assert len(caplog.records) == 1
+
+
+def test_an_open_transaction_neither_ends_a_query_nor_takes_it_back(log: Log) -> None:
+    stream = reader(**{"kafka.isolation.level": "read_committed"})
+    stream.partitions(at(0), at(900))
+    log.end, log.opened = 850, 60
+    assert stream.latestOffset() == at(900)
+    log.end, log.opened = 910, 0
+    assert stream.latestOffset() == at(910)
+
+
+def test_what_was_captured_is_kept_to_even_if_it_is_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = reader()
+    with monkeypatch.context() as nothing:
+        nothing.setattr(log, "places", lambda _: Places({}, {}))
+        stream.capture()
+    assert stream.latestOffset() == {}
+
+
+def test_a_reader_that_has_planned_can_travel(log: Log) -> None:
+    stream = reader()
+    stream.partitions(at(0), at(log.end))
+    assert isinstance(pickle.loads(pickle.dumps(stream)), StreamReader)  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscirbe": "t"}, "unknown option subscirbe"),
+        ({"endingOffsets": "latest"}, "endingOffsets: a stream has no end"),
+        ({"kafka.max.partition.fetch.bytes": "many"}, "max.partition.fetch.bytes: expected a whole number"),
+    ],
+)
+def test_what_cannot_work_is_said_where_spark_shows_it(options: dict[str, str], told: str) -> None:
+    # What `streamReader` raises is hidden by an UnboundLocalError of Spark: it stops the reader all the same.
+    source = RackassignDataSource({"kafka.bootstrap.servers": "k:1", "subscribe": "t", **options})
+    reader = pickle.loads(pickle.dumps(source.streamReader(StructType([]))))  # noqa: S301 - our own
+    for ask in (
+        reader.initialOffset,
+        reader.latestOffset,
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(Piece(None)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ConfigError, match=told):
+            ask()
+    reader.stop()
