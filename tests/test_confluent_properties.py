@@ -121,6 +121,8 @@ def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict
         ({"client.rack": [1]}, "client.rack: expected a string, got an array of 1"),
         ({"client.id": True}, "client.id: expected a string, got true"),
         ({"session.timeout.ms": 6000.5}, "session.timeout.ms: expected a number, got 6000.5"),
+        ({"session.timeout.ms": float("inf")}, "session.timeout.ms: expected a number, got"),
+        ({"session.timeout.ms": float("nan")}, "session.timeout.ms: expected a number, got"),
         # confluent-kafka refuses these as well.
         ({"session.timeout.ms": None}, "session.timeout.ms: expected a number, got null"),
         ({"enable.auto.commit": None}, "enable.auto.commit: expected"),

@@ -62,7 +62,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _number(name: str, value: object) -> int:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value):
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     try:
         text = _text(name, value).strip()
