@@ -639,3 +639,18 @@ def test_hot_figures_are_of_brokers_by_weight() -> None:
     assert Quality.of(layout).replicas_per_broker == 1.0
     with pytest.raises(InputError, match="there is no such broker"):
         Layout((), {}, {7: 1})
+
+
+def test_leaders_are_proven_only_where_no_replicas_let_them_be_more_even() -> None:
+    said = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        racks = [rng.choice("abc") for _ in range(18)]
+        lists = tuple(tuple(rng.sample(range(18), 3)) for _ in range(18))
+        found = rebalance(Layout(tuple(Broker(i, rack) for i, rack in enumerate(racks)), {"t": lists}))
+        leading = Counter(row[0] for row in found.topics["t"])
+        assert found.proven
+        assert found.leaders_proven == (set(leading.values()) == {1})
+        said += found.leaders_proven
+    # Who never says anything is never wrong.
+    assert said > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +20,11 @@ from rackassign.observe import Inspector, RackMap
 from rackassign.observe.inspector import Shots
 from rackassign.observe.snapshot import snapshot
 from rackassign.placement import ReplicaPlacementError, Rules
+from rackassign.placement.quality import Quality
 from rackassign.placement.readers import readers
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair import Move, Planned, Wish, plan_leaders, plan_repair
+from rackassign.placement.repair.evenness import UnevenError, check_even
 from rackassign.placement.repair.exchange import plan_given, read_reassignment, write_reassignment
 from rackassign.placement.state import ClusterState
 
@@ -346,3 +349,60 @@ def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: s
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="there is no"):
         plan_given(state(t=[[1, 2]]), {where: row})
+
+
+def blind(topics: int, brokers: int, partitions: int = 30) -> ClusterState:
+    """Return a cluster in three racks, in which replicas are anywhere."""
+    rng = random.Random(topics)
+    rows = {
+        f"t{n:04d}": topic([rng.sample(range(1, brokers + 1), 3) for _ in range(partitions)]) for n in range(topics)
+    }
+    return ClusterState(tuple(Broker(i, "abc"[i % 3]) for i in range(1, brokers + 1)), rows)
+
+
+def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> None:
+    seen = blind(300, 60)
+    found = planned(seen, replace=frozenset({7}))
+    assert found.copies == found.least
+    held = Counter(broker for rows in found.after.topics.values() for row in rows for broker in row)
+    assert all(len({broker % 3 for broker in row}) == 3 for rows in found.after.topics.values() for row in rows)
+    # 9,000 replicas in each rack, of which the one of broker 7 has a broker less.
+    assert {held[broker] for broker in held if broker % 3 != 1} == {450}
+    assert {held[broker] for broker in held if broker % 3 == 1} == {473, 474}
+    # Neither of these two would another choice of replicas, or more work, make any better.
+    assert not any("iterations" in doubt or "paths" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize("wish", [{"rf": 2}, {"replace": frozenset({7})}, {}])
+@pytest.mark.parametrize("size", [(20, 9), (300, 60)])
+def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wish: dict[str, Any]) -> None:
+    found = planned(blind(*size), **wish)
+    assert found.moves
+    assert all(move.after[0] == move.before[0] for move in found.moves.values() if move.before[0] in move.after)
+    if "rf" in wish:
+        # There is always one that does not lead to be given up.
+        assert all(move.after[0] == move.before[0] for move in found.moves.values())
+
+
+def test_leaders_that_have_to_go_are_followed_evenly() -> None:
+    rows = [[1, 3, 5], [1, 4, 6]] * 6 + [[3, 5, 2], [5, 3, 2]] * 3
+    found = planned(state(t=rows), replace=frozenset({1}))
+    leading = Counter(row[0] for row in found.after.topics["t"])
+    assert max(leading[broker] for broker in (2, 4, 6)) <= 4
+    assert Quality.of(found.after).sharing == 0
+
+
+def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
+    seen = state(t=[[1, 3, 5], [2, 4, 6]] * 10, brokers=[*BROKERS, Broker(7, "c"), Broker(8, "c")])
+    fair, heap = planned(seen, replace=frozenset({6})), planned(seen, replace=frozenset({6, 7, 8}))
+    check_even(fair)
+    with pytest.raises(UnevenError) as caught:
+        check_even(replace(heap, before=fair.after))
+    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean, and now the fullest has")
+    assert "--force" in str(caught.value)
+
+
+def test_a_replica_more_of_a_few_is_no_heap() -> None:
+    check_even(planned(state(t=[[1, 3], [2, 4]]), rf=3))
+    check_even(planned(state(t=[[1], [2]]), rf=3))
+    check_even(planned(state(t=[[1]]), rf=6))

@@ -62,18 +62,22 @@ def plan(
     for_group: Annotated[str, typer.Option(help="A consumer group: replicas go to the racks of its members.")] = "",
     rules: Annotated[str, typer.Option(help="JSON file of further rules: leader_racks, max_per_rack, ..")] = "",
     import_: Annotated[str, typer.Option("--import", help="Take the lists of kafka-reassign-partitions.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the plan down also if it leaves brokers much less even than now.")
+    ] = False,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Work out a repair with the fewest copies, and write it down; nothing is changed."""
+    """Work out a repair with the fewest copies, and write it down; nothing is changed. Exit 1 if it is too uneven."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.observe.written import unasked  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415
+    from rackassign.placement.repair.evenness import UnevenError  # noqa: PLC0415
     from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
 
     file, known = Path(plan), registry.read(Path(state))
@@ -84,14 +88,19 @@ def plan(
         even,
         for_group,
         json_of(rules, lambda parsed: parsed) if rules else {},
+        force,
     )
     given = json_of(import_, read_reassignment) if import_ else None
-    if given is not None and wish != Wish():
+    if given is not None and wish != Wish(force=force):
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
     with journal.locked(file):
         journal.check_over(file)
-        with connected(bootstrap, client_config) as admin:
-            prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
+        try:
+            with connected(bootstrap, client_config) as admin:
+                prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given, force=force)
+        except UnevenError as error:
+            complain(f"{error}; nothing is written")
+            return NO
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
         if planned.over:

@@ -13,6 +13,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers
 from rackassign.placement.registry import Registry
+from rackassign.placement.repair.evenness import check_even
 from rackassign.placement.repair.exchange import plan_given
 from rackassign.placement.repair.journal import Journal
 from rackassign.placement.repair.live import LiveHands
@@ -50,6 +51,7 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     Raises:
         ConfigError: Something is named that there is not.
         ReplicaPlacementError: There is no layout with these rules.
+        UnevenError: It would leave brokers much less even, which the wish does not allow.
         NoAnswerError: No broker is up, or they do not allow it.
         KafkaError: As the admin client does.
     """
@@ -58,20 +60,27 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     state = _seen(admin, topics)
     cluster, coverage = cluster_id(admin), None if near is None else near.coverage_of(topics or ())
     planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage)
+    if not wish.force:
+        check_even(planned)
     journal = Journal(cluster, wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
 
-def prepare_given(admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas]) -> Prepared:
+def prepare_given(
+    admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas], *, force: bool = False
+) -> Prepared:
     """Look at a cluster and work out the repair that makes these lists; nothing is changed.
 
     Raises:
         InputError: A partition or a broker is named that there is not.
+        UnevenError: They would leave brokers much less even, and `force` does not allow that.
         NoAnswerError: As for `prepare`.
         KafkaError: The same.
     """
     state = _seen(admin, {place.topic for place in lists})
     planned = plan_given(state, lists)
+    if not force:
+        check_even(planned)
     return Prepared(
         state, planned, Journal(cluster_id(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
     )

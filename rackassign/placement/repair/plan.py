@@ -83,9 +83,13 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
     waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
     changed = [place for place in free if set(placed[place]) != set(_now(layout, place))]
-    placed |= {place: _now(layout, place) for place in free if place not in set(changed)}
+    new = set(changed)
+    placed |= {place: _now(layout, place) for place in free if place not in new}
     after = _with(layout, {place: placed[place] for place in changed})
-    placed |= _led(after, rules, [*changed, *_led_astray(state, rules, placed, set(changed))])
+    # A leader that stays stays, unless loads are to be evened, whatever that changes.
+    kept = [] if wish.even else [place for place in changed if placed[place][0] == _now(layout, place)[0]]
+    led, doubts = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
+    placed |= led
     moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
     return Planned(
         layout,
@@ -95,7 +99,7 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         left_out | stale,
         _copies(moves),
         found.least,
-        found.doubts,
+        tuple(dict.fromkeys((*found.doubts, *doubts))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
     )
 
@@ -269,7 +273,14 @@ def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -
 def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
     part = _Part(layout, factors)
     try:
-        found = rebalance(part.layout, rules, topics=part.topics, replication_factor=part.by_place(factors))
+        found = rebalance(
+            part.layout,
+            rules,
+            topics=part.topics,
+            replication_factor=part.by_place(factors),
+            keep_leaders=True,
+            order=False,
+        )
     except RacklessError as error:
         raise ReplicaPlacementError(
             f'{error} Set broker.rack there, or have --rules name a file with {{"rackless": "rack"}}.'
@@ -281,10 +292,14 @@ def _there(row: Sequence[int]) -> Replicas:
     return tuple(broker for broker in row if broker >= 0)
 
 
-def _led(layout: Layout, rules: Rules, changed: list[TopicPartition]) -> dict[TopicPartition, Replicas]:
-    """Return the lists of what is changed, with leaders as even as they can be beside all that stays."""
+def _led(
+    layout: Layout, rules: Rules, changed: list[TopicPartition], kept: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
+    """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; doubts."""
     part = _Part(layout, changed)
-    return part.back(reorder(part.layout, rules, topics=part.topics).topics)
+    keep = part.by_place(dict.fromkeys(kept, 1))
+    found = reorder(part.layout, rules, topics=part.topics, keep_leaders=keep)
+    return part.back(found.topics), found.doubts
 
 
 def _led_astray(
@@ -348,6 +363,7 @@ class _Part:
             TopicPartition(topic, at): values[TopicPartition(topic, number)]
             for topic, numbers in self._numbers.items()
             for at, number in enumerate(numbers)
+            if TopicPartition(topic, number) in values
         }
 
     def back(self, lists: Lists) -> dict[TopicPartition, Replicas]:

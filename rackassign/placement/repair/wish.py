@@ -24,6 +24,7 @@ class Wish:
         even: Whether brokers are to carry evenly, at the price of moving more.
         group: Name of the consumer group near which replicas are to be; empty for none.
         rules: Further settings of `Rules`.
+        force: Whether it may leave brokers much less even than they are.
     """
 
     topics: tuple[str, ...] | None = None
@@ -32,6 +33,7 @@ class Wish:
     even: bool = False
     group: str = ""
     rules: Mapping[str, Any] = field(default_factory=dict)
+    force: bool = False
 
     def __post_init__(self) -> None:
         # It may come from a file that somebody has changed.
