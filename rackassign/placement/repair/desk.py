@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, log_sizes
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, shown
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers
 from rackassign.placement.registry import Registry
@@ -19,7 +19,9 @@ from rackassign.placement.repair.journal import Journal
 from rackassign.placement.repair.live import LiveHands
 from rackassign.placement.repair.plan import Planned, plan_leaders, plan_repair
 from rackassign.placement.repair.run import Direction, carry_out
+from rackassign.placement.repair.standing import Standing, standing
 from rackassign.placement.repair.steps import Move, Replicas
+from rackassign.placement.repair.throttle import lift
 from rackassign.placement.repair.waves import Outcome, Pace, Progress
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
@@ -144,12 +146,54 @@ def perform(
     """Carry a repair out, or back, on the cluster it was planned for; arguments and errors are those of `carry_out`.
 
     Raises:
-        ConfigError: It is another cluster.
+        ConfigError: It is another cluster, or the plan was abandoned.
+    """
+    check_cluster(admin, journal)
+    if journal.phase == "abandoned":
+        raise ConfigError("plan: it was abandoned; `repair plan` makes a new one, of lists as they are now")
+    return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+
+
+def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
+    """Refuse a plan that is of another cluster.
+
+    Raises:
+        ConfigError: It is.
     """
     here = cluster_id(admin)
     if here != journal.cluster:
-        raise ConfigError(f"the plan is for cluster {journal.cluster}, and this is {here}")
-    return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+        raise ConfigError(f"plan: it is for cluster {shown(journal.cluster)}, and this is {shown(here)}")
+
+
+def look(admin: KafkaAdminClient, journal: Journal) -> Standing:
+    """Return where the partitions of a plan stand; nothing is changed.
+
+    Raises:
+        ConfigError: It is of another cluster.
+        KafkaError: As the admin client does.
+    """
+    check_cluster(admin, journal)
+    seen = LiveHands(admin).look(journal.moves) if journal.moves else {}
+    return standing(journal.moves, seen, throttled=journal.throttled is not None)
+
+
+def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal], None]) -> tuple[Journal, Standing]:
+    """End a plan and leave all partitions as they are; only a throttle that it has left is taken away.
+
+    Raises:
+        ConfigError: It is of another cluster, or is over.
+        KafkaError: As the admin client does; the plan goes on then.
+    """
+    if not journal.open and journal.phase != "planned":
+        raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
+    found = look(admin, journal)
+    if journal.throttled is not None:
+        lift(LiveHands(admin), journal.throttled)
+    # One that is over and had left a throttle stays what it is.
+    over = journal.phase in {"applied", "rolled-back"}
+    journal = replace(journal, phase=journal.phase if over else "abandoned", throttled=None)
+    keep(journal)
+    return journal, replace(found, throttled=False)
 
 
 def noted(admin: KafkaAdminClient, registry: Registry, journal: Journal, outcome: Outcome) -> Registry:

@@ -37,6 +37,7 @@ class Planned:
         least: No repair that keeps to the same rules makes fewer.
         doubts: What is not proven best, or not kept to; for people.
         over: Partitions whose plan in the registry is over: they have as many replicas as was asked for now.
+        topics: Those that were looked at; the layouts have all others as well, which are load.
     """
 
     before: Layout
@@ -48,6 +49,7 @@ class Planned:
     least: int
     doubts: tuple[str, ...] = ()
     over: frozenset[TopicPartition] = frozenset()
+    topics: tuple[str, ...] = ()
 
 
 def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: Coverage | None = None) -> Planned:
@@ -101,6 +103,7 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         found.least,
         tuple(dict.fromkeys((*found.doubts, *doubts))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
+        _topics(layout, wish.topics),
     )
 
 
@@ -126,7 +129,7 @@ def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | No
         if row != _now(layout, place) or state.topics[place.topic].partitions[place.partition].leader != row[0]
     }
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, left_out, 0, 0, found.doubts)
+    return Planned(layout, after, moves, {}, left_out, 0, 0, found.doubts, topics=_topics(layout, topics))
 
 
 def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
@@ -140,7 +143,9 @@ def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Plan
     }
     copies = _copies(moves)
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, {p: why for p, why in left_out.items() if p in lists}, copies, copies)
+    named = {place: why for place, why in left_out.items() if place in lists}
+    topics = _topics(layout, {place.topic for place in lists})
+    return Planned(layout, after, moves, {}, named, copies, copies, topics=topics)
 
 
 def layout_of(state: ClusterState) -> Layout:
@@ -167,11 +172,15 @@ def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
 
 
 def _places(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
+    chosen = _topics(layout, topics)
+    return [TopicPartition(topic, number) for topic in chosen for number in range(len(layout.topics[topic]))]
+
+
+def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
     for topic in sorted(topics or ()):
         if topic not in layout.topics:
             raise ConfigError(f"there is no topic {shown(topic)}")
-    chosen = sorted(layout.topics if topics is None else set(topics))
-    return [TopicPartition(topic, number) for topic in chosen for number in range(len(layout.topics[topic]))]
+    return tuple(sorted(layout.topics if topics is None else set(topics)))
 
 
 def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:

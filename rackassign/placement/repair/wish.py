@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from rackassign.errors import ConfigError, shown
+from rackassign.placement import checked
 from rackassign.placement.rules import Rules
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
@@ -72,17 +73,26 @@ class Wish:
         return value
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> Wish:
+    def read(cls, value: Any) -> Wish:  # noqa: ANN401 - it comes from JSON
         """Make a wish of parsed JSON.
 
         Raises:
+            InputError: A field is unknown or wrong; names it.
             ConfigError: It cannot be.
-            TypeError: The same.
         """
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"expected an object, got {shown(value)}")
-        found = dict(value)
-        topics = found.get("topics")
-        found["topics"] = None if topics is None else tuple(topics)
-        found["replace"] = frozenset(found.get("replace", ()))
-        return cls(**found)
+        found = checked.fields(value, "wish", (), [field.name for field in fields(cls)])
+        topics, rf = found.get("topics"), found.get("rf")
+        return cls(
+            None
+            if topics is None
+            else tuple(checked.text(topic, "wish.topics") for topic in checked.array(topics, "wish.topics")),
+            None if rf is None else checked.number(rf, "wish.rf"),
+            frozenset(
+                checked.number(broker, "wish.replace")
+                for broker in checked.array(found.get("replace", []), "wish.replace")
+            ),
+            checked.flag(found.get("even", False), "wish.even"),
+            checked.text(found.get("group", ""), "wish.group"),
+            checked.mapping(found.get("rules", {}), "wish.rules"),
+            checked.flag(found.get("force", False), "wish.force"),
+        )
