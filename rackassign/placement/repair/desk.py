@@ -61,7 +61,7 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     topics = near.topics if near is not None and wish.topics is None else wish.topics
     state = _seen(admin, topics)
     cluster, coverage = cluster_id(admin), None if near is None else near.coverage_of(topics or ())
-    planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage)
+    planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage, near)
     if not wish.force:
         check_even(planned)
     journal = Journal(cluster, wish, planned.moves, planned.waiting)

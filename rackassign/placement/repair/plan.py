@@ -9,6 +9,7 @@ from rackassign.errors import ConfigError, shown
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.errors import ReplicaPlacementError
 from rackassign.placement.layout import Layout, Lists
+from rackassign.placement.near import Near, drawn_near
 from rackassign.placement.optimal import RacklessError, rebalance, reorder
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair.steps import Move, Replicas
@@ -52,7 +53,13 @@ class Planned:
     topics: tuple[str, ...] = ()
 
 
-def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: Coverage | None = None) -> Planned:
+def plan_repair(
+    state: ClusterState,
+    wish: Wish,
+    registry: Registry,
+    coverage: Coverage | None = None,
+    near: Near | None = None,
+) -> Planned:
     """Work out a repair: the fewest copies that do what is wished, then leaders of what is moved as even as can be.
 
     Partitions whose replicas are right stay as they are, order and all; where rules say in which racks leaders are,
@@ -65,7 +72,9 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         state: The cluster.
         wish: What is asked for. Its number of replicas is for Kafka's own topics only where topics are named.
         registry: Knows which replicas wait for a broker.
-        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then.
+        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then. It decides
+            where copies go that are made anyway.
+        near: That group: copies are made beyond those that raise what it reads at home, and only those.
 
     Raises:
         ConfigError: A broker, a topic, or a rack for leaders is named that there is not.
@@ -84,12 +93,16 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
     found = _spread(layout, wish, factors, coverage)
     waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
-    changed = [place for place in free if set(placed[place]) != set(_now(layout, place))]
+    mine = {place: _now(layout, place) for place in free}
+    drawn = {} if near is None else drawn_near(_with(layout, placed), near, mine, rules)
+    placed |= drawn
+    changed = [place for place in free if place in drawn or set(placed[place]) != set(_now(layout, place))]
     new = set(changed)
     placed |= {place: _now(layout, place) for place in free if place not in new}
     after = _with(layout, {place: placed[place] for place in changed})
     # A leader that stays stays, unless loads are to be evened, whatever that changes.
-    kept = [] if wish.even else [place for place in changed if placed[place][0] == _now(layout, place)[0]]
+    kept = [place for place in changed if not wish.even and placed[place][0] == _now(layout, place)[0]]
+    kept = [*dict.fromkeys((*kept, *drawn))]
     led, doubts = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
     placed |= led
     moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
@@ -100,7 +113,7 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         waiting,
         left_out | stale,
         _copies(moves),
-        found.least,
+        found.least + max(0, _copies(moves) - _copied(layout, found.lists)),
         tuple(dict.fromkeys((*found.doubts, *doubts))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
         _topics(layout, wish.topics),
@@ -320,6 +333,10 @@ def _led_astray(
     return [
         place for place, row in lists.items() if place not in changed and row[0] not in fit and not fit.isdisjoint(row)
     ]
+
+
+def _copied(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> int:
+    return sum(len(set(_there(row)) - set(_now(layout, place))) for place, row in lists.items())
 
 
 def _copies(moves: Mapping[TopicPartition, Move]) -> int:

@@ -62,9 +62,8 @@ class Wish:
         rules = replace(
             base, exclude=self.replace, on_shortage="placeholder", first="balance" if self.even else "moves"
         )
-        if coverage is None:
-            return rules
-        return replace(rules, coverage=coverage, first="balance" if self.even else "coverage")
+        # Where a group reads decides where copies go that are made anyway; which are made for it is another matter.
+        return rules if coverage is None or self.even else replace(rules, coverage=coverage)
 
     def written(self) -> dict[str, Any]:
         """Return what reads as this wish."""
