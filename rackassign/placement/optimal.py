@@ -6,8 +6,8 @@ evens leaders and moves none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,11 +66,15 @@ class OptimalPlacer:
     """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `Layout` that counts in.
 
     Fenced brokers are used only where there are too few others.
+
+    Attributes:
+        doubts: What is not proven of what was placed last, or was not kept to; for people.
     """
 
     def __init__(self) -> None:
-        self._rules = Rules()
+        self._rules, self._chosen = Rules(), False
         self._layout: Layout | None = None
+        self.doubts: tuple[str, ...] = ()
 
     def configure(self, configs: dict[str, Any]) -> None:
         """Take settings.
@@ -82,10 +86,15 @@ class OptimalPlacer:
         layout = configs.get("layout")
         if layout is not None and not isinstance(layout, Layout):
             raise ConfigError(f"layout: expected a Layout, got {shown(layout)}")
-        self._rules, self._layout = Rules.of(rest), layout
+        self._rules, self._layout, self._chosen = Rules.of(rest), layout, "first" in rest
 
-    def rules_for(self, num_replicas: int) -> Rules:  # noqa: ARG002 - a preset's rules depend on it
-        """Return the rules for so many replicas."""
+    def observe(self, layout: Layout) -> None:
+        """Count in what brokers carry; a new topic is spread over them first, unless settings say what comes first."""
+        self._layout = layout
+        self._rules = self._rules if self._chosen else replace(self._rules, first="topic")
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:  # noqa: ARG002 - of presets
+        """Return the rules for so many replicas over these brokers."""
         return self._rules
 
     def place(
@@ -104,8 +113,9 @@ class OptimalPlacer:
         """
         if num_partitions <= 0:
             raise InvalidPartitionsError(f"Number of partitions must be larger than 0, got {num_partitions}.")
-        rules = self.rules_for(num_replicas)
-        known = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers if broker.id not in rules.exclude]
+        offered = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers]
+        rules = self.rules_for(num_replicas, offered)
+        known = [broker for broker in offered if broker.id not in rules.exclude]
         _check_replicas(num_replicas, known, rules)
         awake = [broker for broker in known if not broker.fenced]
         if len(awake) >= num_replicas:
@@ -114,6 +124,7 @@ class OptimalPlacer:
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
         found = door.spread(Items.fresh(copies, np.zeros(num_partitions, np.int64)), base)
+        self.doubts = found.doubts
         return [list(door.named(nodes)) for nodes in found.nodes]
 
     def close(self) -> None:
@@ -407,7 +418,10 @@ def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
     without = [broker.id for broker in asked if broker.rack is None]
     if without and len(without) < len(asked) and rules.rackless == "refuse":
         shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
-        raise RacklessError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
+        raise RacklessError(
+            f"Not all brokers have rack information: brokers {shown_ids} have none."
+            " Set broker.rack there, or add --disable-rack-aware to place without racks."
+        )
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
 
 
