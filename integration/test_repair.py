@@ -311,7 +311,7 @@ def test_what_waits_for_a_broker_gets_it_when_one_comes(
     for broker in (4, 5, 6):
         unregister(six, broker)
     wait_until(lambda: len(listed_brokers(admin)) == 3, "three brokers are left")
-    made = run("create", name, "--partitions", "2", "--rf", "4")
+    made = run("create", name, "--partitions", "2", "--rf", "4", "--policy", "enabled", "--allow-placeholders")
     assert made["placeholders"] == 2
     assert read_registry(tmp_path / "rackassign-state.json").plans.keys() == {
         TopicPartition(name, number) for number in range(2)

@@ -222,7 +222,6 @@ def test_each_copy_for_a_group_gains_a_partition_and_takes_no_rack(rows: list[li
     for before, after in zip(asked.after.topics["t"], found.after.topics["t"], strict=True):
         assert len(racks(after)) >= len(racks(before))
         assert len(after) == len(before)
-        assert len(before) == 1 or found.copies == asked.copies or after[0] == before[0] or after[0] in before
 
 
 def test_a_copy_that_is_made_anyway_goes_where_a_group_reads() -> None:

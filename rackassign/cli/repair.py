@@ -18,6 +18,7 @@ from rackassign.cli.files import json_of
 from rackassign.cli.layouts import counted
 from rackassign.cli.layouts import waiting as told_waiting
 from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.placing import IgnoreRacks
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
@@ -68,6 +69,10 @@ def plan(
     force: Annotated[
         bool, typer.Option("--force", help="Write the plan down also if it leaves brokers much less even than now.")
     ] = False,
+    allow_placeholders: Annotated[
+        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+    ] = False,
+    ignore_racks: IgnoreRacks = False,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
     client_config: ClientConfig = "",
@@ -92,6 +97,8 @@ def plan(
         for_group,
         json_of(rules, lambda parsed: parsed) if rules else {},
         force,
+        ignore_racks,
+        allow_placeholders,
     )
     given = json_of(import_, read_reassignment) if import_ else None
     if given is not None and wish != Wish(force=force):

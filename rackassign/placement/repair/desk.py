@@ -60,12 +60,25 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     near = readers(admin, wish.group) if wish.group else None
     topics = near.topics if near is not None and wish.topics is None else wish.topics
     state = _seen(admin, topics)
+    if wish.ignore_racks:
+        state = replace(state, brokers=tuple(replace(broker, rack=None) for broker in state.brokers), gone={})
+    _check_seen(state, wish, registry)
     cluster, coverage = cluster_id(admin), None if near is None else near.coverage_of(topics or ())
     planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage, near)
     if not wish.force:
         check_even(planned)
     journal = Journal(cluster, wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
+
+
+def _check_seen(state: ClusterState, wish: Wish, registry: Registry) -> None:
+    """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
+    seen = {*registry.brokers, *(broker.id for broker in state.brokers)}
+    if wish.rf is not None and wish.rf > len(seen) and not wish.allow_placeholders:
+        raise ConfigError(
+            f"rf: {wish.rf} replicas, and {len(seen)} broker{'' if len(seen) == 1 else 's'} were ever seen;"
+            " --allow-placeholders keeps the rest for brokers to come"
+        )
 
 
 def prepare_given(

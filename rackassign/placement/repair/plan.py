@@ -305,7 +305,7 @@ def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, i
         )
     except RacklessError as error:
         raise ReplicaPlacementError(
-            f'{error} Set broker.rack there, or have --rules name a file with {{"rackless": "rack"}}.'
+            f'{error} A file of --rules with {{"rackless": "rack"}} takes those without for a rack of their own.'
         ) from error
     return _Found(part.back(found.topics), found.least, found.doubts)
 

@@ -26,6 +26,8 @@ class Wish:
         group: Name of the consumer group near which replicas are to be; empty for none.
         rules: Further settings of `Rules`.
         force: Whether it may leave brokers much less even than they are.
+        ignore_racks: Whether brokers are taken to have no racks.
+        allow_placeholders: Whether there may be more replicas than brokers were ever seen.
     """
 
     topics: tuple[str, ...] | None = None
@@ -35,6 +37,8 @@ class Wish:
     group: str = ""
     rules: Mapping[str, Any] = field(default_factory=dict)
     force: bool = False
+    ignore_racks: bool = False
+    allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
         # It may come from a file that somebody has changed.
@@ -51,6 +55,8 @@ class Wish:
             if name in _TAKEN:
                 raise ConfigError(f"{name} cannot be set for a repair")
         Rules.of(self.rules)
+        if self.ignore_racks and self.group:
+            raise ConfigError("for-group: without racks no broker is near to a reader; leave out --disable-rack-aware")
 
     def rules_for(self, coverage: Mapping[str, float] | None) -> Rules:
         """Return how to place.
@@ -94,4 +100,6 @@ class Wish:
             checked.text(found.get("group", ""), "wish.group"),
             checked.mapping(found.get("rules", {}), "wish.rules"),
             checked.flag(found.get("force", False), "wish.force"),
+            checked.flag(found.get("ignore_racks", False), "wish.ignore_racks"),
+            checked.flag(found.get("allow_placeholders", False), "wish.allow_placeholders"),
         )
