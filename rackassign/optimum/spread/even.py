@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop
 from itertools import pairwise
 
 from rackassign.optimum.spread.bounds import Bounds
@@ -127,12 +128,16 @@ class Evener:
     def _path_taken(self) -> bool:
         """Take the path that evens most, from the most loaded node that has one; tell whether there was any."""
         loads, dead = self.loads, 0
-        for source in sorted(self._nodes, key=lambda node: (-loads.less(node), node)):
-            if dead >> source & 1 or not self._at[source]:
+        # The first will do nearly always, so the others need not be in order.
+        sources = [(-loads.less(node), node) for node in self._nodes if self._at[node]]
+        heapify(sources)
+        while sources:
+            less, source = heappop(sources)
+            if dead >> source & 1:
                 continue
-            before, less = self._reached(source, dead), loads.less(source)
-            ends = [node for node in before if node != source and less > loads.more(node)]
-            for target in sorted(ends, key=lambda node: (loads.more(node), node)):
+            before = self._reached(source, dead)
+            ends = [(more, node) for node in before if node != source and (more := loads.more(node)) < -less]
+            for _, target in sorted(ends):
                 path = [target]
                 while path[-1] != source:
                     path.append(before[path[-1]])

@@ -6,7 +6,9 @@ if few moves come first that is the optimum of both; otherwise loads are even, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
@@ -37,7 +39,7 @@ def greedy(problem: Problem, chosen: Chosen) -> tuple[list[list[int]], bool]:
 
 def _placed(nodes: Nodes, chosen: Chosen, loads: Loads, leads: Sequence[int]) -> list[frozenset[int]]:
     """Return valid nodes of each item: what can stay as it is first, then one copy after the other."""
-    rack, open_, reluctant = nodes.rack.tolist(), nodes.open.tolist(), nodes.reluctant.tolist()
+    rack = nodes.rack.tolist()
     settled = [
         bounds.allow(rack[node] for node in own) for own, bounds in zip(chosen.usable, chosen.bounds, strict=True)
     ]
@@ -45,36 +47,89 @@ def _placed(nodes: Nodes, chosen: Chosen, loads: Loads, leads: Sequence[int]) ->
     for usable, stays in zip(chosen.usable, settled, strict=True):
         for node in usable if stays else ():
             count[node] += 1
-    # The loads that are evened later begin with none of this.
-    here = Loads(loads.base, nodes)
-    here.count = count
-    open_nodes = [node for node in range(len(rack)) if open_[node]]
+    free = _Free(nodes, loads, count)
     placed: list[frozenset[int]] = []
-    own: list[int]
     for usable, bounds, stays, leader in zip(chosen.usable, chosen.bounds, settled, leads, strict=True):
         if stays:
             placed.append(frozenset(usable))
             continue
-        own, counts, holders = [], [0] * len(bounds.high), set(usable)
-        candidates = sorted({*open_nodes, *usable})
-        for _ in range(bounds.copies):
-            racks = _racks(own, rack, counts, bounds, {rack[node] for node in candidates if node not in own})
-            best = min(
-                (node for node in candidates if rack[node] in racks and node not in own),
-                key=lambda node: (
-                    reluctant[node],
-                    node not in holders,
-                    not open_[node],
-                    node != leader,
-                    here.more(node),
-                    node,
-                ),
-            )
+        own, counts = list[int](), [0] * len(bounds.high)
+        while len(own) < bounds.copies:
+            there = {rack[node] for node in usable if node not in own} | free.racks_left(own)
+            racks = _racks(own, rack, counts, bounds, there)
+            held = [node for node in usable if node not in own and rack[node] in racks]
+            if held:
+                best = min(held, key=lambda node: (*free.liking(node), node != leader, free.more(node), node))
+            else:
+                best = free.best(racks, own)
             own.append(best)
             counts[rack[best]] += 1
-            count[best] += 1
+            free.take(best)
         placed.append(frozenset(own))
     return placed
+
+
+class _Free:
+    """Nodes that take something new, the least loaded of a rack at hand.
+
+    Args:
+        nodes: All there are.
+        loads: What they carry that is not to be placed, and what a copy more costs.
+        count: Copies that are placed already.
+    """
+
+    def __init__(self, nodes: Nodes, loads: Loads, count: Sequence[int]) -> None:
+        # The loads that are evened later begin with none of this.
+        self._here = Loads(loads.base, nodes)
+        self._here.count = list(count)
+        self._rack, self._open = nodes.rack.tolist(), nodes.open.tolist()
+        self._reluctant = nodes.reluctant.tolist()
+        self._heaps: dict[int, list[tuple[bool, int, int]]] = {}
+        for node, rack in enumerate(self._rack):
+            if self._open[node]:
+                self._heaps.setdefault(rack, []).append(self._entry(node))
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    def liking(self, node: int) -> tuple[bool, bool]:
+        """Return what counts before loads; less is better."""
+        return self._reluctant[node], not self._open[node]
+
+    def more(self, node: int) -> int:
+        """Return by how much loads are less even when a copy comes to a node."""
+        return self._here.more(node)
+
+    def racks_left(self, own: Sequence[int]) -> set[int]:
+        """Return the racks that have another node than these."""
+        used = Counter(self._rack[node] for node in own if self._open[node])
+        return {rack for rack, heap in self._heaps.items() if len(heap) > used[rack]}
+
+    def best(self, racks: Collection[int], own: Sequence[int]) -> int:
+        """Return the best node in racks that is none of these."""
+        return min(entry for rack in racks if (entry := self._least(rack, own)) is not None)[-1]
+
+    def take(self, node: int) -> None:
+        """Give a node a copy."""
+        self._here.count[node] += 1
+
+    def _entry(self, node: int) -> tuple[bool, int, int]:
+        return self._reluctant[node], self._here.more(node), node
+
+    def _least(self, rack: int, own: Sequence[int]) -> tuple[bool, int, int] | None:
+        heap, taken, found = self._heaps.get(rack, []), list[tuple[bool, int, int]](), None
+        while heap:
+            entry = self._entry(heap[0][-1])
+            if entry != heap[0]:
+                # It has taken copies since.
+                heapreplace(heap, entry)
+            elif entry[-1] in own:
+                taken.append(heappop(heap))
+            else:
+                found = entry
+                break
+        for entry in taken:
+            heappush(heap, entry)
+        return found
 
 
 def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: Bounds, free: set[int]) -> set[int]:
