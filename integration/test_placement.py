@@ -65,13 +65,15 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
         "4",
         "--state",
         str(state),
+        "--policy",
+        "enabled",
         "--config",
         "min.insync.replicas=2",
     )
     rack_cluster.kill_rack("c")
     wait_until(lambda: fenced(admin) == [3], "the broker is given up")
     assert "3 replicas need as many brokers, and 2 are up" in command(
-        rack_cluster, *words, "--policy", "disabled", code=1
+        rack_cluster, "create", name, "--rf", "3", "--state", str(state), code=1
     )
     planned = command(rack_cluster, *words, "--dry-run")
     assert not planned["created"]
@@ -87,7 +89,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
         each["kind"]: each["partitions"] for each in command(rack_cluster, "audit", "--topic", name, code=1)["findings"]
     }
     assert found["at-min-isr"] == found["offline-replica"] == {name: [0, 1, 2, 3]}
-    more = command(rack_cluster, "create", name, "--state", str(state), "--add-to", "2")
+    more = command(rack_cluster, "create", name, "--state", str(state), "--add-to", "2", "--policy", "enabled")
     assert list(more["partitions"]) == ["4", "5"]
     rack_cluster.start_rack("c")
     wait_until(lambda: in_sync(admin, name) == [3] * 6, "all replicas in sync, and nobody has done anything")
@@ -97,7 +99,7 @@ def test_what_cannot_be_written_to_is_not_made(
     rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
     name, state = unique_name(), tmp_path / "state.json"
-    words = ("create", name, "--rf", "3", "--state", str(state), "--config", "min.insync.replicas=3")
+    words = ("create", name, "--rf", "3", "--policy=enabled", f"--state={state}", "--config=min.insync.replicas=3")
     rack_cluster.kill_rack("a")
     wait_until(lambda: fenced(admin) == [1], "the broker is given up")
     said = command(rack_cluster, *words, code=1)

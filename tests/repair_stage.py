@@ -77,6 +77,12 @@ class Stage:
         self._call()
         return {place: self._seen(place) for place in places if place in self.partitions}
 
+    def missing(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        self._call()
+        topics = {place.topic for place in self.partitions}
+        why = {True: "the topic has no such partition", False: "there is no such topic"}
+        return {place: why[place.topic in topics] for place in places if place not in self.partitions}
+
     def down(self) -> frozenset[int]:
         self._call()
         return frozenset(self.away)

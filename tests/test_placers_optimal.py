@@ -322,17 +322,37 @@ def test_forced_awareness_leaves_room_for_the_rack_that_is_down() -> None:
     assert all(sum(broker > 4 for broker in replicas) == 2 for replicas in whole)
 
 
+@pytest.mark.parametrize("sizes", [(3, 3, 3, 3), (3, 3), (4, 1), (6,), (1, 1, 1, 1, 1), (2, 1, 1, 1)])
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5])
-def test_hadoop_has_two_in_a_rack_and_fewer_racks_than_replicas(replicas: int) -> None:
-    brokers = brokers_in(3, 3, 3, 3)
+def test_hadoop_limits_a_rack_as_hdfs_does_and_has_two_share_one(replicas: int, sizes: tuple[int, ...]) -> None:
+    brokers = brokers_in(*sizes)
     racks = {broker.id: broker.rack for broker in brokers}
+    # BlockPlacementPolicyDefault.getMaxNodesPerRack.
+    most = replicas if len(sizes) == 1 or replicas == 1 else (replicas - 1) // len(sizes) + 2
+    most -= most == replicas > 1 and len(sizes) > 1
     for own in load_placer("hadoop").place(0, 24, replicas, brokers):
         used = Counter(racks[broker] for broker in own)
-        assert max(used.values()) <= 2
-        assert len(used) <= max(min(2, replicas), replicas - 1)
-        assert len(used) >= min(2, replicas)
-    with pytest.raises(ReplicaPlacementError):
-        load_placer("hadoop").place(0, 1, 5, brokers_in(3, 3))
+        assert len(own) == len(set(own)) == replicas
+        assert max(used.values()) <= most
+        assert len(used) >= min(2, replicas, len(sizes))
+        if replicas > 2 and sizes == (3, 3, 3, 3):
+            assert len(used) < replicas
+
+
+def test_elasticsearch_leaves_out_what_a_small_rack_cannot_take_and_nodes_without_the_attribute() -> None:
+    for own in load_placer("elasticsearch").place(0, 8, 4, brokers_in(1, 3)):
+        assert sum(broker < 0 for broker in own) == 1
+        assert sum(broker > 1 for broker in own) == 2
+    some = [*brokers_in(2, 2), Broker(9, None)]
+    assert all(set(own) <= {1, 2, 3, 4} for own in load_placer("elasticsearch").place(0, 8, 4, some))
+
+
+def test_presets_that_know_of_nothing_say_so() -> None:
+    for name, words in (("free-space", "free"), ("new-brokers-first", "known")):
+        with pytest.raises(ConfigError, match=f"{name} needs a setting: {words}"):
+            load_placer(name).place(0, 1, 1, brokers_in(1, 1))
+    with pytest.raises(ConfigError, match="free: nothing is said of broker 2"):
+        load_placer("free-space", {"free": {"1": 100}}).place(0, 1, 1, brokers_in(1, 1))
 
 
 def test_redis_never_has_two_in_a_rack() -> None:
@@ -377,7 +397,7 @@ def test_room_on_disks_is_what_brokers_get() -> None:
         ("optimal", {"forced_rakcs": ["a"]}, "unknown setting .*known are coverage, exclude"),
         ("optimal", {"layout": {}}, "layout: expected a Layout"),
         ("new-brokers-first", {"known": "1"}, "known: expected a list"),
-        ("free-space", {"free": {"1": 3}}, "free: expected bytes by broker"),
+        ("free-space", {"free": {"one": 3}}, "free: expected bytes by broker"),
         ("free-space", {"free": {1: -3}}, "free.1: expected bytes"),
     ],
 )
@@ -639,3 +659,18 @@ def test_hot_figures_are_of_brokers_by_weight() -> None:
     assert Quality.of(layout).replicas_per_broker == 1.0
     with pytest.raises(InputError, match="there is no such broker"):
         Layout((), {}, {7: 1})
+
+
+def test_leaders_are_proven_only_where_no_replicas_let_them_be_more_even() -> None:
+    said = 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        racks = [rng.choice("abc") for _ in range(18)]
+        lists = tuple(tuple(rng.sample(range(18), 3)) for _ in range(18))
+        found = rebalance(Layout(tuple(Broker(i, rack) for i, rack in enumerate(racks)), {"t": lists}))
+        leading = Counter(row[0] for row in found.topics["t"])
+        assert found.proven
+        assert found.leaders_proven == (set(leading.values()) == {1})
+        said += found.leaders_proven
+    # Who never says anything is never wrong.
+    assert said > 50

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +13,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress as Display
 
+from rackassign.cli import repair as cli_repair
+from rackassign.cli import repair_state
+from rackassign.cli.app import run
+from rackassign.cli.progress import Steps
+from rackassign.cli.signals import asked_to_stop
 from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
+from rackassign.placement.repair import desk as desk_room
 from rackassign.placement.repair.journal import begin, claimed, read, withdraw, write
 from rackassign.placement.repair.run import Direction
+from rackassign.placement.repair.standing import standing
 from rackassign.placement.repair.throttle import FOLLOWING, LEADING, Earlier
 from rackassign.placement.state import RATES
 
@@ -145,7 +157,7 @@ def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
         place(0): "its replicas are 5, 6, which is not what the plan knows",
         place(1): "somebody else reassigns it, to 1, 2, 6",
     }
-    assert outcome.gone == (place(2),)
+    assert outcome.gone == {place(2): "the topic has no such partition"}
     assert stage.partitions[place(0)].replicas == (5, 6)
     assert stage.partitions[place(1)].target == (1, 2, 6)
 
@@ -282,13 +294,27 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"format": "rackassign-repair/2"}, "format is 'rackassign-repair/2'"),
-        ({"phase": "over"}, "phase is 'over'"),
+        ({"format": "rackassign-repair/2"}, r'format: expected "rackassign-repair/1", got "rackassign-repair/2"'),
+        ({"phase": "over"}, 'phase: expected planned, begun, .*, got "over"'),
         ({"cluster": 7}, "expected text, got 7"),
         ({"wish": {"group": 5}}, "group"),
         ({"wish": {"no": 1}}, "no"),
-        ({"throttled": 5}, "not subscriptable"),
-        ({"throttled": {"brokers": {}, "topics": {"t": 5}}}, "AttributeError"),
+        ({"throttled": 5}, "throttled: expected an object, got 5"),
+        ({"throttled": {"brokers": {}, "topics": {"t": 5}}}, r"throttled\.topics\.t: expected an object, got 5"),
+        ({"throttled": {"brokers": {}}}, 'throttled: the field "topics" is missing'),
+        ({"more": 1}, "more: unknown field; known are cluster, format"),
+        ({"moves": []}, "moves: expected an object, got an array of 0"),
+        ({"moves": {"t": {"0": {"before": [1]}}}}, r'moves\.t\.0: the field "after" is missing'),
+        ({"moves": {"t": {"0": {"before": [1], "after": [2], "then": []}}}}, r"moves\.t\.0\.then: unknown field"),
+        ({"moves": {"t": {"0": {"before": 1, "after": [2]}}}}, r"moves\.t\.0\.before: expected an array, got 1"),
+        ({"moves": {"t": {"0": {"before": [[1]], "after": [2]}}}}, r"moves\.t\.0\.before: .* is no list of replicas"),
+        (
+            {"moves": {"t": {"0": {"before": [1], "after": [2]}, "00": {"before": [1], "after": [2]}}}},
+            "the partition is there twice",
+        ),
+        ({"wish": {"topics": "t"}}, "wish.topics: expected an array"),
+        ({"wish": {"rf": "3"}}, 'wish.rf: expected an integer, got "3"'),
+        ({"wish": []}, "wish: expected an object, got an array of 0"),
         ({"throttled": {"brokers": {"rate": 5}, "topics": {}}}, "expected text, got 5"),
         ({"moves": {"t": {"0": {"before": [1], "after": [2**40]}}}}, "is no list of replicas"),
         ({"moves": {"t": {"0": {"before": [1], "after": [-1]}}}}, "is no list of replicas"),
@@ -304,6 +330,12 @@ def test_a_plan_that_somebody_has_spoilt_is_refused(tmp_path: Path, wrong: dict[
     with pytest.raises(ConfigError, match=problem) as caught:
         read(tmp_path / "j")
     assert "\n" not in str(caught.value)
+
+
+def test_a_plan_says_nothing_twice(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text(json.dumps(GOOD).replace('"phase":', '"phase": "begun", "phase":'))
+    with pytest.raises(ConfigError, match="phase"):
+        read(tmp_path / "j")
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "[" * 100_000])
@@ -332,3 +364,127 @@ def test_a_repair_that_goes_on_still_knows_the_first_lists() -> None:
         place(2): Move((5,), (6,)),
     }
     assert later.phase == "begun"
+
+
+def test_a_rollback_ends_when_all_that_can_be_taken_back_is() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    desk.run(stage)
+    stage.partitions[place(0)].replicas, stage.partitions[place(0)].in_sync = (5, 6), {5, 6}
+    stage.partitions[place(1)].replicas, stage.partitions[place(1)].in_sync = (5, 6, 4), {5, 6, 4}
+    stage.brokers.discard(2)
+    stage._show(1.0)
+    assert desk.run(stage).final == {place(0)}
+    assert desk.kept.open
+    outcome = desk.run(stage, "rollback")
+    # One has replicas of somebody else's, three are to go back to a broker that is unregistered for good.
+    assert outcome.final == outcome.failed.keys() == {place(number) for number in range(4)}
+    assert set(outcome.done) == {place(4)}
+    assert desk.kept.phase == "rolled-back"
+    assert not desk.kept.open
+
+
+def test_what_others_reassign_now_may_still_be_taken_back() -> None:
+    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    desk.run(stage)
+    stage.away.add(6)
+    stage.partitions[place(0)].target, stage.partitions[place(0)].adding = (1, 2, 6), {6}
+    outcome = desk.run(stage, "rollback")
+    assert place(0) in outcome.failed
+    assert place(0) not in outcome.final
+    assert desk.kept.phase == "begun"
+
+
+def test_where_a_plan_stands_is_told_partition_by_partition() -> None:
+    stage = Stage(BEFORE, BROKERS)
+    stage.partitions[place(0)].replicas = MOVES[place(0)].after
+    stage.partitions[place(1)].replicas, stage.partitions[place(1)].target = (5, 6, 4, 1, 2, 3), (5, 6, 4)
+    stage.partitions[place(2)].replicas = (3, 6)
+    del stage.partitions[place(4)]
+    stage._show(1.0)
+    found = standing(MOVES, stage.look(MOVES), throttled=True)
+    assert dict(found.places) == {
+        place(0): "as-planned",
+        place(1): "on-its-way",
+        place(2): "changed-by-others",
+        place(3): "as-before",
+        place(4): "gone",
+    }
+    assert found.lists[place(2)] == (3, 6)
+
+
+def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage = Stage(BEFORE, BROKERS)
+    stage.defaults = dict.fromkeys(RATES, "1")
+    stage.partitions[place(2)].replicas = (3, 6)
+    stage._show(1.0)
+    clusters = {"c": "c"}
+    monkeypatch.setattr(desk_room, "LiveHands", lambda _: stage)
+    monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
+    for module in (repair_state, cli_repair):
+        monkeypatch.setattr(module, "connected", lambda *_: nullcontext())
+    file = tmp_path / "rackassign-repair.json"
+    write(file, Journal("c", moves=MOVES, phase="begun", throttled=Earlier({}, {"t": {}})))
+    assert run(["repair", "status", "--bootstrap", "b:1"]) == 1
+    said = capsys.readouterr().out
+    assert "1 with replicas that the plan does not know: somebody else has changed them: t-2 (3, 6)" in said
+    assert "the throttle is still set" in said
+    assert "`repair abandon` leaves all as it is" in said
+    clusters["c"] = "another"
+    for command in ("status", "abandon", "apply", "rollback"):
+        assert run(["repair", command, "--bootstrap", "b:1"]) == 2
+        assert capsys.readouterr().err == 'rackassign: plan: it is for cluster "c", and this is "another"\n'
+    clusters["c"] = "c"
+    before = stage.lists()
+    assert run(["repair", "abandon", "--bootstrap", "b:1", "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["phase"], told["throttled"]) == ("abandoned", False)
+    assert told["changed-by-others"] == {"t": {"2": [3, 6]}}
+    assert sorted(told["as-before"]["t"]) == ["0", "1", "3", "4"]
+    assert stage.lists() == before
+    assert not stage.defaults
+    assert run(["repair", "status", "--bootstrap", "b:1"]) == 0
+    for command in ("apply", "rollback", "abandon"):
+        capsys.readouterr()
+        assert run(["repair", command, "--bootstrap", "b:1"]) == 2
+        assert "abandoned" in capsys.readouterr().err
+    # It alone knows the lists as they were.
+    assert begin(file, Journal("c", moves=MOVES)) == tmp_path / "rackassign-repair.1.json"
+
+
+def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
+    with asked_to_stop("lists are being put back") as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        assert not capfd.readouterr().err
+        signal.raise_signal(signal.SIGTERM)
+        assert capfd.readouterr().err == "rackassign: lists are being put back; once more ends it at once\n"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_who_ends_it_in_the_middle_is_told_what_that_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), cli_repair.told_if_interrupted(Path("p.json")):
+        raise KeyboardInterrupt
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    for words in ("ended in the middle", "`repair status --plan p.json`", "`repair rollback --plan p.json` goes back"):
+        assert words in said
+
+
+def test_without_a_terminal_it_is_said_now_and_then_how_far_it_is() -> None:
+    out, now = io.StringIO(), [0.0]
+    with Display(console=Console(file=out), disable=True) as display:
+        steps = Steps(display, lambda: now[0])
+        for at in range(100):
+            now[0] = float(at)
+            steps.copied("Reassigning", 1, 9, 2_000_000, 5_000_000)
+        steps.copied("Reassigning", 9, 9, 0, 0)
+    assert out.getvalue().splitlines() == [
+        "Reassigning",
+        *["Reassigning: 1 of 9, 2 of 5 MB"] * 3,
+        "Reassigning: 9 of 9",
+    ]

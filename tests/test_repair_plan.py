@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,17 +16,20 @@ from hypothesis import strategies as st
 from rackassign.clients.kafka_python.admin import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.observe import Inspector, RackMap
+from rackassign.observe import Inspector, LiveBroker, LiveMember, RackMap, Rates
+from rackassign.observe.inspection import inspect
 from rackassign.observe.inspector import Shots
 from rackassign.observe.snapshot import snapshot
 from rackassign.placement import ReplicaPlacementError, Rules
-from rackassign.placement.readers import readers
+from rackassign.placement.quality import Quality
+from rackassign.placement.readers import Readers, readers
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair import Move, Planned, Wish, plan_leaders, plan_repair
+from rackassign.placement.repair.evenness import UnevenError, check_even
 from rackassign.placement.repair.exchange import plan_given, read_reassignment, write_reassignment
 from rackassign.placement.state import ClusterState
 
-from .live import cluster, group, member
+from .live import SELECTOR, cluster, group, member
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 
@@ -159,28 +163,75 @@ def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_n
     assert set(planned(own(state(o=[[1, 2]]), "o")).moves) == {place(0, "o")}
 
 
+def near_of(topics: dict[str, list[list[int]]], *members: LiveMember, known: Sequence[Broker] = BROKERS) -> Readers:
+    """Return a group as it reads the topics of a cluster."""
+    there = cluster(topics, tuple(LiveBroker(broker.id, broker.rack, selector=SELECTOR) for broker in known))
+    shot = snapshot(group(*members), there.topology, RackMap())
+    racks_of = [member.rack for member in shot.group.members]
+    coverage = {rack: racks_of.count(rack) for rack in sorted({str(broker.rack) for broker in known})}
+    return Readers(there, inspect(shot, there, Rates()), coverage, {}, 0)
+
+
+def follow(topics: dict[str, Any], *members: LiveMember, own_too: str = "", **wish: Any) -> Planned:
+    """Plan for a group that reads what there is."""
+    seen, near = state(**topics), near_of(topics, *members)
+    seen = own(seen, own_too) if own_too else seen
+    names = tuple(sorted(topics))
+    return plan_repair(seen, Wish(topics=names, group="g", **wish), Registry(), near.coverage_of(names), near)
+
+
 def test_kafka_s_own_topics_never_follow_readers() -> None:
-    seen = own(state(t=[[5]], o=[[5]]), "o")
-    near = {"t": {"a": 1, "b": 0, "c": 0}, "o": {"a": 1, "b": 0, "c": 0}}
-    found = plan_repair(seen, Wish(topics=("o", "t"), group="g"), Registry(), near)
+    found = follow({"t": [[5]], "o": [[5]]}, member("m", "a", {}, "t", "o"), own_too="o")
     assert set(found.moves) == {place(0)}
     assert "Kafka's own" in found.left_out[place(0, "o")]
 
 
 def test_topics_follow_their_own_readers() -> None:
-    seen = state(t=[[5]] * 4, u=[[5]] * 4, v=[[5]] * 4, rest=[[1], [3]])
-    near = {"t": {"a": 2, "b": 0, "c": 0}, "u": {"a": 0, "b": 1, "c": 0}, "v": {"a": 1, "b": 0, "c": 0}}
-    wish = Wish(topics=("t", "u", "v"), group="g")
-    found = plan_repair(seen, wish, Registry(), near)
+    there = {"t": [[5]] * 4, "u": [[5]] * 4, "v": [[5]] * 4}
+    readers_of = (member("m1", "a", {}, "t"), member("m2", "b", {}, "u"), member("m3", "a", {}, "v"))
+    found = follow(there, *readers_of)
     where = {name: {racks(row).pop() for row in found.after.topics[name]} for name in found.after.topics}
-    assert where == {"t": {"a"}, "u": {"b"}, "v": {"a"}, "rest": {"a", "b"}}
+    assert where == {"t": {"a"}, "u": {"b"}, "v": {"a"}}
     assert (found.copies, found.least) == (12, 12)
     # What has gone before is load to what comes after: brokers of a rack carry evenly all together.
     carried = Counter(row[0] for rows in found.after.topics.values() for row in rows)
-    assert {carried[1], carried[2]} == {4, 5}
-    assert found.doubts == ("topics whose readers are spread differently were placed one after the other",)
-    alike = plan_repair(seen, Wish(topics=("t", "v"), group="g"), Registry(), near)
-    assert alike.doubts == ()
+    assert [carried[broker] for broker in (1, 2, 3, 4)] == [4, 4, 2, 2]
+
+
+def test_where_all_is_read_at_home_nothing_is_copied() -> None:
+    """Of two racks with readers each has a copy, a third rack one as well that nobody reads."""
+    rows = [[1, 3, 5], [4, 2, 6]] * 5
+    here = (member("m1", "a", {"t": range(5)}, "t"), member("m2", "b", {"t": range(5, 10)}, "t"))
+    found = follow({"t": rows}, *here)
+    assert (found.moves, found.copies) == ({}, 0)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=8),
+    where=st.lists(st.sampled_from("abc"), min_size=1, max_size=3),
+)
+@settings(deadline=None, max_examples=60)
+def test_each_copy_for_a_group_gains_a_partition_and_takes_no_rack(rows: list[list[int]], where: list[str]) -> None:
+    there: dict[str, Any] = {"t": rows}
+    members = tuple(member(f"m{i}", rack, {}, "t") for i, rack in enumerate(where))
+    near = near_of(there, *members)
+    asked, found = planned(state(**there)), follow(there, *members)
+    gained = near.at_home(found.after) - near.at_home(asked.after)
+    assert found.copies - asked.copies <= gained
+    assert near.at_home(found.after) == len(rows)
+    for before, after in zip(asked.after.topics["t"], found.after.topics["t"], strict=True):
+        assert len(racks(after)) >= len(racks(before))
+        assert len(after) == len(before)
+
+
+def test_a_copy_that_is_made_anyway_goes_where_a_group_reads() -> None:
+    four = tuple(Broker(i, rack) for i, rack in enumerate("abcd", 1))
+    rows = [[1], [2]] * 3
+    near = near_of({"t": rows}, member("m", "d", {}, "t"), known=four)
+    wish = Wish(topics=("t",), rf=2, group="g")
+    found = plan_repair(state(t=rows, brokers=four), wish, Registry(), near.coverage_of(["t"]), near)
+    assert found.copies == 6
+    assert all(4 in row for row in found.after.topics["t"])
 
 
 def test_readers_are_counted_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,3 +397,60 @@ def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: s
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="there is no"):
         plan_given(state(t=[[1, 2]]), {where: row})
+
+
+def blind(topics: int, brokers: int, partitions: int = 30) -> ClusterState:
+    """Return a cluster in three racks, in which replicas are anywhere."""
+    rng = random.Random(topics)
+    rows = {
+        f"t{n:04d}": topic([rng.sample(range(1, brokers + 1), 3) for _ in range(partitions)]) for n in range(topics)
+    }
+    return ClusterState(tuple(Broker(i, "abc"[i % 3]) for i in range(1, brokers + 1)), rows)
+
+
+def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> None:
+    seen = blind(300, 60)
+    found = planned(seen, replace=frozenset({7}))
+    assert found.copies == found.least
+    held = Counter(broker for rows in found.after.topics.values() for row in rows for broker in row)
+    assert all(len({broker % 3 for broker in row}) == 3 for rows in found.after.topics.values() for row in rows)
+    # 9,000 replicas in each rack, of which the one of broker 7 has a broker less.
+    assert {held[broker] for broker in held if broker % 3 != 1} == {450}
+    assert {held[broker] for broker in held if broker % 3 == 1} == {473, 474}
+    # Neither of these two would another choice of replicas, or more work, make any better.
+    assert not any("iterations" in doubt or "paths" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize("wish", [{"rf": 2}, {"replace": frozenset({7})}, {}])
+@pytest.mark.parametrize("size", [(20, 9), (300, 60)])
+def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wish: dict[str, Any]) -> None:
+    found = planned(blind(*size), **wish)
+    assert found.moves
+    assert all(move.after[0] == move.before[0] for move in found.moves.values() if move.before[0] in move.after)
+    if "rf" in wish:
+        # There is always one that does not lead to be given up.
+        assert all(move.after[0] == move.before[0] for move in found.moves.values())
+
+
+def test_leaders_that_have_to_go_are_followed_evenly() -> None:
+    rows = [[1, 3, 5], [1, 4, 6]] * 6 + [[3, 5, 2], [5, 3, 2]] * 3
+    found = planned(state(t=rows), replace=frozenset({1}))
+    leading = Counter(row[0] for row in found.after.topics["t"])
+    assert max(leading[broker] for broker in (2, 4, 6)) <= 4
+    assert Quality.of(found.after).sharing == 0
+
+
+def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
+    seen = state(t=[[1, 3, 5], [2, 4, 6]] * 10, brokers=[*BROKERS, Broker(7, "c"), Broker(8, "c")])
+    fair, heap = planned(seen, replace=frozenset({6})), planned(seen, replace=frozenset({6, 7, 8}))
+    check_even(fair)
+    with pytest.raises(UnevenError) as caught:
+        check_even(replace(heap, before=fair.after))
+    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean, and now the fullest has")
+    assert "--force" in str(caught.value)
+
+
+def test_a_replica_more_of_a_few_is_no_heap() -> None:
+    check_even(planned(state(t=[[1, 3], [2, 4]]), rf=3))
+    check_even(planned(state(t=[[1], [2]]), rf=3))
+    check_even(planned(state(t=[[1]]), rf=6))

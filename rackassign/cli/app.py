@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
-from rackassign.cli import cluster, repair
+from rackassign.cli import cluster, repair_state
 from rackassign.cli.audit import audit
 from rackassign.cli.create import create
 from rackassign.cli.demo import demo
@@ -51,7 +51,7 @@ app.command()(snapshot)
 app.command()(spark_doctor)
 app.command()(top)
 app.add_typer(cluster.app, name="cluster")
-app.add_typer(repair.app, name="repair")
+app.add_typer(repair_state.app, name="repair")
 
 
 def _version(*, wanted: bool) -> None:

@@ -46,7 +46,7 @@ def audit(
     with connected(bootstrap, client_config) as admin:
         known = known.on(cluster_id(admin))
         found = with_rates(admin, observe(admin, topic))
-    seen = judged(found.remembering(known.brokers), want_rf=want_rf or None)
+    seen = judged(found.remembering(known.brokers), want_rf=want_rf or None, plans=known.plans)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:

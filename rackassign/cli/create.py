@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,8 @@ from rich.table import Table
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.layouts import counted, waiting
 from rackassign.cli.output import check_output, complain, plain, safe
-from rackassign.errors import ConfigError, shown
+from rackassign.cli.placing import IgnoreRacks, PlacerConfig, PlacerConfigFile, pairs_of, settings_of
+from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
     from rackassign.placement.create import New
@@ -38,8 +38,14 @@ def create(
     policy: Annotated[
         str,
         typer.Option(help="Whether brokers that are away may be named: disabled, enabled, enabled_prefer_observed."),
-    ] = "enabled",
+    ] = "disabled",
+    allow_placeholders: Annotated[
+        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+    ] = False,
     placer: Annotated[str, typer.Option(help="Who decides: kafka, striped, optimal, or module:Class.")] = "optimal",
+    placer_config: PlacerConfig = None,
+    placer_config_file: PlacerConfigFile = "",
+    ignore_racks: IgnoreRacks = False,
     config: Annotated[
         list[str] | None, typer.Option("--config", help="KEY=VALUE of a new topic; may be given several times.")
     ] = None,
@@ -50,20 +56,22 @@ def create(
 ) -> int:
     """Make a topic, also while brokers are away, as long as it can be written to; exit 1 if it could not be."""
     check_output(output, "table", "json")
-    configs = _pairs(config or ())
+    configs = pairs_of("config", config or ())
     if add_to and (partitions or configs):
         raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-to")
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import create as making  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
-    from rackassign.placement.placer import load_placer  # noqa: PLC0415
+    from rackassign.placement.asked import load_asked  # noqa: PLC0415
     from rackassign.placement.policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
 
     file = Path(state)
     known = registry.read(file)
     replicas = rf or (None if add_to else RF)
-    wanted = making.Wanted(name, add_to or partitions or 1, replicas, check_policy(policy), configs)
-    chosen = load_placer(placer)
+    wanted = making.Wanted(
+        name, add_to or partitions or 1, replicas, check_policy(policy), configs, ignore_racks, allow_placeholders
+    )
+    chosen = load_asked(placer, settings_of(placer, placer_config, placer_config_file))
     make = making.add if add_to else making.create
     try:
         with connected(bootstrap, client_config) as admin:
@@ -73,23 +81,13 @@ def create(
         return NO
     finally:
         chosen.close()
+    for doubt in new.doubts:
+        complain(f"not proven best: {doubt}")
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:
         show_new(new, plain(), made=not dry_run)
     return DONE
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise ConfigError(f"config: expected KEY=VALUE, got {shown(text)}")
-        if key in found:
-            raise ConfigError(f"config: {shown(key)} is given twice")
-        found[key] = value
-    return found
 
 
 def _as_json(new: New, *, made: bool) -> dict[str, Any]:
@@ -102,6 +100,7 @@ def _as_json(new: New, *, made: bool) -> dict[str, Any]:
         "under_replicated": placed.under_replicated(),
         "placeholders": placed.placeholders(),
         "offline_replicas": sorted(placed.offline),
+        "doubts": list(new.doubts),
     }
 
 

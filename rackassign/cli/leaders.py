@@ -13,6 +13,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.layouts import counted, figures
 from rackassign.cli.output import check_output, plain
 from rackassign.cli.progress import steps
+from rackassign.cli.repair import TAKING_BACK, told_if_interrupted
 from rackassign.cli.repaired import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError, shown
@@ -54,24 +55,27 @@ def leaders(
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
-            with journal.locked(file), steps() as display, asked_to_stop() as stop:
+            with journal.locked(file), steps() as display, asked_to_stop(TAKING_BACK) as stop:
                 journal.begin(file, prepared.journal)
-                _, outcome = perform(
-                    admin,
-                    prepared.journal,
-                    "apply",
-                    keep=lambda kept: journal.write(file, kept),
-                    pace=Pace(_WAVE),
-                    told=lambda at: display.count("Having others lead", at.settled, at.partitions),
-                    stop=stop,
-                )
+                with told_if_interrupted(file):
+                    _, outcome = perform(
+                        admin,
+                        prepared.journal,
+                        "apply",
+                        keep=lambda kept: journal.write(file, kept),
+                        pace=Pace(_WAVE),
+                        told=lambda at: display.count("Having others lead", at.settled, at.partitions),
+                        stop=stop,
+                    )
                 stopped = stop()
     if output == "json":
         result = {} if outcome is None else outcome_as_json(outcome)
         sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
     else:
         console = plain()
-        console.print(figures({"now": Quality.of(planned.before), "then": Quality.of(planned.after, planned.before)}))
+        before = Quality.among(planned.before, planned.topics)
+        after = Quality.among(planned.after, planned.topics, planned.before)
+        console.print(figures({"now": before, "then": after}))
         changed = sum(move.before != move.after for move in planned.moves.values())
         console.print(
             f"{counted(changed, 'list')} in another order, {counted(len(planned.moves), 'partition')} to elect,"

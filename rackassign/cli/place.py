@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rackassign import scenario
 from rackassign.cli.files import text_of
 from rackassign.cli.layouts import figures, picture
-from rackassign.cli.output import check_output, plain
-from rackassign.errors import ConfigError
+from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.placing import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
+from rackassign.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
@@ -28,6 +29,9 @@ def place(
     *,
     placer: Annotated[str, typer.Option(help="A name, or module:Class.")] = "optimal",
     compare: Annotated[bool, typer.Option("--compare", help=f"Beside it {', '.join(COMPARED)}.")] = False,
+    placer_config: PlacerConfig = None,
+    placer_config_file: PlacerConfigFile = "",
+    ignore_racks: IgnoreRacks = False,
     rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
     output: Annotated[str, typer.Option(help="table or json.")] = "table",
 ) -> int:
@@ -39,11 +43,19 @@ def place(
 
     layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
-    layouts = {name: _placed(name, layout, rf) for name in names}
+    base = _without_racks(layout) if ignore_racks else layout
+    configs = settings_of(placer, placer_config, placer_config_file)
+    # Settings are of the placer that was named, and not of those beside it.
+    found = {name: _placed(name, base, rf, dict(configs) if name == placer else {}) for name in names}
+    layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
+    for name, (_, doubts) in found.items():
+        for doubt in doubts:
+            complain(f"{name}: not proven best: {doubt}")
     quality = {NOW: Quality.of(layout)} | {name: Quality.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
-            name: {"topics": made.written()["topics"], **asdict(quality[name])} for name, made in layouts.items()
+            name: {"topics": made.written()["topics"], **asdict(quality[name]), "doubts": list(found[name][1])}
+            for name, made in layouts.items()
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
     else:
@@ -53,22 +65,34 @@ def place(
     return DONE
 
 
-def _placed(name: str, layout: Layout, rf: int) -> Layout:
-    """Return the layout as a placer would have it; `optimal` moves as little as it can, others begin anew."""
-    from rackassign.placement.optimal import rebalance  # noqa: PLC0415 - as above
-    from rackassign.placement.placer import load_placer  # noqa: PLC0415
+def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
+    """Return the layout as a placer would have it, and its doubts; `optimal` moves little, others begin anew."""
+    from rackassign.placement.asked import load_asked  # noqa: PLC0415 - as above
+    from rackassign.placement.optimal import rebalance  # noqa: PLC0415
+    from rackassign.placement.rules import Rules  # noqa: PLC0415
 
     if name == "optimal":
-        return layout.with_topics(rebalance(layout, replication_factor=rf or None).topics)
-    placer = load_placer(name)
+        found = rebalance(layout, Rules.of(configs), replication_factor=rf or None)
+        return layout.with_topics(found.topics), found.doubts
+    placer = load_asked(name, configs)
     made: dict[str, list[list[int]]] = {}
+    doubts: dict[str, None] = {}
     try:
         for topic, lists in sorted(layout.topics.items()):
             factors = {rf or len(replicas) for replicas in lists}
             if len(factors) > 1:
-                raise ConfigError(f"topic {topic}: its partitions differ in their replicas, which {name} cannot place")
+                raise ConfigError(
+                    f"topic {shown(topic)}: its partitions differ in their replicas, which {name} cannot place"
+                )
             if lists:
+                # Those before it are what brokers carry already.
+                placer.observe(replace(layout, topics={name: tuple(map(tuple, rows)) for name, rows in made.items()}))
                 made[topic] = placer.place(0, len(lists), factors.pop(), layout.brokers)
+                doubts.update(dict.fromkeys(placer.doubts))
     finally:
         placer.close()
-    return layout.with_topics(made)
+    return layout.with_topics(made), tuple(doubts)
+
+
+def _without_racks(layout: Layout) -> Layout:
+    return replace(layout, brokers=tuple(replace(broker, rack=None) for broker in layout.brokers))

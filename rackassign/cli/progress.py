@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,22 @@ if TYPE_CHECKING:
     from rackassign.testing import Progress
 
 
+LINE_EVERY_S = 30.0
+"""So often a step that copies says how far it is where no bar can be drawn."""
+
+
 class Steps:
     """One line for each step, a bar for those that count.
 
     Args:
         display: Where the lines are drawn.
+        clock: Seconds of a clock that is never set.
     """
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
         self._display = display
+        self._clock = clock
+        self._counted, self._line_at = "", clock()
         self._step = ""
         self._task = display.add_task("", visible=False, total=None)
 
@@ -49,9 +57,21 @@ class Steps:
         self.say(step)
         counted = f"{done} of {total}"
         if bytes_:
-            self._update(arrived, bytes_, f"{counted}, {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB")
+            counted += f", {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB"
+            self._update(arrived, bytes_, counted)
         else:
             self._update(done, total, counted)
+        self._line(counted, over=done == total)
+
+    def _line(self, counted: str, *, over: bool) -> None:
+        """Where no bar can be drawn, say how far a step is: now and then, also if it is no farther, and at its end."""
+        now = self._clock()
+        if self._display.console.is_terminal or not (
+            now - self._line_at >= LINE_EVERY_S or (over and counted != self._counted)
+        ):
+            return
+        self._display.console.print(f"{self._step}: {counted}", markup=False, highlight=False, soft_wrap=True)
+        self._counted, self._line_at = counted, now
 
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,10 @@ import typer
 from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.create import STATE
 from rackassign.cli.files import json_of
+from rackassign.cli.layouts import counted
 from rackassign.cli.layouts import waiting as told_waiting
 from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.placing import IgnoreRacks
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-repair.json"
+TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
 
 _LOOK_EVERY_S = 5.0
 
@@ -62,18 +66,26 @@ def plan(
     for_group: Annotated[str, typer.Option(help="A consumer group: replicas go to the racks of its members.")] = "",
     rules: Annotated[str, typer.Option(help="JSON file of further rules: leader_racks, max_per_rack, ..")] = "",
     import_: Annotated[str, typer.Option("--import", help="Take the lists of kafka-reassign-partitions.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the plan down also if it leaves brokers much less even than now.")
+    ] = False,
+    allow_placeholders: Annotated[
+        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+    ] = False,
+    ignore_racks: IgnoreRacks = False,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Work out a repair with the fewest copies, and write it down; nothing is changed."""
+    """Work out a repair with the fewest copies, and write it down; nothing is changed. Exit 1 if it is too uneven."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.observe.written import unasked  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415
+    from rackassign.placement.repair.evenness import UnevenError  # noqa: PLC0415
     from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
 
     file, known = Path(plan), registry.read(Path(state))
@@ -84,14 +96,21 @@ def plan(
         even,
         for_group,
         json_of(rules, lambda parsed: parsed) if rules else {},
+        force,
+        ignore_racks,
+        allow_placeholders,
     )
     given = json_of(import_, read_reassignment) if import_ else None
-    if given is not None and wish != Wish():
+    if given is not None and wish != Wish(force=force):
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
     with journal.locked(file):
         journal.check_over(file)
-        with connected(bootstrap, client_config) as admin:
-            prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given)
+        try:
+            with connected(bootstrap, client_config) as admin:
+                prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given, force=force)
+        except UnevenError as error:
+            complain(f"{error}; nothing is written")
+            return NO
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
         if planned.over:
@@ -142,7 +161,7 @@ def apply(
     with (
         journal.claimed(Path(plan)) as found,
         connected(bootstrap, client_config) as admin,
-        asked_to_stop() as stop,
+        asked_to_stop(TAKING_BACK) as stop,
     ):
         work = _Work(admin, Path(plan), Path(state), pace, stop)
         kept, outcome = work.carry(found, "apply")
@@ -176,7 +195,7 @@ def rollback(
     with (
         journal.claimed(Path(plan)) as found,
         connected(bootstrap, client_config) as admin,
-        asked_to_stop() as stop,
+        asked_to_stop(TAKING_BACK) as stop,
     ):
         kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
@@ -199,6 +218,20 @@ def export(
     return DONE
 
 
+@contextmanager
+def told_if_interrupted(plan: Path) -> Iterator[None]:
+    """Say what a run leaves that is ended in the middle, and what puts it right."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain(
+            "ended in the middle: partitions may be between their old list and the new one, or still be reassigned"
+            f" (`repair status --plan {plan}` tells which); `repair apply --plan {plan}` goes on,"
+            f" `repair rollback --plan {plan}` goes back"
+        )
+        raise
+
+
 class _Work:
     """One run on a cluster: journal and registry are written down as it goes."""
 
@@ -213,8 +246,9 @@ class _Work:
         """Carry a journal out or back, and show how far it is."""
         from rackassign.placement import registry  # noqa: PLC0415 - as above
         from rackassign.placement.repair import journal  # noqa: PLC0415
-        from rackassign.placement.repair.desk import noted, perform  # noqa: PLC0415
+        from rackassign.placement.repair.desk import check_cluster, noted, perform  # noqa: PLC0415
 
+        check_cluster(self._admin, kept)
         if direction == "apply":
             # One of another cluster is told before anything is begun.
             registry.read(self._state).on(kept.cluster)
@@ -223,15 +257,16 @@ class _Work:
             def told(progress: Progress) -> None:
                 display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
 
-            kept, outcome = perform(
-                self._admin,
-                kept,
-                direction,
-                keep=lambda written: journal.write(self._plan, written),
-                pace=self._pace,
-                told=told,
-                stop=self._stop,
-            )
+            with told_if_interrupted(self._plan):
+                kept, outcome = perform(
+                    self._admin,
+                    kept,
+                    direction,
+                    keep=lambda written: journal.write(self._plan, written),
+                    pace=self._pace,
+                    told=told,
+                    stop=self._stop,
+                )
         if direction == "apply":
             registry.write(self._state, noted(self._admin, registry.read(self._state), kept, outcome))
         return kept, outcome
@@ -300,9 +335,20 @@ def _end(
             console.print(f"{told_waiting(waiting)}; see --watch", soft_wrap=True)
         if measured is not None:
             console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
+        if outcome.final:
+            complain(
+                f"{counted(len(outcome.final), 'partition')} can no longer be had as the plan says, and"
+                f" {'is' if len(outcome.final) == 1 else 'are'} left alone: {_ENDS[direction]}"
+            )
     if stopped:
         return INTERRUPTED
     return NO if outcome.failed or waiting else DONE
+
+
+_ENDS = {
+    "apply": "`repair rollback` takes back the rest, and `repair abandon` leaves all as it is; either ends the plan",
+    "rollback": "all that can be taken back is once no other is told as not done",
+}
 
 
 def _pace(wave: int, throttle: str, patience: float, timeout: float) -> Pace:

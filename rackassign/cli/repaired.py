@@ -56,8 +56,8 @@ def planned_as_json(planned: Planned) -> dict[str, Any]:
         "copies": planned.copies,
         "least_copies": planned.least,
         "doubts": list(planned.doubts),
-        "before": asdict(Quality.of(planned.before)),
-        "after": asdict(Quality.of(planned.after, planned.before)),
+        "before": asdict(Quality.among(planned.before, planned.topics)),
+        "after": asdict(Quality.among(planned.after, planned.topics, planned.before)),
     }
 
 
@@ -67,7 +67,8 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
         "done": len(outcome.done),
         "changed": outcome.sent,
         "failed": _by_topic(outcome.failed),
-        "gone": _by_topic(dict.fromkeys(outcome.gone, "its topic is gone")),
+        "gone": _by_topic(outcome.gone),
+        "changed_by_others": _by_topic({place: outcome.failed[place] for place in outcome.final}),
         "not_led": _by_topic(outcome.not_led),
     }
 
@@ -93,8 +94,8 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
             soft_wrap=True,
         )
     else:
-        topics = len(planned.before.topics)
-        count = sum(map(len, planned.before.topics.values()))
+        topics = len(planned.topics)
+        count = sum(len(planned.before.topics[topic]) for topic in planned.topics)
         now = " now" if planned.waiting or planned.left_out else ""
         console.print(
             f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to repair{now}", soft_wrap=True
@@ -109,7 +110,8 @@ def show_planned(planned: Planned, console: Console) -> None:
 
     if planned.moves:
         console.print(_moves(planned.moves))
-        before, after = Quality.of(planned.before), Quality.of(planned.after, planned.before)
+        before = Quality.among(planned.before, planned.topics)
+        after = Quality.among(planned.after, planned.topics, planned.before)
         console.print(figures({"now": before, "then": after}))
     show_rest(planned, console)
 
@@ -134,7 +136,7 @@ def show_outcome(outcome: Outcome, verb: str, console: Console) -> None:
         + (f"; {len(outcome.failed)} not" if outcome.failed else ""),
         soft_wrap=True,
     )
-    _reasons("nothing left to do", dict.fromkeys(outcome.gone, "its topic is gone"), console)
+    _reasons("nothing left to do", outcome.gone, console)
     _reasons("not done", outcome.failed, console)
     _reasons("not led by the preferred replica", outcome.not_led, console)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +24,25 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Lend what tells whether the block is to end; a second signal ends it at once, as Ctrl-C does."""
-    asked = False
+def asked_to_stop(taking_back: str = "") -> Iterator[Callable[[], bool]]:
+    """Lend what tells whether the block is to end.
+
+    Args:
+        taking_back: What the block still does when it is to end. If anything, a second signal only tells it, as it is
+            there to leave nothing half done; the next one ends the block at once, as Ctrl-C does.
+    """
+    asked, told = False, not taking_back
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal asked, told
+        if not asked:
+            asked = True
+        elif not told:
+            told = True
+            # Not through a stream: a signal may come in the middle of what that is writing.
+            os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
+        else:
             raise KeyboardInterrupt
-        asked = True
 
     with _handled(_ENDING, ask):
         yield lambda: asked

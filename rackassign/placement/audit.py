@@ -27,6 +27,7 @@ Kind = Literal[
     "broker-unknown",
     "throttle-left",
     "in-flight",
+    "placeholder",
     "views-differ",
 ]
 
@@ -107,13 +108,16 @@ class _Place(NamedTuple):
         return len(set(self.partition.replicas))
 
 
-def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
+def audit(
+    state: ClusterState, *, want_rf: int | None = None, plans: Mapping[TopicPartition, tuple[int, ...]] | None = None
+) -> Audit:
     """Judge a cluster.
 
     Args:
         state: As it was seen. What is in flight is exempt from all that a reassignment changes. A replica on a broker
             that is no longer registered counts in the rack that broker was seen in last.
         want_rf: Copies that each partition should have; None for any number.
+        plans: Where replicas of partitions are to be that wait for a broker, as placeholders (negative numbers).
     """
     places = list(_places(state))
     still = [place for place in places if place.at not in state.in_flight]
@@ -125,6 +129,7 @@ def audit(state: ClusterState, *, want_rf: int | None = None) -> Audit:
         *_of_layout(still, state, want_rf),
         *_of_brokers(state, places),
         *_of_what_goes_on(state),
+        *_of_what_waits(state, plans or {}),
     )
     everywhere = {**state.gone, **racks}
     by_broker = _loads(places, lambda broker: broker, (b.id for b in state.brokers))
@@ -323,6 +328,27 @@ def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
             f"{_counted(len(state.in_flight), 'partition')} being reassigned",
             "wait for the end of it; until then they are not judged",
             tuple(sorted(state.in_flight)),
+        )
+
+
+def _of_what_waits(state: ClusterState, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[Finding]:
+    waiting: dict[TopicPartition, int] = {}
+    for place, row in sorted(plans.items()):
+        topic = state.topics.get(place.topic)
+        if topic is None or place.partition >= len(topic.partitions):
+            continue
+        # A plan of a topic that was deleted and made anew, or was given other replicas since, is none of it.
+        there = {broker for broker in row if broker >= 0}
+        if there == set(topic.partitions[place.partition].replicas):
+            waiting[place] = len(row) - len(there)
+    if waiting:
+        replicas = sum(waiting.values())
+        yield Finding(
+            "placeholder",
+            f"{_counted(len(waiting), 'partition')} with {_counted(replicas, 'replica')} that"
+            f" {'waits' if replicas == 1 else 'wait'} for a broker",
+            "bring brokers, then `repair plan`; or `repair plan --rf` with the number there is, to wait no longer",
+            tuple(waiting),
         )
 
 

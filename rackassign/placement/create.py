@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
@@ -14,8 +14,8 @@ from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
 from rackassign.errors import ConfigError, shown
 from rackassign.model import Broker, TopicPartition, Topology
+from rackassign.placement.asked import Asked
 from rackassign.placement.layout import Layout
-from rackassign.placement.optimal import OptimalPlacer
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.policy import Observed, Placed, Policy, Spread, place_new
 from rackassign.placement.registry import Registry
@@ -40,13 +40,17 @@ class Wanted:
         replicas: Of each; None for as many as the topic has that they are added to.
         policy: Whether brokers that are away may be named.
         configs: Of a new topic.
+        ignore_racks: Whether brokers are taken to have no racks.
+        allow_placeholders: Whether there may be more replicas than brokers were ever seen.
     """
 
     name: str
     partitions: int
     replicas: int | None
-    policy: Policy = "enabled"
+    policy: Policy = "disabled"
     configs: Mapping[str, str] | None = None
+    ignore_racks: bool = False
+    allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
         for name, count in (("partitions", self.partitions), ("replicas", self.replicas)):
@@ -63,12 +67,14 @@ class New:
         start: Id of the first that is new.
         placed: Where their replicas are, or are to be.
         min_isr: `min.insync.replicas` of the topic.
+        doubts: What the placer does not prove of it, or did not keep to.
     """
 
     name: str
     start: int
     placed: Placed
     min_isr: int
+    doubts: tuple[str, ...] = ()
 
     def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
         """Return the plan of each partition."""
@@ -76,7 +82,13 @@ class New:
 
 
 def create(
-    admin: KafkaAdminClient, wanted: Wanted, placer: ReplicaPlacer, registry: Registry, keep: Keep, *, dry: bool = False
+    admin: KafkaAdminClient,
+    wanted: Wanted,
+    placer: ReplicaPlacer | Asked,
+    registry: Registry,
+    keep: Keep,
+    *,
+    dry: bool = False,
 ) -> New:
     """Make a topic; what is missing of it is in the result, and success all the same.
 
@@ -94,26 +106,25 @@ def create(
         RefusedError: The cluster refuses.
         NotAllowedError: A permission is missing.
         ReplicaPlacementError: The placer cannot place.
+        PlacerError: It is none of ours, and fails or answers what cannot be.
         KafkaError: As the admin client does.
     """
     if wanted.replicas is None:
         raise ConfigError("replicas: a new topic needs a number of them")
-    controller = Controller(admin)
+    controller, asked = Controller(admin), Asked.of(placer)
     configs = dict(wanted.configs or {})
     registry = registry.on(cluster_id(admin))
     # What is in force when the topic does not say: the cluster tells that of a topic it is only asked about.
     with _input():
         least = controller.validate(wanted.name, configs).min_isr or 1
     brokers = listed_brokers(admin)
-    _count_in(admin, placer, brokers)
+    known = _observed(brokers, registry, ignore_racks=wanted.ignore_racks)
+    _check_seen(wanted.replicas, known, allowed=wanted.allow_placeholders)
+    _count_in(admin, asked, brokers)
     placed = place_new(
-        wanted.policy,
-        _spread(placer, 0, wanted.partitions),
-        _observed(brokers, registry),
-        replicas=wanted.replicas,
-        min_isr=least,
+        wanted.policy, _spread(asked, 0, wanted.partitions), known, replicas=wanted.replicas, min_isr=least
     )
-    new = New(wanted.name, 0, placed, least)
+    new = New(wanted.name, 0, placed, least, asked.doubts)
     with _input():
         controller.validate(wanted.name, configs, placed.wire())
         if not dry:
@@ -123,7 +134,13 @@ def create(
 
 
 def add(
-    admin: KafkaAdminClient, wanted: Wanted, placer: ReplicaPlacer, registry: Registry, keep: Keep, *, dry: bool = False
+    admin: KafkaAdminClient,
+    wanted: Wanted,
+    placer: ReplicaPlacer | Asked,
+    registry: Registry,
+    keep: Keep,
+    *,
+    dry: bool = False,
 ) -> New:
     """Add partitions to a topic; the arguments and errors are those of `create`.
 
@@ -133,7 +150,7 @@ def add(
     """
     if wanted.configs:
         raise ConfigError("configs are for a new topic: those of one that exists stay as they are")
-    controller = Controller(admin)
+    controller, asked = Controller(admin), Asked.of(placer)
     registry = registry.on(cluster_id(admin))
     known = described(admin, [wanted.name])[wanted.name]
     if known.refused:
@@ -149,11 +166,11 @@ def add(
         # The cluster takes no others.
         raise ConfigError(f"topic {shown(wanted.name)} has {have} replicas, so new partitions have as many")
     least = min_isr(admin, [wanted.name]).get(wanted.name, 1)
-    _count_in(admin, placer, state.brokers)
+    _count_in(admin, asked, state.brokers)
     placed = place_new(
         wanted.policy,
-        _spread(placer, start, wanted.partitions),
-        _observed(state.brokers, registry),
+        _spread(asked, start, wanted.partitions),
+        _observed(state.brokers, registry, ignore_racks=wanted.ignore_racks),
         replicas=have,
         min_isr=least,
     )
@@ -161,7 +178,7 @@ def add(
         raise ConfigError(
             f"topic {shown(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
         )
-    new = New(wanted.name, start, placed, least)
+    new = New(wanted.name, start, placed, least, asked.doubts)
     with _input():
         controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
         if not dry:
@@ -181,15 +198,24 @@ def _input() -> Iterator[None]:
         raise
 
 
-def _count_in(admin: KafkaAdminClient, placer: ReplicaPlacer, brokers: Sequence[Broker]) -> None:
-    """Tell a placer that can count it in what brokers carry already; a new topic is spread over them first."""
+def _check_seen(replicas: int, known: Sequence[Observed], *, allowed: bool) -> None:
+    """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
+    if replicas > len(known) and not allowed:
+        raise ConfigError(
+            f"rf: {replicas} replicas, and {len(known)} broker{'' if len(known) == 1 else 's'} were ever seen;"
+            " --allow-placeholders keeps the rest for brokers to come"
+        )
+
+
+def _count_in(admin: KafkaAdminClient, placer: Asked, brokers: Sequence[Broker]) -> None:
+    """Tell a placer what brokers carry already."""
     live = [broker.id for broker in brokers if not broker.fenced]
-    if isinstance(placer, OptimalPlacer) and live:
+    if live:
         known = {name: topic.partitions for name, topic in topics_of(admin, live[0]).items() if not topic.problem}
-        placer.configure({"layout": Layout.of(Topology(tuple(brokers), known)), "first": "topic"})
+        placer.observe(Layout.of(Topology(tuple(brokers), known)))
 
 
-def _observed(brokers: Sequence[Broker], registry: Registry) -> list[Observed]:
+def _observed(brokers: Sequence[Broker], registry: Registry, *, ignore_racks: bool) -> list[Observed]:
     """Return the brokers there are, and those that were."""
     listed = [Observed(broker.id, broker.rack, online=not broker.fenced) for broker in brokers]
     known = {broker.id for broker in brokers}
@@ -198,13 +224,14 @@ def _observed(brokers: Sequence[Broker], registry: Registry) -> list[Observed]:
         for broker, rack in sorted(registry.brokers.items())
         if broker not in known
     ]
-    return [*listed, *gone]
+    everybody = [*listed, *gone]
+    return [replace(broker, rack=None) for broker in everybody] if ignore_racks else everybody
 
 
-def _spread(placer: ReplicaPlacer, start: int, partitions: int) -> Spread:
+def _spread(placer: Asked, start: int, partitions: int) -> Spread:
     def spread(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
-        # The policy has chosen them, so to the placer all are fit for use.
-        usable = [Broker(broker.id, broker.rack) for broker in brokers]
+        # The policy has chosen them, so to placers of ours all are fit for use; others are told and judge themselves.
+        usable = [Broker(broker.id, broker.rack, placer.own and not broker.online) for broker in brokers]
         return placer.place(start, partitions, replicas, usable)
 
     return spread

@@ -6,8 +6,8 @@ evens leaders and moves none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,8 +47,11 @@ class Placement:
         moved: Replicas on brokers that did not have them.
         least: A number of moves that nothing with these rules and loads can be below; where it equals `moved`,
             that is least beyond doubt.
-        proven: Whether it is proven best: brokers even, then moves few, then topics even, then leaders.
+        proven: Whether it is proven best: brokers even, then moves few, then topics even (in another order if rules
+            have another come first). Leaders are best for these replicas; see `leaders_proven`.
         doubts: What is not proven, or was not kept to; for people.
+        leaders_proven: Whether leaders of `Rules.leaders` are as even as with any replicas. If not, others that are as
+            good might let them be more even.
     """
 
     topics: Lists
@@ -56,17 +59,22 @@ class Placement:
     least: int
     proven: bool
     doubts: tuple[str, ...] = ()
+    leaders_proven: bool = False
 
 
 class OptimalPlacer:
     """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `Layout` that counts in.
 
     Fenced brokers are used only where there are too few others.
+
+    Attributes:
+        doubts: What is not proven of what was placed last, or was not kept to; for people.
     """
 
     def __init__(self) -> None:
-        self._rules = Rules()
+        self._rules, self._chosen = Rules(), False
         self._layout: Layout | None = None
+        self.doubts: tuple[str, ...] = ()
 
     def configure(self, configs: dict[str, Any]) -> None:
         """Take settings.
@@ -78,10 +86,15 @@ class OptimalPlacer:
         layout = configs.get("layout")
         if layout is not None and not isinstance(layout, Layout):
             raise ConfigError(f"layout: expected a Layout, got {shown(layout)}")
-        self._rules, self._layout = Rules.of(rest), layout
+        self._rules, self._layout, self._chosen = Rules.of(rest), layout, "first" in rest
 
-    def rules_for(self, num_replicas: int) -> Rules:  # noqa: ARG002 - a preset's rules depend on it
-        """Return the rules for so many replicas."""
+    def observe(self, layout: Layout) -> None:
+        """Count in what brokers carry; a new topic is spread over them first, unless settings say what comes first."""
+        self._layout = layout
+        self._rules = self._rules if self._chosen else replace(self._rules, first="topic")
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:  # noqa: ARG002 - of presets
+        """Return the rules for so many replicas over these brokers."""
         return self._rules
 
     def place(
@@ -100,8 +113,9 @@ class OptimalPlacer:
         """
         if num_partitions <= 0:
             raise InvalidPartitionsError(f"Number of partitions must be larger than 0, got {num_partitions}.")
-        rules = self.rules_for(num_replicas)
-        known = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers if broker.id not in rules.exclude]
+        offered = [Broker(broker.id, broker.rack, broker.fenced) for broker in brokers]
+        rules = self.rules_for(num_replicas, offered)
+        known = [broker for broker in offered if broker.id not in rules.exclude]
         _check_replicas(num_replicas, known, rules)
         awake = [broker for broker in known if not broker.fenced]
         if len(awake) >= num_replicas:
@@ -110,6 +124,7 @@ class OptimalPlacer:
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
         found = door.spread(Items.fresh(copies, np.zeros(num_partitions, np.int64)), base)
+        self.doubts = found.doubts
         return [list(door.named(nodes)) for nodes in found.nodes]
 
     def close(self) -> None:
@@ -123,6 +138,8 @@ def rebalance(
     *,
     topics: Collection[str] | None = None,
     replication_factor: Factors | None = None,
+    keep_leaders: bool = False,
+    order: bool = True,
 ) -> Placement:
     """Place what exists anew, with the fewest replicas moved.
 
@@ -134,6 +151,9 @@ def rebalance(
         rules: How to place; `first="moves"` moves only what the rules ask for, `first="balance"` evens brokers.
         topics: Which topics; all, unless said. What others have counts as load.
         replication_factor: Replicas of each partition, for all or some; as many as it has, unless said.
+        keep_leaders: Whether preferred leaders stay what they are wherever their replica stays and may lead; of
+            replicas that are as good to take away, those that do not lead go.
+        order: Whether lists are put in order; without, replicas that stay come first, as they were.
 
     Raises:
         ConfigError: A topic or a partition is named that there is not.
@@ -154,10 +174,16 @@ def rebalance(
         np.asarray(factors, np.int64),
         np.asarray(rows.group, np.int64),
         tuple(door.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
+        tuple(door.leads(replicas) for replicas in rows.replicas) if keep_leaders else (),
     )
-    found = door.spread(items, rows.others)
+    found = door.spread(items, rows.others, order=order)
     return Placement(
-        rows.lists(door.named(nodes) for nodes in found.nodes), found.moved, found.least, found.proven, found.doubts
+        rows.lists(door.named(nodes) for nodes in found.nodes),
+        found.moved,
+        found.least,
+        found.proven,
+        found.doubts,
+        found.leads_proven,
     )
 
 
@@ -166,6 +192,7 @@ def reorder(
     rules: Rules | None = None,
     *,
     topics: Collection[str] | None = None,
+    keep_leaders: Collection[TopicPartition] = (),
     keep_seconds: bool = False,
 ) -> Placement:
     """Even leaders without moving a byte: replicas stay where they are, only the order of the lists changes.
@@ -179,6 +206,7 @@ def reorder(
         rules: Whose leaders are evened (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`); where
             no replica is in `leader_racks`, leaders stand elsewhere and a doubt says so. No other rule plays a part.
         topics: Which topics; all, unless said. What leads others counts as load.
+        keep_leaders: Partitions whose preferred leader stays what it is, unless it may not lead.
         keep_seconds: Whether who is next is left alone where the leader does not change. Fewer lists change then, but
             what a broker leads may go to few others should it be lost.
 
@@ -192,7 +220,13 @@ def reorder(
         return rows.as_they_are()
     door = _Door.of([broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True)
     held = tuple(door.numbered(replicas) for replicas in rows.replicas)
-    items = Items(np.asarray([max(1, len(own)) for own in held], np.int64), np.asarray(rows.group, np.int64), held)
+    kept = set(keep_leaders)
+    items = Items(
+        np.asarray([max(1, len(own)) for own in held], np.int64),
+        np.asarray(rows.group, np.int64),
+        held,
+        tuple(place in kept and door.leads(own) for place, own in zip(rows.places(), rows.replicas, strict=True)),
+    )
     found = door.lead(items, rows.others, keep=keep_seconds)
     ordered = (
         replicas
@@ -200,7 +234,7 @@ def reorder(
         else tuple(dict.fromkeys((*door.named(nodes), *replicas)))
         for replicas, own, nodes in zip(rows.replicas, held, found.nodes, strict=True)
     )
-    return Placement(rows.lists(ordered), found.moved, found.least, found.proven, found.doubts)
+    return Placement(rows.lists(ordered), found.moved, found.least, found.proven, found.doubts, found.leads_proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +265,17 @@ class _Rows:
 
     def as_they_are(self) -> Placement:
         """Return the lists there are: of no partitions, nothing can be better."""
-        return Placement(self.lists(self.replicas), 0, 0, proven=True)
+        return Placement(self.lists(self.replicas), 0, 0, proven=True, leaders_proven=True)
+
+    def places(self) -> list[TopicPartition]:
+        """Return which partitions they are."""
+        numbers: dict[int, int] = {}
+        found: list[TopicPartition] = []
+        for group in self.group:
+            number = numbers.get(group, 0)
+            found.append(TopicPartition(self.topics[group], number))
+            numbers[group] = number + 1
+        return found
 
     def lists(self, replicas: Iterable[tuple[int, ...]]) -> Lists:
         """Return lists of these partitions by topic."""
@@ -281,6 +325,7 @@ class _Door:
     """Where brokers and racks become numbers and back; nodes by broker id, racks by name."""
 
     ids: tuple[int, ...]
+    places: Mapping[int, int]
     racks: tuple[str, ...]
     nodes: Nodes
     limits: Limits
@@ -304,16 +349,18 @@ class _Door:
             eligible=~fenced & ~excluded,
             reluctant=fenced & (not keep_fenced),
         )
-        return cls(tuple(broker.id for broker in known), racks, nodes, _limits(rules, racks), rules)
+        ids = tuple(broker.id for broker in known)
+        places = {broker: node for node, broker in enumerate(ids)}
+        return cls(ids, places, racks, nodes, _limits(rules, racks), rules)
 
-    def spread(self, items: Items, others: Lists) -> Spreading:
-        """Solve, with what other topics have as load.
+    def spread(self, items: Items, others: Lists, *, order: bool = True) -> Spreading:
+        """Solve, with what other topics have as load, and put nodes in order.
 
         Raises:
             ReplicaPlacementError: The rules leave no broker for some replicas.
         """
         try:
-            return spread(items, self._loaded(others), self.limits, self._goals(), work=self.rules.work)
+            return spread(items, self._loaded(others), self.limits, self._goals(), order=order, work=self.rules.work)
         except ShortageError as error:
             raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
 
@@ -345,8 +392,11 @@ class _Door:
 
     def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
         """Return the nodes of brokers there are."""
-        places = {broker: node for node, broker in enumerate(self.ids)}
-        return tuple(dict.fromkeys(places[broker] for broker in replicas if broker in places))
+        return tuple(dict.fromkeys(self.places[broker] for broker in replicas if broker in self.places))
+
+    def leads(self, replicas: tuple[int, ...]) -> bool:
+        """Tell whether the first of a list is a broker there is."""
+        return bool(replicas) and replicas[0] in self.places
 
     def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
         """Return who holds a partition that is to have fewer replicas: those on fenced brokers are given up first."""
@@ -368,7 +418,10 @@ def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
     without = [broker.id for broker in asked if broker.rack is None]
     if without and len(without) < len(asked) and rules.rackless == "refuse":
         shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
-        raise RacklessError(f"Not all brokers have rack information: brokers {shown_ids} have none.")
+        raise RacklessError(
+            f"Not all brokers have rack information: brokers {shown_ids} have none."
+            " Set broker.rack there, or add --disable-rack-aware to place without racks."
+        )
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
 
 

@@ -8,13 +8,14 @@ A placer of your own is a class with the three methods of `ReplicaPlacer`. It is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol, cast, runtime_checkable
 
-from rackassign.errors import ConfigError, cut, shown
+from rackassign.errors import ConfigError, RackassignError, cut, printable, shown
 
 ENTRY_POINTS = "rackassign.placers"
 
@@ -81,6 +82,33 @@ class ReplicaPlacer(Protocol):
         """Let go of what it holds."""
 
 
+class PlacerError(RackassignError):
+    """A placer that is not ours failed, or answered what cannot be; the message names it."""
+
+
+@contextmanager
+def named(name: str, what: str, *, own: bool) -> Iterator[None]:
+    """Name a placer that fails in the block, in one line.
+
+    Args:
+        name: Of the placer.
+        what: Of it failed.
+        own: Whether it is its user's own; what fails in ours is told as it is.
+    """
+    try:
+        yield
+    except PlacerError:
+        raise
+    except (Exception, SystemExit) as error:
+        if not own:
+            raise
+        words = " ".join(str(error).split())
+        said = cut(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+        # Who raises an error of ours has said what is wrong.
+        told = printable(words) if isinstance(error, RackassignError) else f"{what} failed with {said}"
+        raise PlacerError(f"placer {shown(name)}: {told}; nothing was done") from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     name: str
@@ -101,18 +129,26 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
         configs: Its settings.
 
     Raises:
-        ConfigError: There is no such placer, it is none, or it does not take the settings.
+        ConfigError: There is no such placer, it is none, or one that is ours does not take the settings.
+        PlacerError: One that is not ours fails.
     """
     found = _find(name)
+    own = name not in BUILT_IN
     try:
-        made = getattr(import_module(found.module), found.attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"placer {shown(name)} cannot be loaded: {cut(str(error))}; {_those_there_are()}") from error
-    placer = made() if callable(made) else made
+        with named(name, "the import", own=own):
+            made = getattr(import_module(found.module), found.attribute)
+    except PlacerError as error:
+        if isinstance(error.__cause__, (ImportError, AttributeError)):
+            why = cut(str(error.__cause__))
+            raise ConfigError(f"placer {shown(name)} cannot be loaded: {why}; {_those_there_are()}") from error
+        raise
+    with named(name, "its making", own=own):
+        placer = made() if callable(made) else made
     missing = [method for method in _METHODS if not callable(getattr(placer, method, None))]
     if missing:
         raise ConfigError(f"placer {shown(name)} has no method {missing[0]}()")
-    placer.configure(dict(configs or {}))
+    with named(name, "configure()", own=own):
+        placer.configure(dict(configs or {}))
     return cast("ReplicaPlacer", placer)
 
 

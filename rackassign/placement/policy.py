@@ -98,7 +98,9 @@ def place_new(policy: Policy, spread: Spread, brokers: Iterable[Observed], *, re
     online = [broker for broker in known if broker.online and broker.registered]
     required = min(min_isr, replicas)
     if policy == "disabled" and len(online) < replicas:
-        raise NotEnoughBrokersError(f"{replicas} replicas need as many brokers, and {len(online)} are up")
+        raise NotEnoughBrokersError(
+            f"{replicas} replicas need as many brokers, and {len(online)} are up; --policy enabled makes do with fewer"
+        )
     if len(online) < required:
         raise NotEnoughBrokersError(
             f"min.insync.replicas={min_isr} needs {required} brokers that are up, and there are {len(online)}"
@@ -110,6 +112,12 @@ def place_new(policy: Policy, spread: Spread, brokers: Iterable[Observed], *, re
     else:
         rows = _completed([list(row) for row in spread(online, len(online))], known, replicas)
     up = {broker.id for broker in online}
+    fewest = min((sum(broker in up for broker in row) for row in rows), default=required)
+    if fewest < required:
+        # The placer has left replicas without a broker, or has chosen brokers that are away.
+        raise NotEnoughBrokersError(
+            f"min.insync.replicas={min_isr} needs {required} replicas that are up, and a partition has {fewest}"
+        )
     plan = tuple(tuple(_live_first(row, up)) for row in rows)
     return Placed(plan, frozenset(broker for row in plan for broker in row if broker >= 0 and broker not in up))
 

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rackassign.placement.optimal import OptimalPlacer
+from rackassign.placement.placer import UsableBroker
 from rackassign.placement.rules import Rules
-
-_HADOOP_PER_RACK = 2
 
 
 class ElasticsearchPlacer(OptimalPlacer):
-    """Forced awareness: with `forced_racks`, the part of a rack that is down stays free, as placeholders."""
+    """Allocation awareness: a rack takes its equal part of the copies, rounded up; what does not fit is a placeholder.
 
-    def rules_for(self, num_replicas: int) -> Rules:
-        """Return even racks, counted over those forced, and no crowding."""
-        return replace(super().rules_for(num_replicas), max_per_rack="even", on_shortage="placeholder")
+    With `forced_racks` (forced awareness) the part of a rack that is down stays free as well. A broker without a rack
+    takes nothing as long as another has one, as a node without the attribute.
+    """
+
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
+        """Return even racks, counted over those forced and those there are, and no crowding."""
+        rules = super().rules_for(num_replicas, brokers)
+        known = {broker.rack for broker in brokers if broker.rack is not None and broker.id not in rules.exclude}
+        without = frozenset(broker.id for broker in brokers if broker.rack is None) if known else frozenset()
+        most = -(-num_replicas // max(1, len(known | rules.forced_racks)))
+        return replace(rules, max_per_rack=most, exclude=rules.exclude | without, on_shortage="placeholder")
 
 
 class HadoopPlacer(OptimalPlacer):
     """Two racks for three replicas, as HDFS does: cheaper to write, and safe against the loss of one rack.
 
-    No rack has more than two replicas of a partition, and from three on there are fewer racks than replicas.
+    No rack has more than (replicas - 1) / racks + 2 replicas of a partition, rounded down, nor all of them where there
+    are two racks. From three on two share a rack, unless racks are too small for that. With one rack there is no limit.
     """
 
-    def rules_for(self, num_replicas: int) -> Rules:
-        """Return the limits for so many replicas."""
-        rules = super().rules_for(num_replicas)
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
+        """Return the limits for so many replicas, as HDFS reckons them from the racks there are."""
+        rules = super().rules_for(num_replicas, brokers)
+        usable = [broker for broker in brokers if broker.id not in rules.exclude]
+        awake = [broker for broker in usable if not broker.fenced]
+        in_rack = Counter(broker.rack for broker in (awake if len(awake) >= num_replicas else usable))
+        racks, most = max(1, len(in_rack)), num_replicas
+        if racks > 1 and num_replicas > 1:
+            most = min((num_replicas - 1) // racks + 2, num_replicas - 1)
+        sizes = sorted((min(size, most) for size in in_rack.values()), reverse=True)
+        few = max(2, num_replicas - 1)
         return replace(
             rules,
-            max_per_rack=_HADOOP_PER_RACK,
-            min_racks=min(2, num_replicas),
-            max_racks=max(2, num_replicas - 1),
+            max_per_rack=max(1, most),
+            min_racks=min(2, num_replicas, racks),
+            max_racks=few if sum(sizes[:few]) >= num_replicas else None,
             on_shortage="error",
         )
 
@@ -39,6 +57,7 @@ class HadoopPlacer(OptimalPlacer):
 class RedisPlacer(OptimalPlacer):
     """Rack-zone awareness: no two replicas of a partition in one rack, or none at all."""
 
-    def rules_for(self, num_replicas: int) -> Rules:
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
         """Return one replica a rack, strictly."""
-        return replace(super().rules_for(num_replicas), max_per_rack=1, min_racks=None, on_shortage="error")
+        rules = super().rules_for(num_replicas, brokers)
+        return replace(rules, max_per_rack=1, min_racks=None, on_shortage="error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rackassign.placement.layout import Layout
@@ -49,6 +49,15 @@ class Quality:
     leaders_with_rack: float
     gone_with_rack: int
     moved: int | None = None
+
+    @classmethod
+    def among(cls, layout: Layout, topics: Iterable[str], before: Layout | None = None) -> Quality:
+        """Look at a layout in which some topics are of interest: they are counted; loads are of all there is."""
+        chosen = set(topics)
+        part = replace(layout, topics={topic: rows for topic, rows in layout.topics.items() if topic in chosen})
+        mine = cls.of(part, before)
+        counts = ("partitions", "replicas", "missing", "sharing", "gone_with_rack", "moved", "leaders_per_topic")
+        return replace(cls.of(layout, before), **{name: getattr(mine, name) for name in counts})
 
     @classmethod
     def of(cls, layout: Layout, before: Layout | None = None) -> Quality:

@@ -15,8 +15,9 @@ from rackassign.observe import Inspection, Inspector, Rates
 from rackassign.observe.cluster import LiveCluster
 from rackassign.observe.inspection import inspect
 from rackassign.observe.rackmap import RackMap
-from rackassign.observe.reading import counted, reads
+from rackassign.observe.reading import Read, counted, reads
 from rackassign.placement.layout import Layout
+from rackassign.placement.near import Away
 from rackassign.strategies import Options, plan_cooperative
 
 
@@ -49,11 +50,33 @@ class Readers:
 
     def with_layout(self, layout: Layout) -> Locality:
         """Return what the cooperative strategy would make of the group if replicas were so."""
+        return counted(self._reads(layout))
+
+    def at_home(self, layout: Layout) -> int:
+        """Return how many partitions are read at home with the best assignment for a layout."""
+        return self.with_layout(layout).local
+
+    def away(self, layout: Layout) -> tuple[Away, ...]:
+        """Return what is not, and whose readers are in a rack of the brokers."""
+        return tuple(
+            Away(read.place, read.member, read.home)
+            for read in self._reads(layout)
+            if read.kind == "cross" and read.home is not None and read.home in self.coverage
+        )
+
+    def would_be_home(self, read: Away, replicas: tuple[int, ...]) -> bool:
+        """Tell whether a partition with these replicas would be read at home by the same reader."""
+        shot, topic = self.inspection.snapshot, read.place.topic
+        topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
+        serving, alone = self.cluster.counting(topology), {read.member: {topic: (0,)}}
+        return counted(reads(shot.group, alone, serving, shot.leaders_only)).local == 1
+
+    def _reads(self, layout: Layout) -> tuple[Read, ...]:
         shot = self.inspection.snapshot
         told = _moved(shot.as_told(), layout)
         target = plan_cooperative(told, Options(locality=self.cluster.mode)).target
         group = _moved(shot.group, layout)
-        return counted(reads(group, target, self.cluster.counting(group.topology), shot.leaders_only))
+        return reads(group, target, self.cluster.counting(group.topology), shot.leaders_only)
 
 
 def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> Readers:

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rackassign.errors import ConfigError, shown
+from rackassign import scenario
+from rackassign.errors import ConfigError, InputError, shown
 from rackassign.model import Broker, TopicPartition
+from rackassign.placement import checked
 
 FORMAT = "rackassign-registry/1"
 
@@ -75,35 +77,36 @@ def read(file: Path) -> Registry:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
-        return _parsed(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file} is not a registry of rackassign: {type(error).__name__}: {error}") from None
+        return _parsed(scenario.parse(text))
+    except InputError as error:
+        raise ConfigError(f"{file} is not a registry of rackassign: {error}") from None
 
 
 def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
-    if value["format"] != FORMAT:
-        raise ValueError(f"format is {value['format']!r}")
+    found = checked.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
+    if found["format"] != FORMAT:
+        raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
+    brokers = checked.mapping(found["brokers"], "brokers")
+    plans: dict[TopicPartition, tuple[int, ...]] = {}
+    for topic, rows in checked.mapping(found["plans"], "plans").items():
+        for partition, row in checked.mapping(rows, f"plans.{topic}").items():
+            path = f"plans.{topic}.{partition}"
+            ids = checked.array(row, path)
+            plans[TopicPartition(topic, _id(partition, path))] = tuple(checked.number(each, path) for each in ids)
     return Registry(
-        {int(broker): None if rack is None else _text(rack) for broker, rack in value["brokers"].items()},
         {
-            TopicPartition(topic, int(partition)): tuple(map(_number, row))
-            for topic, rows in value["plans"].items()
-            for partition, row in rows.items()
+            _id(broker, f"brokers.{broker}"): None if rack is None else checked.text(rack, f"brokers.{broker}")
+            for broker, rack in brokers.items()
         },
-        _text(value.get("cluster", "")),
+        plans,
+        checked.text(found.get("cluster", ""), "cluster"),
     )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {shown(value)}")
-    return value
-
-
-def _number(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"expected a broker id, got {shown(value)}")
-    return value
+def _id(text: str, path: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise InputError(path, f"expected a number, got {shown(text)}")
+    return int(text)
 
 
 def write(file: Path, registry: Registry) -> None:

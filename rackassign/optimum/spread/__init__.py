@@ -24,7 +24,8 @@ Theory of operation
 Each step is best given the one before. For even sets that loses nothing: if every node has its fair share of
 copies, a fair share of leaders is there too, since taking 1/n of each of an item's n copies is a fair, if
 fractional, choice, and flows are whole. Where sets cannot be even, another choice of equally good sets might lead
-more evenly.
+more evenly. So what is proven is said of sets, and of leads for these sets; of leads beyond that, only where they are
+as even as any numbers with that sum.
 
 Groups multiply the network of sets. Past a size they are left to the dealing, which evens the copies that are new
 one at a time, and the result says so; leaders are even by group all the same.
@@ -33,13 +34,16 @@ one at a time, and the result says so; leaders are even by group all the same.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+
+import numpy as np
 
 from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.spread.classes import Chosen, Classes, choose
-from rackassign.optimum.spread.deal import deal
-from rackassign.optimum.spread.fallback import greedy, greedy_order
+from rackassign.optimum.spread.deal import deal, dealt_anew
+from rackassign.optimum.spread.fallback import greedy, greedy_leads
 from rackassign.optimum.spread.lead import lead, outside
-from rackassign.optimum.spread.order import MOST_MIXED, Order, ordered
+from rackassign.optimum.spread.order import MOST_CELLS, MOST_MIXED, Order, as_even_as_any, ordered
 from rackassign.optimum.spread.problem import (
     DEFAULT_WORK,
     EVEN,
@@ -78,9 +82,6 @@ __all__ = [
     "spread",
 ]
 
-_MOST_CELLS = 6_000
-"""Classes x racks and groups x nodes, beyond which groups are left to the dealing."""
-
 _NOBODY = -1
 
 
@@ -90,6 +91,7 @@ def spread(
     limits: Limits | None = None,
     goals: Goals | None = None,
     *,
+    order: bool = True,
     work: int = DEFAULT_WORK,
 ) -> Spreading:
     """Give every item its nodes.
@@ -99,6 +101,7 @@ def spread(
         nodes: Where they can be.
         limits: What every item keeps to.
         goals: What is best.
+        order: Whether who leads and who is next is chosen; without, copies that stay come first, in their order.
         work: Budget, in iterations of the solver.
 
     Raises:
@@ -113,9 +116,8 @@ def spread(
     budget = Work(work)
     dealt = _sets(problem, chosen, budget, doubts)
     by_group = problem.goals.first == "group" or bool((items.group > 0).any())
-    best = min(
-        (_led(problem, sets, budget, grouped=by_group) for sets in dealt), key=lambda led: (bool(led.doubt), led.burden)
-    )
+    led = (_led(problem, sets, budget, grouped=by_group) if order else _unled(sets) for sets in dealt)
+    best = min(led, key=lambda led: (bool(led.doubt), led.burden))
     lists = tuple(
         _in_order(own, leader, next_, held, bounds.missing)
         for own, leader, next_, held, bounds in zip(
@@ -123,9 +125,12 @@ def spread(
         )
     )
     moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.held, strict=True))
-    away = outside(best.first, nodes, limits.leader_racks)
+    away = outside(best.first, nodes, limits.leader_racks) if order else ""
     told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt, away) if doubt))
-    return Spreading(lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, doubts=told)
+    even = order and not best.doubt and not away and as_even_as_any(problem, best.first)
+    return Spreading(
+        lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, doubts=told, leads_proven=even
+    )
 
 
 def _led(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) -> Order:
@@ -133,8 +138,13 @@ def _led(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) 
     try:
         return ordered(problem, sets, work, grouped=grouped)
     except SolverError as error:
-        first, second = greedy_order(sets, problem.nodes, problem.limits.leader_racks)
+        first, second = greedy_leads(problem, sets)
         return Order(sets, first, second, (0.0, 0), f"leaders: {error}")
+
+
+def _unled(sets: list[list[int]]) -> Order:
+    nobody = [_NOBODY] * len(sets)
+    return Order(sets, nobody, nobody, (0.0, 0))
 
 
 def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> list[list[list[int]]]:
@@ -144,10 +154,15 @@ def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> li
     groups = int(items.group.max(initial=0)) + 1
     cells = len(classes.size) * classes.racks + groups * len(nodes.rack)
     # With one group there is nothing to even beyond what nodes are, unless it comes first.
-    grouped = (groups > 1 or goals.first == "group") and cells <= _MOST_CELLS
+    grouped = (groups > 1 or goals.first == "group") and cells <= MOST_CELLS
     if groups > 1 and not grouped:
         doubts.append("there are too many groups to prove the replicas of each even")
-        classes = Classes.made(Items(items.copies, 0 * items.group, items.held), nodes, chosen)
+        classes = Classes.made(replace(items, group=0 * items.group), nodes, chosen)
+    if goals.first == "moves" and goals.coverage is None and cells > MOST_CELLS:
+        # Loads are all there is to even then, and they are evened on paths as exactly as by a flow of such a size.
+        sets, proven = greedy(problem, chosen)
+        doubts.append("" if proven else "paths that even loads were left when their number was used up")
+        return [dealt_anew(items, nodes, sets, chosen.usable, chosen.bounds)]
     try:
         centre = fair(sum(bounds.copies for bounds in chosen.bounds), nodes)
         if goals.first == "balance":
@@ -156,12 +171,42 @@ def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> li
         found = flows(classes, nodes, goals, work, centre=centre, grouped=grouped)
     except SolverError as error:
         doubts.append(str(error))
-        return [greedy(nodes, chosen)]
+        return [greedy(problem, chosen)[0]]
     doubts.append(found.doubt)
     # Groups that were no part of the flow must come first; otherwise both ways are tried where that is quick.
     alone = groups > 1 and not grouped
     ways = [True] if alone else [True, False] if len(items.held) <= MOST_MIXED else [False]
-    return [deal(items, classes, nodes, found, groups_first=way) for way in ways]
+    dealt = [deal(items, classes, nodes, found, groups_first=way) for way in ways]
+    if found.doubt:
+        # What the solver left when its work was used up is best in the first objectives, and anything in the others.
+        return [min([*dealt, greedy(problem, chosen)[0]], key=lambda sets: rank(problem, sets))]
+    return dealt
+
+
+def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
+    """Return how good sets are by the goals, one objective after the other; less is better."""
+    items, nodes, goals = problem.items, problem.nodes, problem.goals
+    count = len(nodes.rack)
+    groups = int(items.group.max(initial=0)) + 1
+    placed = np.zeros((groups, count), np.int64)
+    for group, own in zip(items.group.tolist(), sets, strict=True):
+        placed[group, own] += 1
+    here = placed.sum(axis=0)
+    even = [float(((nodes.load + here) ** 2 / nodes.weight).sum())]
+    coverage: list[float] = []
+    if goals.coverage is not None:
+        wanted = goals.coverage > 0
+        of_rack = np.bincount(nodes.rack, here, len(goals.coverage))
+        coverage = [float(of_rack[~wanted].sum()), float((of_rack[wanted] ** 2 / goals.coverage[wanted]).sum())]
+    moved = [float(sum(len(set(own).difference(held)) for own, held in zip(sets, items.held, strict=True)))]
+    group = [float((placed**2 / nodes.weight).sum())]
+    by_first = {
+        "balance": [*coverage, *even, *moved, *group],
+        "moves": [*moved, *coverage, *even, *group],
+        "group": [*group, *coverage, *even, *moved],
+        "coverage": [*coverage, *moved, *even, *group],
+    }
+    return float(here[nodes.reluctant].sum()), *by_first[goals.first]
 
 
 def _least(items: Items, sets: list[list[int]], nodes: Nodes, chosen: Chosen) -> int:

@@ -6,7 +6,7 @@ once for a kind, by counting; no flow is ever infeasible afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rackassign.optimum.spread.problem import EVEN, Limits, ShortageError
@@ -41,6 +41,19 @@ class Bounds:
             return False
         alone = max(self.high, default=0) <= 1
         return alone or self.racks <= max(1, sum(1 for least in self.low if least))
+
+    def allow(self, racks: Iterable[int]) -> bool:
+        """Tell whether an item may have copies in these racks, one entry each."""
+        counts = [0] * len(self.high)
+        for rack in racks:
+            counts[rack] += 1
+        led = any(count and rack in self.leaders for rack, count in enumerate(counts))
+        return (
+            sum(counts) == self.copies
+            and all(low <= count <= high for low, count, high in zip(self.low, counts, self.high, strict=True))
+            and sum(1 for count in counts if count) >= self.racks
+            and (led or not self.leaders)
+        )
 
 
 def bounds_of(copies: int, room: Sequence[int], limits: Limits) -> Bounds:

@@ -6,6 +6,7 @@ item after the other; that is the one choice here that no flow makes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, islice
 
@@ -15,6 +16,7 @@ from rackassign.optimum.arrays import Ints
 from rackassign.optimum.spread.bounds import Bounds, bounds_of
 from rackassign.optimum.spread.problem import Items, Limits, Nodes, Problem, ShortageError
 
+_NOBODY = -1
 _MOST_CHOICES = 512
 """Of racks; where there are more, only neighbouring racks are chosen."""
 
@@ -28,6 +30,7 @@ class Classes:
         size: Items of each class.
         group: Group of each class.
         held: Nodes that hold each and may go on doing so, in order.
+        leads: Which of those leads and is worth keeping; -1 for none, or where all of them stay anyway.
         bounds: What an item of each class keeps to.
         racks: How many racks there are.
     """
@@ -36,6 +39,7 @@ class Classes:
     size: Ints
     group: Ints
     held: tuple[tuple[int, ...], ...]
+    leads: tuple[int, ...]
     bounds: tuple[Bounds, ...]
     racks: int
 
@@ -49,25 +53,36 @@ class Classes:
             chosen: Racks of each item, and the bounds that follow.
             bare: Whether groups, and who holds what, play no part, except at nodes that take nothing new.
         """
-        found: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
+        found: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
-        closed = ~nodes.open
+        closed, kept = ~nodes.open, items.leaders_kept()
         for item, (copies, group, choice) in enumerate(
             zip(items.copies.tolist(), items.group.tolist(), chosen.choice, strict=True)
         ):
             usable = chosen.usable[item]
             if bare:
                 usable = tuple(node for node in usable if closed[node])
-            of.append(found.setdefault((copies, 0 if bare else group, choice, usable), len(found)))
+            leads = _NOBODY if bare else worth_keeping(kept[item], usable, chosen.bounds[item], nodes)
+            of.append(found.setdefault((copies, 0 if bare else group, choice, usable, leads), len(found)))
         first = np.unique(np.asarray(of, np.int64), return_index=True)[1].tolist() if of else []
         return cls(
             of=np.asarray(of, np.int64),
             size=np.bincount(np.asarray(of, np.int64), minlength=len(found)),
-            group=np.asarray([group for _, group, _, _ in found], np.int64),
-            held=tuple(usable for _, _, _, usable in found),
+            group=np.asarray([group for _, group, *_ in found], np.int64),
+            held=tuple(usable for _, _, _, usable, _ in found),
+            leads=tuple(leads for *_, leads in found),
             bounds=tuple(chosen.bounds[item] for item in first),
             racks=chosen.racks,
         )
+
+
+def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: Nodes) -> int:
+    """Return who is to go on leading an item that has to give copies up; -1 for nobody, or if all copies stay."""
+    if leader in usable and nodes.eligible[leader]:
+        in_rack = Counter(int(nodes.rack[node]) for node in usable)
+        if len(usable) > bounds.copies or any(count > bounds.high[at] for at, count in in_rack.items()):
+            return leader
+    return _NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ a node loses is to be taken over by many.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rackassign.optimum.arrays import Ints
+from rackassign.optimum.spread.bounds import Bounds
 from rackassign.optimum.spread.classes import Classes
 from rackassign.optimum.spread.problem import Items, Nodes
 from rackassign.optimum.spread.sets import Flows
@@ -60,6 +62,29 @@ def deal(items: Items, classes: Classes, nodes: Nodes, flows: Flows, *, groups_f
         free += ((item, rack, pool if hub else quota) for item, hub in rest)
     for item, _, quota in free:
         table.choose(item, quota, groups_first=groups_first)
+    return table.nodes_of
+
+
+def dealt_anew(
+    items: Items, nodes: Nodes, sets: list[list[int]], held: Sequence[Collection[int]], bounds: Sequence[Bounds]
+) -> list[list[int]]:
+    """Return sets with as many copies at each node, in which what comes new to racks is exchanged within them.
+
+    Only where a rack has at most one copy of an item, which any of its nodes will do for.
+    """
+    rack, table = nodes.rack.tolist(), _Table(items, nodes)
+    quotas: dict[int, dict[int, int]] = {}
+    free: list[tuple[int, int]] = []
+    for item, own in enumerate(sets):
+        for node in sorted(own):
+            if node in held[item] or bounds[item].high[rack[node]] > 1 or not nodes.open[node]:
+                table.give(item, node)
+                continue
+            quota = quotas.setdefault(rack[node], {})
+            quota[node] = quota.get(node, 0) + 1
+            free.append((item, rack[node]))
+    for item, at in free:
+        table.choose(item, quotas[at], groups_first=True)
     return table.nodes_of
 
 

@@ -1,41 +1,140 @@
-"""Without a solver: copies are placed one at a time, within all limits, and held where they may be."""
+"""Without a solver, and where there are too many classes for one: copies are placed within all limits, then evened.
+
+Each item first takes what keeps to its limits, held nodes before others. Then loads are evened along paths (`even`):
+if few moves come first that is the optimum of both; otherwise loads are even, and moves few but not the fewest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
 
 from rackassign.optimum.spread.bounds import Bounds
-from rackassign.optimum.spread.classes import Chosen
-from rackassign.optimum.spread.problem import Nodes
+from rackassign.optimum.spread.classes import Chosen, worth_keeping
+from rackassign.optimum.spread.even import Evener, Fits, Loads
+from rackassign.optimum.spread.problem import Nodes, Problem
+
+_NOBODY = -1
 
 
-def greedy(nodes: Nodes, chosen: Chosen) -> list[list[int]]:
-    """Return the nodes of each item: valid, near even, and far from the fewest moves."""
-    rack, weight, open_ = nodes.rack.tolist(), nodes.weight.tolist(), nodes.open.tolist()
-    reluctant, load = nodes.reluctant.tolist(), nodes.load.tolist()
-    placed: list[list[int]] = []
-    for usable, bounds in zip(chosen.usable, chosen.bounds, strict=True):
-        own: list[int] = []
-        holders = set(usable)
-        candidates = [node for node in range(len(rack)) if open_[node] or node in holders]
-        for _ in range(bounds.copies):
-            racks = _racks(own, rack, bounds, {rack[node] for node in candidates if node not in own})
-            best = min(
-                (node for node in candidates if rack[node] in racks and node not in own),
-                key=lambda node: (reluctant[node], node not in holders, (load[node] + 1) / weight[node], node),
-            )
+def greedy(problem: Problem, chosen: Chosen) -> tuple[list[list[int]], bool]:
+    """Return the nodes of each item, and whether nothing is better in the objectives moves, then even nodes."""
+    nodes, goals = problem.nodes, problem.goals
+    moves_first = goals.first == "moves"
+    leads = [
+        worth_keeping(leader, usable, bounds, nodes)
+        for leader, usable, bounds in zip(problem.items.leaders_kept(), chosen.usable, chosen.bounds, strict=True)
+    ]
+    fits = Fits(nodes, chosen.usable, chosen.bounds, moves_first=moves_first)
+    # What is placed is the only group there is: it is evened first, then what nodes carry.
+    loads = Loads(nodes.load.tolist(), nodes, fresh=goals.first == "group")
+    sets = [fits.cheapest(item, own) for item, own in enumerate(_placed(nodes, chosen, loads, leads))]
+    evener = Evener(loads, sets, fits.targets, fits.sound, leads)
+    ended = evener.evened()
+    return [sorted(own) for own in evener.sets], ended and moves_first
+
+
+def _placed(nodes: Nodes, chosen: Chosen, loads: Loads, leads: Sequence[int]) -> list[frozenset[int]]:
+    """Return valid nodes of each item: what can stay as it is first, then one copy after the other."""
+    rack = nodes.rack.tolist()
+    settled = [
+        bounds.allow(rack[node] for node in own) for own, bounds in zip(chosen.usable, chosen.bounds, strict=True)
+    ]
+    count = [0] * len(rack)
+    for usable, stays in zip(chosen.usable, settled, strict=True):
+        for node in usable if stays else ():
+            count[node] += 1
+    free = _Free(nodes, loads, count)
+    placed: list[frozenset[int]] = []
+    for usable, bounds, stays, leader in zip(chosen.usable, chosen.bounds, settled, leads, strict=True):
+        if stays:
+            placed.append(frozenset(usable))
+            continue
+        own, counts = list[int](), [0] * len(bounds.high)
+        while len(own) < bounds.copies:
+            there = {rack[node] for node in usable if node not in own} | free.racks_left(own)
+            racks = _racks(own, rack, counts, bounds, there)
+            held = [node for node in usable if node not in own and rack[node] in racks]
+            if held:
+                best = min(held, key=lambda node: (*free.liking(node), node != leader, free.more(node), node))
+            else:
+                best = free.best(racks, own)
             own.append(best)
-            load[best] += 1
-        placed.append(own)
+            counts[rack[best]] += 1
+            free.take(best)
+        placed.append(frozenset(own))
     return placed
 
 
-def _racks(own: list[int], rack: list[int], bounds: Bounds, free: set[int]) -> set[int]:
+class _Free:
+    """Nodes that take something new, the least loaded of a rack at hand.
+
+    Args:
+        nodes: All there are.
+        loads: What they carry that is not to be placed, and what a copy more costs.
+        count: Copies that are placed already.
+    """
+
+    def __init__(self, nodes: Nodes, loads: Loads, count: Sequence[int]) -> None:
+        # The loads that are evened later begin with none of this.
+        self._here = Loads(loads.base, nodes)
+        self._here.count = list(count)
+        self._rack, self._open = nodes.rack.tolist(), nodes.open.tolist()
+        self._reluctant = nodes.reluctant.tolist()
+        self._heaps: dict[int, list[tuple[bool, int, int]]] = {}
+        for node, rack in enumerate(self._rack):
+            if self._open[node]:
+                self._heaps.setdefault(rack, []).append(self._entry(node))
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    def liking(self, node: int) -> tuple[bool, bool]:
+        """Return what counts before loads; less is better."""
+        return self._reluctant[node], not self._open[node]
+
+    def more(self, node: int) -> int:
+        """Return by how much loads are less even when a copy comes to a node."""
+        return self._here.more(node)
+
+    def racks_left(self, own: Sequence[int]) -> set[int]:
+        """Return the racks that have another node than these."""
+        used = Counter(self._rack[node] for node in own if self._open[node])
+        return {rack for rack, heap in self._heaps.items() if len(heap) > used[rack]}
+
+    def best(self, racks: Collection[int], own: Sequence[int]) -> int:
+        """Return the best node in racks that is none of these."""
+        return min(entry for rack in racks if (entry := self._least(rack, own)) is not None)[-1]
+
+    def take(self, node: int) -> None:
+        """Give a node a copy."""
+        self._here.count[node] += 1
+
+    def _entry(self, node: int) -> tuple[bool, int, int]:
+        return self._reluctant[node], self._here.more(node), node
+
+    def _least(self, rack: int, own: Sequence[int]) -> tuple[bool, int, int] | None:
+        heap, taken, found = self._heaps.get(rack, []), list[tuple[bool, int, int]](), None
+        while heap:
+            entry = self._entry(heap[0][-1])
+            if entry != heap[0]:
+                # It has taken copies since.
+                heapreplace(heap, entry)
+            elif entry[-1] in own:
+                taken.append(heappop(heap))
+            else:
+                found = entry
+                break
+        for entry in taken:
+            heappush(heap, entry)
+        return found
+
+
+def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: Bounds, free: set[int]) -> set[int]:
     """Return the racks of which one must have the next copy: what limits ask for comes before what they allow."""
-    counts = [0] * len(bounds.high)
-    for node in own:
-        counts[rack[node]] += 1
-    used = {number for number, count in enumerate(counts) if count}
+    used = {rack[node] for node in own}
     if bounds.leaders and not used & bounds.leaders:
         return {number for number in bounds.leaders if number in free and bounds.high[number]}
     short = {number for number in free if counts[number] < bounds.low[number]}
@@ -46,50 +145,60 @@ def _racks(own: list[int], rack: list[int], bounds: Bounds, free: set[int]) -> s
     return {number for number in free if counts[number] < bounds.high[number]}
 
 
-def greedy_order(
-    sets: list[list[int]], nodes: Nodes, leader_racks: frozenset[int] | None
-) -> tuple[list[int], list[int]]:
-    """Return who leads each item and who is next, -1 for nobody: those who lead least."""
-    leads = nodes.leads.tolist()
-    first: list[int] = []
-    second: list[int] = []
-    for own in sets:
-        may = nodes.may_lead(own, leader_racks)
-        leader = min(may, key=lambda node: (leads[node], node)) if may else -1
-        if leader >= 0:
-            leads[leader] += 1
-        others = sorted(node for node in own if node != leader) if leader >= 0 else []
-        first.append(leader)
-        second.append(min(others, key=lambda node: (leads[node], node)) if others else -1)
-    return first, second
+def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Return who leads each item and who is next, -1 for nobody: even by node, and few leaders changed."""
+    nodes, held, kept = problem.nodes, problem.items.held, problem.items.leaders_kept()
+    may = [nodes.may_lead(own, problem.limits.leader_racks) for own in sets]
+    loads = Loads(nodes.leads.tolist(), nodes)
+    now = [own[0] if own and own[0] in of else _NOBODY for own, of in zip(held, may, strict=True)]
+    for leader in now:
+        if leader != _NOBODY:
+            loads.count[leader] += 1
+    first = list(now)
+    for item, of in enumerate(may):
+        if first[item] == _NOBODY and of:
+            first[item] = min(of, key=lambda node: (loads.more(node), node))
+            loads.count[first[item]] += 1
+    choosing = [item for item, of in enumerate(may) if of and kept[item] not in of]
+    fixed = np.bincount(
+        [first[item] for item in sorted(set(range(len(first))) - set(choosing)) if first[item] != _NOBODY],
+        minlength=len(nodes.rack),
+    )
+    masks = [sum(1 << node for node in may[item]) for item in choosing]
+    evener = Evener(
+        Loads((nodes.leads + fixed).tolist(), nodes),
+        [[first[item]] for item in choosing],
+        lambda at, _, node: masks[at] & ~(1 << node),
+        lambda at, own: len(own) == 1 and bool(masks[at] >> min(own) & 1),
+    )
+    evener.evened()
+    for at, item in enumerate(choosing):
+        first[item] = min(evener.sets[at])
+    return first, greedy_seconds(sets, first, held, nodes)
 
 
-def greedy_leads(
-    held: Sequence[tuple[int, ...]], nodes: Nodes, leader_racks: frozenset[int] | None
-) -> tuple[list[int], list[int]]:
-    """Return who leads each item and who is next, -1 for nobody: whoever does, unless another would lead less."""
-    may = [nodes.may_lead(own, leader_racks) for own in held]
-    leads, weight = nodes.leads.tolist(), nodes.weight.tolist()
-    first = [own[0] if own and own[0] in of else (of[0] if of else -1) for own, of in zip(held, may, strict=True)]
-    for leader in first:
-        if leader >= 0:
-            leads[leader] += 1
-    better = True
-    # Each change takes from the fuller of two what leaves the other below it, so there is an end.
-    while better:
-        better = False
-        for item, leader in enumerate(first):
-            if leader < 0:
-                continue
-            least = min(may[item], key=lambda node: ((leads[node] + 1) / weight[node], node))
-            if (leads[least] + 1) * weight[leader] < leads[leader] * weight[least]:
-                leads[leader] -= 1
-                leads[least] += 1
-                first[item], better = least, True
-    second = [
-        min((node for node in own if node != leader), key=lambda node: not nodes.eligible[node], default=-1)
-        if leader >= 0
-        else -1
-        for own, leader in zip(held, first, strict=True)
-    ]
-    return first, second
+def greedy_seconds(
+    sets: Sequence[Sequence[int]], first: Sequence[int], held: Sequence[tuple[int, ...]], nodes: Nodes
+) -> list[int]:
+    """Return who is next to lead each item, -1 for nobody: evened leader by leader, by what each leads itself."""
+    leads = nodes.leads + np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack))
+    found, of_leader = [_NOBODY] * len(sets), dict[int, list[int]]()
+    masks: dict[int, int] = {}
+    for item, (own, leader, before) in enumerate(zip(sets, first, held, strict=True)):
+        others = [node for node in own if node != leader] if leader != _NOBODY else []
+        able = [node for node in others if nodes.eligible[node]] or others
+        if able:
+            masks[item] = sum(1 << node for node in able)
+            found[item] = before[1] if before[:1] == (leader,) and before[1:2] and before[1] in able else able[0]
+            of_leader.setdefault(leader, []).append(item)
+    for items in of_leader.values():
+        evener = Evener(
+            Loads(leads.tolist(), nodes),
+            [[found[item]] for item in items],
+            lambda at, _, node, items=items: masks[items[at]] & ~(1 << node),  # type: ignore[misc]
+            lambda at, own, items=items: len(own) == 1 and bool(masks[items[at]] >> min(own) & 1),  # type: ignore[misc]
+        )
+        evener.evened()
+        for at, item in enumerate(items):
+            found[item] = min(evener.sets[at])
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rackassign.optimum.linear import SolverError, Work
 from rackassign.optimum.spread.fallback import greedy_leads
-from rackassign.optimum.spread.order import Order, ordered
+from rackassign.optimum.spread.order import MOST_CELLS, Order, ordered
 from rackassign.optimum.spread.problem import DEFAULT_WORK, Goals, Items, Limits, Nodes, Problem, Spreading
 
 _NOBODY = -1
@@ -35,17 +35,23 @@ def lead(
     """
     problem = Problem(items, nodes, limits or Limits(), goals or Goals())
     racks = problem.limits.leader_racks
+    many = (int(items.group.max(initial=0)) + 1) * len(nodes.rack) > MOST_CELLS
     try:
-        found = ordered(problem, [list(held) for held in items.held], Work(work), grouped=True, keep=keep)
+        if many and any(items.keep) and problem.goals.leaders == "broker":
+            # Few are to be chosen, and none for its group's sake.
+            first, second = greedy_leads(problem, items.held)
+            found = Order([], first, second, (0.0, 0), "there are too many groups to prove the leaders of each even")
+        else:
+            found = ordered(problem, [list(held) for held in items.held], Work(work), grouped=True, keep=keep)
     except SolverError as error:
-        first, second = greedy_leads(items.held, nodes, racks)
+        first, second = greedy_leads(problem, items.held)
         found = Order([], first, second, (0.0, 0), f"leaders: {error}")
     doubts = tuple(doubt for doubt in (found.doubt, outside(found.first, nodes, racks)) if doubt)
     lists = tuple(
         _in_order(held, leader, next_, nodes)
         for held, leader, next_ in zip(items.held, found.first, found.second, strict=True)
     )
-    return Spreading(lists, 0, 0, proven=not doubts, doubts=doubts)
+    return Spreading(lists, 0, 0, proven=not doubts, doubts=doubts, leads_proven=not doubts)
 
 
 def outside(leading: list[int], nodes: Nodes, racks: frozenset[int] | None) -> str:

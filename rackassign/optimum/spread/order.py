@@ -22,6 +22,9 @@ _SINGLE = 2
 _ROUNDS = 24
 _NOBODY = -1
 MIXES = 4
+MOST_CELLS = 6_000
+"""Classes x racks and groups x nodes, beyond which groups are no part of flows."""
+
 MOST_MIXED = 2_000
 """Items; with more of them leaders mix by themselves."""
 
@@ -140,15 +143,39 @@ def leaders(
     """
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
     offers = []
-    for group, own, held in zip(items.group.tolist(), sets, items.held, strict=True):
+    for group, own, held, kept in zip(items.group.tolist(), sets, items.held, items.leaders_kept(), strict=True):
         nodes_of = nodes.may_lead(own, leader_racks)
         now = held[0] if held and held[0] in nodes_of else _NOBODY
+        nodes_of = (kept,) if kept in nodes_of else nodes_of
         offers.append((group if grouped else 0, nodes_of, now))
     choices = _choices(offers)
     if not len(choices.size):
         return [_NOBODY] * len(sets), ""
     flow, doubt = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
     return _dealt(choices, flow), doubt
+
+
+def as_even_as_any(problem: Problem, first: list[int]) -> bool:
+    """Tell whether leads are as even as any with that sum, whatever nodes items have: by node, by rack, or by both."""
+    nodes, goal, racks = problem.nodes, problem.goals.leaders, problem.limits.leader_racks
+    may = nodes.eligible if racks is None else nodes.eligible & np.isin(nodes.rack, sorted(racks))
+    led = np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack)).astype(np.int64)
+    # Items that nobody may lead are led by nobody; of the others each is led by a node that may.
+    by_node = _as_even(led[may], nodes.leads[may], scales(nodes.weight)[may])
+    count = int(nodes.rack.max(initial=-1)) + 1
+    there = np.isin(np.arange(count), nodes.rack[may])
+    rack_led, rack_base = (np.bincount(nodes.rack, what, count).astype(np.int64)[there] for what in (led, nodes.leads))
+    by_rack = _as_even(rack_led, rack_base, np.ones(int(there.sum()), np.int64))
+    return {"broker": by_node, "rack": by_rack, "mixed": by_node and by_rack}[goal]
+
+
+def _as_even(count: Ints, base: Ints, scale: Ints) -> bool:
+    """Tell whether no unit, taken from where it costs most, costs less anywhere else; costs are squares by scale."""
+    if not count.any():
+        return True
+    less = (scale * (2 * (base + count) - 1))[count > 0].max()
+    more = (scale * (2 * (base + count) + 1)).min()
+    return bool(less <= more)
 
 
 class _Leading:

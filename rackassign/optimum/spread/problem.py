@@ -78,11 +78,18 @@ class Items:
         copies: How many each wants, 1 or more.
         group: Group of each, from 0; a group is to be even over nodes by itself.
         held: Nodes that hold each, the one that leads first; no node twice.
+        keep: Whether each goes on being led by whoever leads it, if that node still has it and may; empty for none.
     """
 
     copies: Ints
     group: Ints
     held: tuple[tuple[int, ...], ...]
+    keep: tuple[bool, ...] = ()
+
+    def leaders_kept(self) -> tuple[int, ...]:
+        """Return for each the node that is to go on leading it; -1 for none."""
+        keep = self.keep or (False,) * len(self.held)
+        return tuple(own[0] if own and kept else -1 for own, kept in zip(self.held, keep, strict=True))
 
     @classmethod
     def fresh(cls, copies: Ints, group: Ints) -> Items:
@@ -154,8 +161,9 @@ class Spreading:
         nodes: Of each item its nodes, the one that leads first; then -1, -2, .. for copies that have none.
         moved: Copies at nodes that did not hold the item.
         least: A number of moves that nothing with these limits and these loads can be below.
-        proven: Whether each objective is proven best given those before it.
+        proven: Whether each objective is proven best given those before it; leads, and who is next, for these nodes.
         doubts: What is not proven or could not be kept to, for people.
+        leads_proven: Whether leads are as even as with any other nodes too.
     """
 
     nodes: tuple[tuple[int, ...], ...]
@@ -163,3 +171,4 @@ class Spreading:
     least: int
     proven: bool
     doubts: tuple[str, ...] = field(default=())
+    leads_proven: bool = False

@@ -261,12 +261,15 @@ class _Model:
         moves = [builder.objective(direct=-stay)] if stay.any() else []
         # Of copies one of which must go, that of a node which takes nothing new is least worth having.
         moves += [builder.objective(direct=closed)] if closed.any() else []
+        leads = np.asarray(self._classes.leads, np.int64)[self._places.direct[:, 0]] == self._places.direct[:, 1]
+        # Whoever leads goes on, where another copy does as well.
+        lead = [builder.objective(direct=-(leads * stay))] if leads.any() else []
         group = [] if by_group is None else [builder.objective(group=by_group.cost)]
         ordered = {
-            "balance": [*balance, *moves, *group],
-            "moves": [*moves, *balance, *group],
-            "group": [*group, *balance, *moves],
-            "coverage": [*coverage, *moves, *even, *group],
+            "balance": [*balance, *moves, *lead, *group],
+            "moves": [*moves, *balance, *lead, *group],
+            "group": [*group, *balance, *moves, *lead],
+            "coverage": [*coverage, *moves, *even, *lead, *group],
         }[self._goals.first]
         reluctant = self._nodes.reluctant
         if reluctant.any():

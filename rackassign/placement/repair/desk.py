@@ -9,16 +9,19 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, log_sizes
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, shown
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers
 from rackassign.placement.registry import Registry
+from rackassign.placement.repair.evenness import check_even
 from rackassign.placement.repair.exchange import plan_given
 from rackassign.placement.repair.journal import Journal
 from rackassign.placement.repair.live import LiveHands
 from rackassign.placement.repair.plan import Planned, plan_leaders, plan_repair
 from rackassign.placement.repair.run import Direction, carry_out
+from rackassign.placement.repair.standing import Standing, standing
 from rackassign.placement.repair.steps import Move, Replicas
+from rackassign.placement.repair.throttle import lift
 from rackassign.placement.repair.waves import Outcome, Pace, Progress
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
@@ -50,28 +53,49 @@ def prepare(admin: KafkaAdminClient, wish: Wish, registry: Registry) -> Prepared
     Raises:
         ConfigError: Something is named that there is not.
         ReplicaPlacementError: There is no layout with these rules.
+        UnevenError: It would leave brokers much less even, which the wish does not allow.
         NoAnswerError: No broker is up, or they do not allow it.
         KafkaError: As the admin client does.
     """
     near = readers(admin, wish.group) if wish.group else None
     topics = near.topics if near is not None and wish.topics is None else wish.topics
     state = _seen(admin, topics)
+    if wish.ignore_racks:
+        state = replace(state, brokers=tuple(replace(broker, rack=None) for broker in state.brokers), gone={})
+    _check_seen(state, wish, registry)
     cluster, coverage = cluster_id(admin), None if near is None else near.coverage_of(topics or ())
-    planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage)
+    planned = plan_repair(state, replace(wish, topics=topics), registry.on(cluster), coverage, near)
+    if not wish.force:
+        check_even(planned)
     journal = Journal(cluster, wish, planned.moves, planned.waiting)
     return Prepared(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
 
-def prepare_given(admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas]) -> Prepared:
+def _check_seen(state: ClusterState, wish: Wish, registry: Registry) -> None:
+    """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
+    seen = {*registry.brokers, *(broker.id for broker in state.brokers)}
+    if wish.rf is not None and wish.rf > len(seen) and not wish.allow_placeholders:
+        raise ConfigError(
+            f"rf: {wish.rf} replicas, and {len(seen)} broker{'' if len(seen) == 1 else 's'} were ever seen;"
+            " --allow-placeholders keeps the rest for brokers to come"
+        )
+
+
+def prepare_given(
+    admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas], *, force: bool = False
+) -> Prepared:
     """Look at a cluster and work out the repair that makes these lists; nothing is changed.
 
     Raises:
         InputError: A partition or a broker is named that there is not.
+        UnevenError: They would leave brokers much less even, and `force` does not allow that.
         NoAnswerError: As for `prepare`.
         KafkaError: The same.
     """
     state = _seen(admin, {place.topic for place in lists})
     planned = plan_given(state, lists)
+    if not force:
+        check_even(planned)
     return Prepared(
         state, planned, Journal(cluster_id(admin), moves=planned.moves), None, _to_copy(admin, state, planned.moves)
     )
@@ -135,12 +159,54 @@ def perform(
     """Carry a repair out, or back, on the cluster it was planned for; arguments and errors are those of `carry_out`.
 
     Raises:
-        ConfigError: It is another cluster.
+        ConfigError: It is another cluster, or the plan was abandoned.
+    """
+    check_cluster(admin, journal)
+    if journal.phase == "abandoned":
+        raise ConfigError("plan: it was abandoned; `repair plan` makes a new one, of lists as they are now")
+    return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+
+
+def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
+    """Refuse a plan that is of another cluster.
+
+    Raises:
+        ConfigError: It is.
     """
     here = cluster_id(admin)
     if here != journal.cluster:
-        raise ConfigError(f"the plan is for cluster {journal.cluster}, and this is {here}")
-    return carry_out(LiveHands(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+        raise ConfigError(f"plan: it is for cluster {shown(journal.cluster)}, and this is {shown(here)}")
+
+
+def look(admin: KafkaAdminClient, journal: Journal) -> Standing:
+    """Return where the partitions of a plan stand; nothing is changed.
+
+    Raises:
+        ConfigError: It is of another cluster.
+        KafkaError: As the admin client does.
+    """
+    check_cluster(admin, journal)
+    seen = LiveHands(admin).look(journal.moves) if journal.moves else {}
+    return standing(journal.moves, seen, throttled=journal.throttled is not None)
+
+
+def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal], None]) -> tuple[Journal, Standing]:
+    """End a plan and leave all partitions as they are; only a throttle that it has left is taken away.
+
+    Raises:
+        ConfigError: It is of another cluster, or is over.
+        KafkaError: As the admin client does; the plan goes on then.
+    """
+    if not journal.open and journal.phase != "planned":
+        raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
+    found = look(admin, journal)
+    if journal.throttled is not None:
+        lift(LiveHands(admin), journal.throttled)
+    # One that is over and had left a throttle stays what it is.
+    over = journal.phase in {"applied", "rolled-back"}
+    journal = replace(journal, phase=journal.phase if over else "abandoned", throttled=None)
+    keep(journal)
+    return journal, replace(found, throttled=False)
 
 
 def noted(admin: KafkaAdminClient, registry: Registry, journal: Journal, outcome: Outcome) -> Registry:

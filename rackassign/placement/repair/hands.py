@@ -23,6 +23,9 @@ class Hands(Settings, Protocol):
     def look(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Seen]:
         """Return partitions as they are; those that the cluster does not know are left out."""
 
+    def missing(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
+        """Return why partitions are not known to the cluster, of those that are not."""
+
     def down(self) -> frozenset[int]:
         """Return the brokers that are known and do not serve."""
 

@@ -15,8 +15,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rackassign.errors import ConfigError, RackassignError, shown
+from rackassign import scenario
+from rackassign.errors import ConfigError, InputError, RackassignError, shown
 from rackassign.model import TOPIC_NAME, TopicPartition
+from rackassign.placement import checked
 from rackassign.placement.registry import write_whole
 from rackassign.placement.repair.steps import Move, Replicas
 from rackassign.placement.repair.throttle import Earlier
@@ -26,8 +28,8 @@ FORMAT = "rackassign-repair/1"
 
 _LARGEST = 2**31 - 1
 
-Phase = Literal["planned", "begun", "applied", "rolled-back"]
-"""How far it is: `begun` until all that was planned is done, or undone."""
+Phase = Literal["planned", "begun", "applied", "rolled-back", "abandoned"]
+"""How far it is: `begun` until all that was planned is done, or undone as far as it can be, or it is abandoned."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -86,9 +88,9 @@ def read(file: Path) -> Journal:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
-        return _parsed(json.loads(text))
-    except (RackassignError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{file} is not a plan of rackassign: {type(error).__name__}: {error}") from None
+        return _parsed(scenario.parse(text))
+    except RackassignError as error:
+        raise ConfigError(f"{file} is not a plan of rackassign: {error}") from None
 
 
 def write(file: Path, journal: Journal) -> None:
@@ -124,7 +126,7 @@ def begin(file: Path, journal: Journal) -> Path | None:
         ConfigError: The one that is there is not over, or is something else, or a file cannot be written.
     """
     old, put_by = check_over(file), None
-    if old is not None and old.phase == "applied":
+    if old is not None and old.phase in {"applied", "abandoned"}:
         put_by = _free(file)
         write(put_by, old)
     write(file, journal)
@@ -156,7 +158,8 @@ def check_over(file: Path) -> Journal | None:
     if old is not None and old.open:
         raise ConfigError(
             f"{file} is a repair that is not over:"
-            f" `repair apply --plan {file}` goes on, `repair rollback --plan {file}` goes back"
+            f" `repair apply --plan {file}` goes on, `repair rollback --plan {file}` goes back,"
+            f" `repair abandon --plan {file}` leaves all as it is (`repair status --plan {file}` tells)"
         )
     return old
 
@@ -206,46 +209,64 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 
 
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
-    if value["format"] != FORMAT:
-        raise ValueError(f"format is {value['format']!r}")
-    if value["phase"] not in PHASES:
-        raise ValueError(f"phase is {value['phase']!r}")
-    wish, throttled = value["wish"], value["throttled"]
+    found = checked.fields(value, "", {"format", "cluster", "phase", "wish", "moves", "waiting", "throttled"})
+    if found["format"] != FORMAT:
+        raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
+    phase = next((known for known in PHASES if known == found["phase"]), None)
+    if phase is None:
+        raise InputError("phase", f"expected {', '.join(PHASES)}, got {shown(found['phase'])}")
     return Journal(
-        _text(value["cluster"]),
-        None if wish is None else Wish.read(wish),
-        {
-            place: Move(_ids(row["before"]), _ids(row["after"]), tuple(map(_ids, row.get("passed", ()))))
-            for place, row in _places(value["moves"])
-        },
-        {place: _ids(row, least=-_LARGEST) for place, row in _places(value["waiting"])},
-        value["phase"],
-        None
-        if throttled is None
-        else Earlier(_texts(throttled["brokers"]), {t: _texts(keys) for t, keys in throttled["topics"].items()}),
+        checked.text(found["cluster"], "cluster"),
+        None if found["wish"] is None else Wish.read(found["wish"]),
+        {place: _read_move(row, path) for path, place, row in _places(found["moves"], "moves")},
+        {place: _ids(row, path, least=-_LARGEST) for path, place, row in _places(found["waiting"], "waiting")},
+        phase,
+        None if found["throttled"] is None else _earlier(found["throttled"]),
     )
 
 
-def _places(value: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[TopicPartition, Any]]:
-    for topic, rows in value.items():
-        for partition, row in rows.items():
+def _read_move(value: Any, path: str) -> Move:  # noqa: ANN401 - it comes from JSON
+    row = checked.fields(value, path, {"before", "after"}, {"passed"})
+    passed = checked.array(row.get("passed", []), f"{path}.passed")
+    return Move(
+        _ids(row["before"], f"{path}.before"),
+        _ids(row["after"], f"{path}.after"),
+        tuple(_ids(each, f"{path}.passed[{i}]") for i, each in enumerate(passed)),
+    )
+
+
+def _earlier(value: Any) -> Earlier:  # noqa: ANN401 - it comes from JSON
+    found = checked.fields(value, "throttled", {"brokers", "topics"})
+    topics = checked.mapping(found["topics"], "throttled.topics")
+    return Earlier(
+        _texts(found["brokers"], "throttled.brokers"),
+        {topic: _texts(keys, f"throttled.topics.{topic}") for topic, keys in topics.items()},
+    )
+
+
+def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
+    for topic, rows in checked.mapping(value, path).items():
+        seen: set[int] = set()
+        for partition, row in checked.mapping(rows, f"{path}.{topic}").items():
+            where = f"{path}.{topic}.{partition}"
             if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
-                raise ValueError(f"there can be no partition {shown(topic)}-{shown(partition)}")
-            yield TopicPartition(topic, int(partition)), row
+                raise InputError(where, f"there can be no partition {shown(topic)}-{shown(partition)}")
+            if int(partition) in seen:
+                raise InputError(where, "the partition is there twice")
+            seen.add(int(partition))
+            yield where, TopicPartition(topic, int(partition)), row
 
 
-def _ids(row: Iterable[Any], least: int = 0) -> Replicas:
-    ids = tuple(row)
-    if not ids or len(set(ids)) < len(ids) or any(type(b) is not int or not least <= b <= _LARGEST for b in ids):
-        raise ValueError(f"{shown(list(ids))} is no list of replicas")
+def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - it comes from JSON
+    ids = tuple(checked.array(value, path))
+    if (
+        not ids
+        or len(set(map(repr, ids))) < len(ids)
+        or any(type(b) is not int or not least <= b <= _LARGEST for b in ids)
+    ):
+        raise InputError(path, f"{shown(value)} is no list of replicas")
     return ids
 
 
-def _texts(value: Mapping[str, Any]) -> dict[str, str]:
-    return {key: _text(kept) for key, kept in value.items()}
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - it comes from JSON
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, got {shown(value)}")
-    return value
+def _texts(value: Any, path: str) -> dict[str, str]:  # noqa: ANN401 - it comes from JSON
+    return {key: checked.text(kept, f"{path}.{key}") for key, kept in checked.mapping(value, path).items()}

@@ -55,6 +55,24 @@ class LiveHands(Reassigner):
                 self._leaders[place] = partition.leader
         return found
 
+    def missing(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Return why partitions are not known to the cluster, of those that are not.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
+        wanted = list(places)
+        described = topics(self._admin, {place.topic for place in wanted})
+        found: dict[TopicPartition, str] = {}
+        for place in wanted:
+            topic = described.get(place.topic)
+            if topic is None or topic.unknown or topic.problem:
+                found[place] = "there is no such topic" if topic is None or topic.unknown else topic.problem
+            elif place.partition >= len(topic.partitions):
+                count = len(topic.partitions)
+                found[place] = f"the topic has {count} partition{'' if count == 1 else 's'}, and this is none of them"
+        return found
+
     def down(self) -> frozenset[int]:
         """Return the brokers that are known and do not serve.
 

@@ -9,6 +9,7 @@ from rackassign.errors import ConfigError, shown
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.errors import ReplicaPlacementError
 from rackassign.placement.layout import Layout, Lists
+from rackassign.placement.near import Near, drawn_near
 from rackassign.placement.optimal import RacklessError, rebalance, reorder
 from rackassign.placement.registry import Registry
 from rackassign.placement.repair.steps import Move, Replicas
@@ -37,6 +38,7 @@ class Planned:
         least: No repair that keeps to the same rules makes fewer.
         doubts: What is not proven best, or not kept to; for people.
         over: Partitions whose plan in the registry is over: they have as many replicas as was asked for now.
+        topics: Those that were looked at; the layouts have all others as well, which are load.
     """
 
     before: Layout
@@ -48,9 +50,16 @@ class Planned:
     least: int
     doubts: tuple[str, ...] = ()
     over: frozenset[TopicPartition] = frozenset()
+    topics: tuple[str, ...] = ()
 
 
-def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: Coverage | None = None) -> Planned:
+def plan_repair(
+    state: ClusterState,
+    wish: Wish,
+    registry: Registry,
+    coverage: Coverage | None = None,
+    near: Near | None = None,
+) -> Planned:
     """Work out a repair: the fewest copies that do what is wished, then leaders of what is moved as even as can be.
 
     Partitions whose replicas are right stay as they are, order and all; where rules say in which racks leaders are,
@@ -63,7 +72,9 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         state: The cluster.
         wish: What is asked for. Its number of replicas is for Kafka's own topics only where topics are named.
         registry: Knows which replicas wait for a broker.
-        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then.
+        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then. It decides
+            where copies go that are made anyway.
+        near: That group: copies are made beyond those that raise what it reads at home, and only those.
 
     Raises:
         ConfigError: A broker, a topic, or a rack for leaders is named that there is not.
@@ -82,10 +93,18 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
     found = _spread(layout, wish, factors, coverage)
     waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
-    changed = [place for place in free if set(placed[place]) != set(_now(layout, place))]
-    placed |= {place: _now(layout, place) for place in free if place not in set(changed)}
+    mine = {place: _now(layout, place) for place in free}
+    drawn = {} if near is None else drawn_near(_with(layout, placed), near, mine, rules)
+    placed |= drawn
+    changed = [place for place in free if place in drawn or set(placed[place]) != set(_now(layout, place))]
+    new = set(changed)
+    placed |= {place: _now(layout, place) for place in free if place not in new}
     after = _with(layout, {place: placed[place] for place in changed})
-    placed |= _led(after, rules, [*changed, *_led_astray(state, rules, placed, set(changed))])
+    # A leader that stays stays, unless loads are to be evened, whatever that changes.
+    kept = [place for place in changed if not wish.even and placed[place][0] == _now(layout, place)[0]]
+    kept = [*dict.fromkeys((*kept, *drawn))]
+    led, doubts = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
+    placed |= led
     moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
     return Planned(
         layout,
@@ -94,9 +113,10 @@ def plan_repair(state: ClusterState, wish: Wish, registry: Registry, coverage: C
         waiting,
         left_out | stale,
         _copies(moves),
-        found.least,
-        found.doubts,
+        found.least + max(0, _copies(moves) - _copied(layout, found.lists)),
+        tuple(dict.fromkeys((*found.doubts, *doubts))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
+        _topics(layout, wish.topics),
     )
 
 
@@ -122,7 +142,7 @@ def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | No
         if row != _now(layout, place) or state.topics[place.topic].partitions[place.partition].leader != row[0]
     }
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, left_out, 0, 0, found.doubts)
+    return Planned(layout, after, moves, {}, left_out, 0, 0, found.doubts, topics=_topics(layout, topics))
 
 
 def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
@@ -136,7 +156,9 @@ def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Plan
     }
     copies = _copies(moves)
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, {p: why for p, why in left_out.items() if p in lists}, copies, copies)
+    named = {place: why for place, why in left_out.items() if place in lists}
+    topics = _topics(layout, {place.topic for place in lists})
+    return Planned(layout, after, moves, {}, named, copies, copies, topics=topics)
 
 
 def layout_of(state: ClusterState) -> Layout:
@@ -163,11 +185,15 @@ def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
 
 
 def _places(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
+    chosen = _topics(layout, topics)
+    return [TopicPartition(topic, number) for topic in chosen for number in range(len(layout.topics[topic]))]
+
+
+def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
     for topic in sorted(topics or ()):
         if topic not in layout.topics:
             raise ConfigError(f"there is no topic {shown(topic)}")
-    chosen = sorted(layout.topics if topics is None else set(topics))
-    return [TopicPartition(topic, number) for topic in chosen for number in range(len(layout.topics[topic]))]
+    return tuple(sorted(layout.topics if topics is None else set(topics)))
 
 
 def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
@@ -269,10 +295,17 @@ def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -
 def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
     part = _Part(layout, factors)
     try:
-        found = rebalance(part.layout, rules, topics=part.topics, replication_factor=part.by_place(factors))
+        found = rebalance(
+            part.layout,
+            rules,
+            topics=part.topics,
+            replication_factor=part.by_place(factors),
+            keep_leaders=True,
+            order=False,
+        )
     except RacklessError as error:
         raise ReplicaPlacementError(
-            f'{error} Set broker.rack there, or have --rules name a file with {{"rackless": "rack"}}.'
+            f'{error} A file of --rules with {{"rackless": "rack"}} takes those without for a rack of their own.'
         ) from error
     return _Found(part.back(found.topics), found.least, found.doubts)
 
@@ -281,10 +314,14 @@ def _there(row: Sequence[int]) -> Replicas:
     return tuple(broker for broker in row if broker >= 0)
 
 
-def _led(layout: Layout, rules: Rules, changed: list[TopicPartition]) -> dict[TopicPartition, Replicas]:
-    """Return the lists of what is changed, with leaders as even as they can be beside all that stays."""
+def _led(
+    layout: Layout, rules: Rules, changed: list[TopicPartition], kept: Iterable[TopicPartition]
+) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
+    """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; doubts."""
     part = _Part(layout, changed)
-    return part.back(reorder(part.layout, rules, topics=part.topics).topics)
+    keep = part.by_place(dict.fromkeys(kept, 1))
+    found = reorder(part.layout, rules, topics=part.topics, keep_leaders=keep)
+    return part.back(found.topics), found.doubts
 
 
 def _led_astray(
@@ -296,6 +333,10 @@ def _led_astray(
     return [
         place for place, row in lists.items() if place not in changed and row[0] not in fit and not fit.isdisjoint(row)
     ]
+
+
+def _copied(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> int:
+    return sum(len(set(_there(row)) - set(_now(layout, place))) for place, row in lists.items())
 
 
 def _copies(moves: Mapping[TopicPartition, Move]) -> int:
@@ -348,6 +389,7 @@ class _Part:
             TopicPartition(topic, at): values[TopicPartition(topic, number)]
             for topic, numbers in self._numbers.items()
             for at, number in enumerate(numbers)
+            if TopicPartition(topic, number) in values
         }
 
     def back(self, lists: Lists) -> dict[TopicPartition, Replicas]:

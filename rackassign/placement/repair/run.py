@@ -52,7 +52,8 @@ def carry_out(
         stop: Asked many times whether to end: what is on its way is taken back then.
 
     Returns:
-        The journal as it was written last, and what became of it.
+        The journal as it was written last, and what became of it. A rollback is over once nothing is left that could
+        be taken back.
 
     Raises:
         ConfigError: It is to be throttled, and somebody else's reassignments are.
@@ -73,7 +74,9 @@ def carry_out(
             notes.take(replace(notes.journal, phase=journal.phase))
         raise
     over: Phase = "applied" if direction == "apply" else "rolled-back"
-    notes.take(replace(notes.journal, phase="begun" if outcome.failed else over))
+    # What somebody else has changed can never be taken back: a rollback that has taken back the rest is over.
+    left = set(outcome.failed) - (outcome.final if direction == "rollback" else frozenset())
+    notes.take(replace(notes.journal, phase="begun" if left else over))
     return notes.journal, outcome
 
 

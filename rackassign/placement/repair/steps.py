@@ -93,7 +93,7 @@ def next_step(
         down: Brokers that do not serve.
     """
     if seen is None:
-        return Step("stuck", "its topic is gone", "gone")
+        return Step("stuck", "it is not there", "gone")
     if seen.target is not None:
         return _of_what_runs(goal, known, seen, frozenset(down))
     if seen.replicas == goal:

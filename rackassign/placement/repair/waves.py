@@ -18,6 +18,9 @@ _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
 _ELECTED_S = 5.0
 
+_FINAL = frozenset({"InvalidReplicationAssignmentError"})
+"""Refusals of a list, as with a broker in it that is no longer registered: trying again changes nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -57,16 +60,18 @@ class Outcome:
     Args:
         done: Partitions that have their list.
         failed: Why the others do not; they have the list they had when this run began, unless it says otherwise.
-        gone: Partitions of topics that are no more; there is nothing left to do for them.
+        gone: Partitions that are not there, with the reason; there is nothing left to do for them.
         sent: Partitions whose replicas this run has changed.
         not_led: Partitions whose preferred replica does not lead, with the reason.
+        final: Those that failed for good: somebody else has changed them, or the cluster takes no such list.
     """
 
     done: tuple[TopicPartition, ...]
     failed: Mapping[TopicPartition, str]
     sent: int
-    gone: tuple[TopicPartition, ...] = ()
+    gone: Mapping[TopicPartition, str] = field(default_factory=dict)
     not_led: Mapping[TopicPartition, str] = field(default_factory=dict)
+    final: frozenset[TopicPartition] = frozenset()
 
 
 Told = Callable[[Progress], None]
@@ -108,6 +113,7 @@ class Waves:
         self._failed: dict[TopicPartition, str] = {}
         self._gone: set[TopicPartition] = set()
         self._lost: set[TopicPartition] = set()
+        self._final: set[TopicPartition] = set()
         self._not_led: dict[TopicPartition, str] = {}
         self._copied, self._counted_at = Copied(0, 0), float("-inf")
         self.sent: set[TopicPartition] = set()
@@ -127,8 +133,15 @@ class Waves:
             self._lead(wave)
         failed = {place: self._failed[place] for place in sorted(self._failed)}
         done = self._done.keys() - failed
+        missing = self._hands.missing(sorted(self._gone)) if self._gone else {}
+        gone = {place: missing.get(place, "it was not there for a while") for place in sorted(self._gone)}
         return Outcome(
-            tuple(sorted(done)), failed, len(self.sent & done), tuple(sorted(self._gone)), dict(self._not_led)
+            tuple(sorted(done)),
+            failed,
+            len(self.sent & done),
+            gone,
+            dict(self._not_led),
+            frozenset(self._final & failed.keys()),
         )
 
     def _leave(self, places: Sequence[TopicPartition], why: str) -> None:
@@ -201,6 +214,8 @@ class Waves:
                 continue
             if place in self._failed:
                 self._lost.add(place)
+            if refused[place] in _FINAL:
+                self._final.add(place)
             self._give_up(place, refused[place])
 
     def _time(self, steps: Mapping[TopicPartition, Step]) -> None:
@@ -224,6 +239,8 @@ class Waves:
             self._gone.add(place)
             return True
         if place in self._failed or step.cause == "unknown":
+            if step.cause == "unknown":
+                self._final.add(place)
             self._failed.setdefault(place, step.why)
             return True
         self._give_up(place, step.why)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from rackassign.errors import ConfigError, shown
+from rackassign.placement import checked
 from rackassign.placement.rules import Rules
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
@@ -24,6 +25,9 @@ class Wish:
         even: Whether brokers are to carry evenly, at the price of moving more.
         group: Name of the consumer group near which replicas are to be; empty for none.
         rules: Further settings of `Rules`.
+        force: Whether it may leave brokers much less even than they are.
+        ignore_racks: Whether brokers are taken to have no racks.
+        allow_placeholders: Whether there may be more replicas than brokers were ever seen.
     """
 
     topics: tuple[str, ...] | None = None
@@ -32,6 +36,9 @@ class Wish:
     even: bool = False
     group: str = ""
     rules: Mapping[str, Any] = field(default_factory=dict)
+    force: bool = False
+    ignore_racks: bool = False
+    allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
         # It may come from a file that somebody has changed.
@@ -48,6 +55,8 @@ class Wish:
             if name in _TAKEN:
                 raise ConfigError(f"{name} cannot be set for a repair")
         Rules.of(self.rules)
+        if self.ignore_racks and self.group:
+            raise ConfigError("for-group: without racks no broker is near to a reader; leave out --disable-rack-aware")
 
     def rules_for(self, coverage: Mapping[str, float] | None) -> Rules:
         """Return how to place.
@@ -59,9 +68,8 @@ class Wish:
         rules = replace(
             base, exclude=self.replace, on_shortage="placeholder", first="balance" if self.even else "moves"
         )
-        if coverage is None:
-            return rules
-        return replace(rules, coverage=coverage, first="balance" if self.even else "coverage")
+        # Where a group reads decides where copies go that are made anyway; which are made for it is another matter.
+        return rules if coverage is None or self.even else replace(rules, coverage=coverage)
 
     def written(self) -> dict[str, Any]:
         """Return what reads as this wish."""
@@ -70,17 +78,28 @@ class Wish:
         return value
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> Wish:
+    def read(cls, value: Any) -> Wish:  # noqa: ANN401 - it comes from JSON
         """Make a wish of parsed JSON.
 
         Raises:
+            InputError: A field is unknown or wrong; names it.
             ConfigError: It cannot be.
-            TypeError: The same.
         """
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"expected an object, got {shown(value)}")
-        found = dict(value)
-        topics = found.get("topics")
-        found["topics"] = None if topics is None else tuple(topics)
-        found["replace"] = frozenset(found.get("replace", ()))
-        return cls(**found)
+        found = checked.fields(value, "wish", (), [field.name for field in fields(cls)])
+        topics, rf = found.get("topics"), found.get("rf")
+        return cls(
+            None
+            if topics is None
+            else tuple(checked.text(topic, "wish.topics") for topic in checked.array(topics, "wish.topics")),
+            None if rf is None else checked.number(rf, "wish.rf"),
+            frozenset(
+                checked.number(broker, "wish.replace")
+                for broker in checked.array(found.get("replace", []), "wish.replace")
+            ),
+            checked.flag(found.get("even", False), "wish.even"),
+            checked.text(found.get("group", ""), "wish.group"),
+            checked.mapping(found.get("rules", {}), "wish.rules"),
+            checked.flag(found.get("force", False), "wish.force"),
+            checked.flag(found.get("ignore_racks", False), "wish.ignore_racks"),
+            checked.flag(found.get("allow_placeholders", False), "wish.allow_placeholders"),
+        )

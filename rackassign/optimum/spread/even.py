@@ -1,0 +1,266 @@
+"""Even loads by moving copies along paths: no solver, no model, whatever the number of items.
+
+Theory of operation
+-------------------
+An arc from node u to node v is there where some item can give up u and take v without keeping less of what comes
+first. A path of such arcs from a loaded node to a less loaded one moves one copy from its first node to its last and
+leaves all others as they are. The most loaded node is looked at first, and the best end of its paths is taken, until
+no path evens anything.
+
+What an item may hold within its bounds are the bases of a matroid (a flow with one source), and so are those of them
+that cost it least. Loads are a convex cost over their sum. So where no path evens, nothing evens: the result is the
+optimum, as that of the flow would be. An item that is needed for two arcs of a path is looked at as a whole; shortest
+paths are taken, along which its moves are sound together.
+
+Rounds are counted, so that the same input gives the same answer on every machine. A round costs about as much as there
+are nodes and copies at the nodes of its path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop
+from itertools import pairwise
+
+from rackassign.optimum.spread.bounds import Bounds
+from rackassign.optimum.spread.graph import bits_of
+from rackassign.optimum.spread.levels import scales
+from rackassign.optimum.spread.problem import Nodes
+
+MOST_ROUNDS = 20_000
+"""Paths that are taken. 30,000 partitions that were placed blind to racks, at 60 brokers, take about 1,000."""
+
+_NOBODY = -1
+_FRESH = 1 << 40
+"""How much more a copy that is placed here counts than load there is, where what is placed is to be even first."""
+
+
+class Loads:
+    """How loaded nodes are, and what one more copy costs.
+
+    Args:
+        base: Copies that are not to be placed, by node.
+        nodes: The nodes; their weights count.
+        fresh: Whether what is placed here is evened first, and what there is plays a part only then.
+    """
+
+    def __init__(self, base: Iterable[int], nodes: Nodes, *, fresh: bool = False) -> None:
+        self.base = list(base)
+        self.count = [0] * len(self.base)
+        self._scale: list[int] = scales(nodes.weight).tolist()
+        self._fresh = _FRESH if fresh else 0
+
+    def less(self, node: int) -> int:
+        """Return by how much loads are evened when a copy goes from a node."""
+        return self.more(node) - 2 * self._scale[node] * (1 + self._fresh)
+
+    def more(self, node: int) -> int:
+        """Return by how much loads are less even when a copy comes to a node."""
+        count = self.count[node]
+        return self._scale[node] * (2 * (self.base[node] + count) + 1 + self._fresh * (2 * count + 1))
+
+    def uneven(self) -> int:
+        """Return how uneven loads are: less is better."""
+        return sum(
+            scale * ((base + count) ** 2 + self._fresh * count**2)
+            for scale, base, count in zip(self._scale, self.base, self.count, strict=True)
+        )
+
+
+class Evener:
+    """Copies at nodes that are moved until loads are even.
+
+    Args:
+        loads: Of the nodes; what is placed is added.
+        sets: Nodes of each item.
+        targets: Tells, of an item, what it holds and one node of that, the nodes that do in its place, as bits.
+        sound: Tells whether an item may hold a set, reached by several moves at once.
+        dear: A node of each item that it gives up only if no other item can go in its place; -1 for none.
+    """
+
+    def __init__(
+        self,
+        loads: Loads,
+        sets: Sequence[Iterable[int]],
+        targets: Callable[[int, frozenset[int], int], int],
+        sound: Callable[[int, frozenset[int]], bool],
+        dear: Sequence[int] | None = None,
+    ) -> None:
+        self.loads = loads
+        self._dear = [_NOBODY] * len(sets) if dear is None else dear
+        self._targets, self._sound = targets, sound
+        self._nodes = range(len(loads.base))
+        self.sets: list[frozenset[int]] = [frozenset() for _ in sets]
+        self._at: list[dict[int, int]] = [{} for _ in self._nodes]
+        self._arcs: list[int | None] = [None for _ in self._nodes]
+        for item, own in enumerate(sets):
+            self._put(item, frozenset(own))
+
+    def evened(self, rounds: int = MOST_ROUNDS) -> bool:
+        """Take paths until none evens; tell whether that was so before the rounds were used up."""
+        while rounds and self._path_taken():
+            rounds -= 1
+        return rounds > 0
+
+    def _put(self, item: int, own: frozenset[int]) -> None:
+        for node in self.sets[item]:
+            self.loads.count[node] -= 1
+            self._arcs[node] = None
+            self._at[node].pop(item, None)
+        self.sets[item] = own
+        for node in own:
+            self.loads.count[node] += 1
+            found = self._targets(item, own, node)
+            if found:
+                self._arcs[node] = None
+                self._at[node][item] = found
+
+    def _arcs_of(self, node: int) -> int:
+        known = self._arcs[node]
+        if known is None:
+            known = 0
+            for targets in self._at[node].values():
+                known |= targets
+            self._arcs[node] = known
+        return known
+
+    def _path_taken(self) -> bool:
+        """Take the path that evens most, from the most loaded node that has one; tell whether there was any."""
+        loads, dead = self.loads, 0
+        # The first will do nearly always, so the others need not be in order.
+        sources = [(-loads.less(node), node) for node in self._nodes if self._at[node]]
+        heapify(sources)
+        while sources:
+            less, source = heappop(sources)
+            if dead >> source & 1:
+                continue
+            before = self._reached(source, dead)
+            ends = [(more, node) for node in before if node != source and (more := loads.more(node)) < -less]
+            for _, target in sorted(ends):
+                path = [target]
+                while path[-1] != source:
+                    path.append(before[path[-1]])
+                if self._moved(path[::-1]):
+                    return True
+            if not ends:
+                # What evens nothing for this source does so even less for those that come after it.
+                dead |= sum(1 << node for node in before)
+        return False
+
+    def _reached(self, source: int, dead: int) -> dict[int, int]:
+        """Return all nodes that can be reached, each with the one before it on a shortest path."""
+        before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
+        while waiting:
+            node = waiting.popleft()
+            new = self._arcs_of(node) & ~seen
+            seen |= new
+            for target in bits_of(new):
+                before[target] = node
+                waiting.append(target)
+        return before
+
+    def _moved(self, path: Sequence[int]) -> bool:
+        """Move a copy along each arc of a path; tell whether that could be done."""
+        sets: dict[int, frozenset[int]] = {}
+        twice = False
+        for source, target in pairwise(path):
+            able = [item for item, targets in self._at[source].items() if targets >> target & 1]
+            if not able:
+                return False
+            item = min(able, key=lambda number: (number in sets, self._dear[number] == source, number))
+            own = sets.get(item, self.sets[item])
+            twice |= item in sets
+            if source not in own or target in own:
+                return False
+            sets[item] = own - {source} | {target}
+        if twice and not all(self._sound(item, own) for item, own in sets.items()):
+            return False
+        for item, own in sets.items():
+            self._put(item, own)
+        return True
+
+
+class Fits:
+    """What items may hold: within their bounds, at no more cost than they begin with.
+
+    What costs an item, one before the other: a node that is used only where nothing else will do; a node that did not
+    hold it, if few moves come first; a node that takes nothing new, where another that held it could stay.
+
+    Args:
+        nodes: Where copies can be.
+        held: Nodes that hold each item and may go on doing so.
+        bounds: What each keeps to.
+        moves_first: Whether few moves come before even loads.
+    """
+
+    def __init__(
+        self, nodes: Nodes, held: Sequence[Iterable[int]], bounds: Sequence[Bounds], *, moves_first: bool
+    ) -> None:
+        self._rack, self._bounds, self._moves_first = nodes.rack.tolist(), bounds, moves_first
+        racks = max(self._rack, default=-1) + 1
+        self._open = _bits(node for node, is_open in enumerate(nodes.open.tolist()) if is_open)
+        self._reluctant = _bits(node for node, is_so in enumerate(nodes.reluctant.tolist()) if is_so)
+        self._inside = [_bits(node for node, rack in enumerate(self._rack) if rack == at) for at in range(racks)]
+        self._held = [_bits(own) for own in held]
+        self._known: dict[tuple[int, tuple[int, ...], int], int] = {}
+
+    def targets(self, item: int, own: frozenset[int], node: int) -> int:
+        """Return the nodes that do for an item in place of one it has, at no more cost, as bits."""
+        free = self._within(item, own, node)
+        return self._no_dearer(item, node, free) if free else 0
+
+    def sound(self, item: int, own: frozenset[int]) -> bool:
+        """Tell whether a set keeps to the bounds of an item; its cost is that of the moves it is made by."""
+        return self._bounds[item].allow(self._rack[node] for node in own)
+
+    def cheapest(self, item: int, own: frozenset[int]) -> frozenset[int]:
+        """Return a set as near to another as costs an item least."""
+        while True:
+            better = (
+                (node, cheaper)
+                for node in sorted(own)
+                if (cheaper := self._cheaper(item, node, self._within(item, own, node)))
+            )
+            found = next(better, None)
+            if found is None:
+                return own
+            node, targets = found
+            own = own - {node} | {next(bits_of(targets))}
+
+    def _within(self, item: int, own: frozenset[int], node: int) -> int:
+        bounds = self._bounds[item]
+        racks = tuple(sorted(self._rack[other] for other in own))
+        key = (id(bounds), racks, self._rack[node])
+        found = self._known.get(key)
+        if found is None:
+            rest = list(racks)
+            rest.remove(self._rack[node])
+            good = (rack for rack in range(len(self._inside)) if bounds.allow([*rest, rack]))
+            found = self._known[key] = sum(self._inside[rack] for rack in good)
+        return found & (self._open | self._held[item]) & ~_bits(own)
+
+    def _no_dearer(self, item: int, node: int, free: int) -> int:
+        bit, held = 1 << node, self._held[item]
+        alike = free & (self._reluctant if bit & self._reluctant else ~self._reluctant)
+        if self._moves_first and bit & held:
+            alike &= held & self._open if bit & self._open else held
+        return alike | (free & ~self._reluctant if bit & self._reluctant else 0)
+
+    def _cheaper(self, item: int, node: int, free: int) -> int:
+        bit, held = 1 << node, self._held[item]
+        if bit & self._reluctant and free & ~self._reluctant:
+            return free & ~self._reluctant
+        alike = free & (self._reluctant if bit & self._reluctant else ~self._reluctant)
+        if not self._moves_first:
+            return 0
+        if not bit & held:
+            return alike & held & self._open or alike & held
+        return 0 if bit & self._open else alike & held & self._open
+
+
+def _bits(nodes: Iterable[int]) -> int:
+    found = 0
+    for node in nodes:
+        found |= 1 << node
+    return found

@@ -1,0 +1,172 @@
+"""Replicas where a group reads: the copies that raise what it reads at home, and no others.
+
+Under the best assignment there is, each partition that is read across racks needs one replica in the rack of its reader
+and no more: the assignment stays as balanced as it was, and one partition more is read at home. One copy never raises
+that by more than one partition, as it changes the choices of one. So these copies are the fewest for what they gain,
+and none is made where the group already reads at home.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+from rackassign.model import Broker, TopicPartition
+from rackassign.placement.layout import Layout
+from rackassign.placement.rules import Rules
+
+Replicas: TypeAlias = tuple[int, ...]
+
+
+class Away(NamedTuple):
+    """A partition that is read from another rack.
+
+    Args:
+        place: Which.
+        member: The reader's id.
+        home: The reader's rack.
+    """
+
+    place: TopicPartition
+    member: str
+    home: str
+
+
+class Near(Protocol):
+    """A group, as far as it matters where replicas are."""
+
+    def at_home(self, layout: Layout) -> int:
+        """Return how many partitions are read at home with the best assignment for a layout."""
+
+    def away(self, layout: Layout) -> Iterable[Away]:
+        """Return what is not, and whose readers are in a rack of the brokers."""
+
+    def would_be_home(self, read: Away, replicas: Replicas) -> bool:
+        """Tell whether a partition with these replicas would be read at home by the same reader."""
+
+
+def drawn_near(
+    layout: Layout, near: Near, before: Mapping[TopicPartition, Replicas], rules: Rules
+) -> dict[TopicPartition, Replicas]:
+    """Return lists that are read at home, of partitions that are not with the lists they have.
+
+    No partition is in fewer racks than before, and who leads it stays where that does not matter to its reader.
+
+    Args:
+        layout: With all that is asked for otherwise.
+        near: The group.
+        before: Partitions that may be changed, as they are now: a copy that is made anyway goes elsewhere for nothing.
+        rules: Which lists may be.
+    """
+    found = _Drawing(layout, rules).all(near, before)
+    # Each is to gain one partition. Those that do not with the assignment that comes of it are not worth a copy.
+    while found:
+        after = _with(layout, found)
+        if near.at_home(after) - near.at_home(layout) >= len(found):
+            return found
+        still = {read.place for read in near.away(after)}
+        kept = {place: row for place, row in found.items() if place not in still}
+        if len(kept) == len(found):
+            return {}
+        found = kept
+    return found
+
+
+class _Drawing:
+    """Lists that are drawn near one after the other, with what each broker carries then."""
+
+    def __init__(self, layout: Layout, rules: Rules) -> None:
+        self._layout, self._rules = layout, rules
+        self._racks = layout.racks()
+        self._load = Counter(broker for rows in layout.topics.values() for row in rows for broker in row)
+        self._weights = {**layout.weights, **rules.weights}
+
+    def all(self, near: Near, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
+        """Draw near what is away, as far as rules let it be."""
+        found: dict[TopicPartition, Replicas] = {}
+        for read in sorted(near.away(self._layout)):
+            if read.place not in before:
+                continue
+            row = self._layout.topics[read.place.topic][read.place.partition]
+            drawn = next(
+                (each for each in self._rows(row, before[read.place], read.home) if near.would_be_home(read, each)),
+                None,
+            )
+            if drawn is not None:
+                self._load.update(set(drawn) - set(row))
+                self._load.subtract(set(row) - set(drawn))
+                found[read.place] = drawn
+        return found
+
+    def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
+        """Yield lists with a replica at home, the least change first: another copy, and only then another leader."""
+        there = [broker for broker in row if self._racks.get(broker) == home]
+        if there:
+            # Its reader is sent to whoever leads, so nothing but the order matters.
+            yield from self._led([row], there)
+            return
+        new = self._new(row, home)
+        if new is None:
+            return
+        drawn = [self._swapped(row, old, new) for old in self._old(row, before)]
+        drawn = [each for each in drawn if self._allowed(each, row)]
+        yield from drawn[:1]
+        yield from self._led(drawn[:1], [new])
+
+    def _led(self, rows: Iterable[Replicas], leaders: Iterable[int]) -> Iterable[Replicas]:
+        may = [
+            leader
+            for leader in leaders
+            if leader not in self._rules.exclude
+            and (not self._rules.leader_racks or self._racks[leader] in self._rules.leader_racks)
+        ]
+        for row in rows:
+            for leader in may:
+                yield (leader, *(broker for broker in row if broker != leader))
+
+    def _new(self, row: Collection[int], home: str) -> int | None:
+        fit = [broker for broker in self._layout.brokers if broker.rack == home and self._takes(broker, row)]
+        return min((broker.id for broker in fit), key=lambda broker: (self._share(broker, 1), broker), default=None)
+
+    def _takes(self, broker: Broker, row: Collection[int]) -> bool:
+        return not broker.fenced and broker.id not in row and broker.id not in self._rules.exclude
+
+    def _old(self, row: Replicas, before: Replicas) -> list[int]:
+        """Return what may go for it, best first: what is not there yet, a rack's second, the fullest broker's."""
+        in_rack = Counter(self._racks.get(broker) for broker in row)
+        return sorted(
+            row,
+            key=lambda broker: (
+                broker in before,
+                -in_rack[self._racks.get(broker)],
+                broker == row[0],
+                -self._share(broker, 0),
+                broker,
+            ),
+        )
+
+    @staticmethod
+    def _swapped(row: Replicas, old: int, new: int) -> Replicas:
+        return tuple(new if broker == old else broker for broker in row)
+
+    def _allowed(self, row: Replicas, now: Replicas) -> bool:
+        rules, in_rack = self._rules, Counter(self._racks.get(broker) for broker in row)
+        racks = len({self._racks.get(broker) for broker in now})
+        return (
+            len(in_rack) >= racks
+            and (rules.max_racks is None or len(in_rack) <= rules.max_racks)
+            and (rules.max_per_rack == "even" or max(in_rack.values()) <= rules.max_per_rack)
+            and (not rules.leader_racks or self._racks.get(row[0]) in rules.leader_racks or row[0] == now[0])
+        )
+
+    def _share(self, broker: int, more: int) -> float:
+        return (self._load[broker] + more) / float(self._weights.get(broker, 1))
+
+
+def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
+    rows = {
+        topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(layout.topics[topic])]
+        for topic in {place.topic for place in lists}
+    }
+    return layout.with_topics(rows)
