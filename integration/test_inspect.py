@@ -32,7 +32,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from .java_member import java_command
 from .support import CONSUMER, consumers, polled, rackassign, settled, together, wait_until
 from .team import Team
-from .zoo import Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
+from .zoo import UNHURRIED, Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -64,7 +64,7 @@ def write(bootstrap: str, topics: list[str], counts: list[list[int]]) -> None:
 def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
     """Return a member of each client; all send their racks but aiokafka's own, since it cannot."""
     config = partial(properties, bootstrap, group)
-    python = {"bootstrap_servers": bootstrap, "group_id": group, **CONSUMER}
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
     aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
     return [
         KafkaPython(
@@ -89,7 +89,7 @@ def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
 def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
     """Return the same without a rack, each with a client id that says where it stands."""
     config = partial(properties, bootstrap, group)
-    python = {"bootstrap_servers": bootstrap, "group_id": group, **CONSUMER}
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
     aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
     return [
         KafkaPython(lambda: KafkaConsumer(*topics, **python, client_id="in-c-python"), "c", tells=False),
