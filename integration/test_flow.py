@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.admin import MemberToRemove
-from kafka.errors import RebalanceInProgressError
+from kafka.errors import KafkaError, RebalanceInProgressError
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
@@ -258,6 +258,80 @@ def test_commits_at_each_poll_during_a_join_all_succeed(start: Start) -> None:
 
     wait_until(answered, "an answer to each commit")
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    rebalance.end()
+
+
+def test_a_bad_commit_among_good_ones_fails_alone(start: Start) -> None:
+    """What is committed while another commit is under way goes with it, and is told what has become of itself."""
+    rebalance = start()
+    rebalance.wait_for_join()
+    reader = rebalance.reader
+    positions = read_one(rebalance)
+    good = {place: OffsetAndMetadata(at, "", -1) for place, at in positions.items()}
+    bad: dict[str, Any] = {
+        "no number": {place: OffsetAndMetadata("1", "", -1) for place in positions},
+        "too large": {place: OffsetAndMetadata(1, "x" * 5000, -1) for place in positions},
+        "no such topic": {HostPartition("none", 0): OffsetAndMetadata(1, "", -1)},
+    }
+    answers: list[tuple[str, Any]] = []
+
+    def commit(name: str, offsets: Any) -> None:
+        reader.commit_async(offsets, callback=lambda _, answer: answers.append((name, answer)))
+
+    for name, offsets in bad.items():
+        commit("good", good)
+        commit(name, offsets)
+    commit("good", good)
+
+    def answered() -> bool:
+        for member in (rebalance.reader, rebalance.slow, rebalance.joiner):
+            member.poll(timeout_ms=20)
+        return len(answers) == len(bad) * 2 + 1
+
+    wait_until(answered, "an answer to each commit")
+    assert {name for name, answer in answers if isinstance(answer, Exception)} == set(bad)
+    assert {place: reader.committed(place) for place in positions} == positions
+    rebalance.end()
+
+
+def test_a_member_that_was_put_out_commits_over_nobody(start: Start, rack_cluster: Cluster) -> None:
+    """It joins anew by then, and the broker would take a commit from the member that it will be."""
+    rebalance = start()
+    rebalance.wait_for_join()
+    reader = rebalance.reader
+    held = read_one(rebalance)
+    group = reader.group_metadata()
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin:
+        admin.remove_group_members(group.group_id, [MemberToRemove(member_id=group.member_id)])
+    others = [rebalance.slow, rebalance.joiner]
+    wait_until(settled(others, rebalance.topic, PARTITIONS), "the others sharing everything")
+    further = {place: OffsetAndMetadata(at + 1000, "", -1) for place, at in held.items()}
+    for other in others:
+        theirs = {place: offset for place, offset in further.items() if place in other.assignment()}
+        if theirs:
+            other.commit(theirs)
+    coordinator = reader._coordinator
+    stale = {place: OffsetAndMetadata(1, "", -1) for place in held}
+
+    def joins_anew() -> bool:
+        reader.poll(timeout_ms=20)
+        task = coordinator._join_task
+        return task is not None and not task.is_done and coordinator._generation.member_id != group.member_id
+
+    wait_until(joins_anew, "the member that was put out joining anew")
+    with pytest.raises(KafkaError):
+        reader.commit(stale)
+
+    def finished() -> bool:
+        for other in others:
+            other.poll(timeout_ms=20)
+        return bool(coordinator._join_task.is_done)
+
+    wait_until(finished, "a join that is finished, and not read")
+    with pytest.raises(KafkaError):
+        reader.commit(stale)
+    asked = rebalance.slow
+    assert {place: asked.committed(place) for place in held} == {place: at + 1000 for place, at in held.items()}
     rebalance.end()
 
 

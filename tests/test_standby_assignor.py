@@ -85,6 +85,9 @@ class Tied:
     def session_timeout_s(self) -> float | None:
         return None
 
+    def spare_s(self) -> float:
+        return 1.0
+
     def refresh_metadata(self) -> None:
         """Nothing to be had."""
 

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -171,6 +173,27 @@ def test_a_leader_plans_for_a_third_of_its_session_timeout(
     assert f"{limit:.1f} s" in told[0]
 
 
+def test_weights_that_take_too_long_are_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[int] = []
+
+    def weights() -> dict[str, list[float]]:
+        asked.append(1)
+        time.sleep(0.02)
+        return {"t": [1.0, 2.0, 3.0]}
+
+    class Hasty(FakeMembership):
+        def session_timeout_s(self) -> float | None:
+            return 0.03
+
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", watch=None, weights=weights)
+    hasty: Any = Hasty()
+    assignor.tie(hasty)
+    for _ in range(3):
+        assert assignor._planning(THREE_RACKS, list)() is not None
+    assert len(asked) == 1
+    assert "they are not asked for any more" in caplog.text
+
+
 def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
     over = threading.Event()
     begin: list[Callable[[], object]] = []
@@ -202,6 +225,51 @@ def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
     answer = asyncio.run(play())
     assert set(answer) == {"ma", "mb", "mc"}
     assert planned_on[0] is not threading.main_thread()
+
+
+def test_aiokafkas_plan_waits_for_nothing_that_the_user_has_on_threads() -> None:
+    """All threads of the loop's own pool are at something that ends when the group is assigned, and not before."""
+    assigned = threading.Event()
+    leader = Coordinator(three_racks(), RackAwareStickyAssignor(rack="a", watch=None))
+    leader.join({"t"})
+
+    async def play() -> dict[str, bytes]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        # The time is a guard against a hang.
+        busy = loop.run_in_executor(None, assigned.wait, 120)
+        response = SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=[("ma", None, sends(rack="a"))])
+        answer: dict[str, bytes] = await leader._perform_assignment(response)
+        assert not busy.done()
+        assigned.set()
+        await busy
+        return answer
+
+    assert set(asyncio.run(play())) == {"ma"}
+
+
+def test_what_wraps_an_assignor_of_aiokafka_gets_assignments() -> None:
+    class Wrapper:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self.seen: list[Any] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def assign(self, cluster: Any, members: Any) -> dict[str, bytes]:
+            self.seen.append({member: list(metadata.subscription) for member, metadata in members.items()})
+            answer: dict[str, bytes] = self._inner.assign(cluster, members)
+            self.seen.append(sorted(answer.items()))
+            return answer
+
+    wrapper = Wrapper(RackAwareStickyAssignor(rack="a", watch=None))
+    leader = Coordinator(three_racks(), wrapper)
+    leader.join({"t"})
+    members = [(f"m{rack}", None, sends(rack=rack)) for rack in "ab"]
+    response = SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=members)
+    answer = asyncio.run(leader._perform_assignment(response))
+    assert wrapper.seen == [{"ma": ["t"], "mb": ["t"]}, sorted(answer.items())]
 
 
 def test_a_subclass_of_aiokafkas_assignor_gets_assignments_and_no_promise_of_them() -> None:

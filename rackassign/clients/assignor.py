@@ -163,10 +163,10 @@ class Assignor:
             self._warn_of_failure()
             return lambda: None
         limit_s = time_limit_s(self._membership)
-        left_s = max(0.0, limit_s - (time.monotonic() - begun))
 
         def plan() -> Decision | None:
             try:
+                left_s = max(0.0, limit_s - (time.monotonic() - begun))
                 plan = self._strategy(group, replace(self._options, time_limit_s=left_s))
                 self._report(group, plan, limit_s)
                 return Decision(plan.assignment, not plan.withheld, group, plan)

@@ -47,6 +47,9 @@ class Membership(Protocol):
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this after some seconds, where the client calls its assignors; it must not raise."""
 
+    def spare_s(self) -> float:
+        """Return how many seconds the client can do without this thread for what nobody waits for."""
+
     def refresh_metadata(self) -> None:
         """Have the client ask the brokers for new metadata; its listeners are called with them."""
 

@@ -8,6 +8,7 @@ It sends the true generation with it (KIP-792), and a leader that withholds some
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -17,7 +18,7 @@ from rackassign.clients.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, Fr
 from rackassign.clients.believed import believed, without_false_claims
 from rackassign.clients.decisions import Decision
 from rackassign.clients.group import Joined, claims_in_fields, group_of, member_of
-from rackassign.clients.membership import AnyCluster
+from rackassign.clients.membership import AnyCluster, time_limit_s
 from rackassign.clients.plain import plain_even, unclaimed
 from rackassign.clients.watch import Watching
 from rackassign.errors import ConfigError, InputError, WireError
@@ -44,7 +45,8 @@ class BalancedAssignor(Assignor):
         weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
             mapping. Loads of weight are balanced then, and locality counts weight. The function is called where
             the client handles its group (its IO thread, its event loop) whenever this member assigns: it must not
-            block. If it raises, the group is balanced by number, with a warning. Not together with `max_skew`.
+            block. If it raises, the group is balanced by number, with a warning; and so for good once it has taken
+            longer than a third of the session timeout. Not together with `max_skew`.
 
     Raises:
         ConfigError: If an option cannot work.
@@ -66,6 +68,7 @@ class BalancedAssignor(Assignor):
         if weights is not None and max_skew:
             raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
         self._weights = weights
+        self._slow = False
         self._costs = {} if costs is None else costs
         try:
             _with(_NOBODY, self._costs, {} if weights is None or callable(weights) else weights)
@@ -82,7 +85,7 @@ class BalancedAssignor(Assignor):
         if self._weights is None:
             return _with(group, self._costs, {})
         try:
-            weights = self._weights() if callable(self._weights) else self._weights
+            weights = self._timed_weights() if callable(self._weights) else self._weights
             known = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
             return _with(group, self._costs, known)
         except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
@@ -90,6 +93,24 @@ class BalancedAssignor(Assignor):
                 "weights", "%s: weights cannot be had; partitions are counted instead", self.name, exc_info=True
             )
             return _with(group, self._costs, {})
+
+    def _timed_weights(self) -> Weights:
+        """Return what the user's function says, unless it has taken longer than a whole plan may."""
+        if self._slow or not callable(self._weights):
+            return {}
+        begun = time.monotonic()
+        weights = self._weights()
+        took_s, limit_s = time.monotonic() - begun, time_limit_s(self._membership)
+        if took_s > limit_s:
+            # The group may be lost to this leader by now, and would be again, each time it leads.
+            self._slow = True
+            self._once.warn(
+                "slow weights",
+                "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
+                " they are not asked for any more, and partitions are counted instead",
+                *(self.name, took_s, limit_s),
+            )
+        return weights
 
     def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
         return Decision(plain_even(cluster, members))

@@ -70,7 +70,8 @@ class Watcher:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
         topology = racks.complete(self._topology(membership.cluster(), topics))
-        look = self._watch.look(self._clock(), decided, topology, self._seen_at, time_limit_s(membership))
+        limit_s = min(time_limit_s(membership), membership.spare_s())
+        look = self._watch.look(self._clock(), decided, topology, self._seen_at, limit_s)
         if look.gain is not None:
             self._log.info("%s", _described(look.gain))
             self._asked = True

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +42,18 @@ class Later:
 
     async def result(self) -> dict[str, bytes]:
         """Plan on a thread, and return the assignments."""
-        return self.finish(await asyncio.get_running_loop().run_in_executor(None, self.plan))
+        loop = asyncio.get_running_loop()
+        planned: asyncio.Future[Any] = loop.create_future()
+
+        def run() -> None:
+            made = self.plan()
+            # The consumer may have been stopped by then, and its loop closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: None if planned.done() else planned.set_result(made))
+
+        # Not one of the loop's own threads, which may all be at what the user has given them, for any time.
+        threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+        return self.finish(await planned)
 
 
 def read_joins(membership: Membership, once: Once) -> None:
@@ -86,7 +99,8 @@ def _read(coordinator: Coordinator, response: Any, once: Once) -> None:
     chosen = coordinator._lookup_assignor(response.group_protocol)
     members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
     read = read_join(members, chosen, once)
-    if hasattr(chosen, "take_join"):
+    # Of its class: what wraps an assignor of ours may hand on whatever it is asked for.
+    if hasattr(type(chosen), "take_join"):
         # A subclass's own `assign` may hand its members on to ours, which finds racks here and nowhere else.
         chosen.take_join([Joined(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
     response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]

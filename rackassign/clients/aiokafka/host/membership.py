@@ -64,6 +64,10 @@ class Membership:
         """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
         asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
 
+    def spare_s(self) -> float:
+        """Return one second: the user's own tasks are on the same loop."""
+        return 1.0
+
     def refresh_metadata(self) -> None:
         """Have the client ask the brokers for new metadata; calls `_client.force_metadata_update()`."""
         self.coordinator._client.force_metadata_update()

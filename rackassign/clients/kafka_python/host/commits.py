@@ -7,7 +7,12 @@ a connection of their own, with the generation this member still has. One that c
 assigned, waits until this member's join is answered and is then sent by the new generation.
 
 They go one at a time, and what comes meanwhile is sent together: of each partition the offset that was said last.
-Otherwise a user who commits at each `poll()` has hundreds under way, of which a connection takes five.
+Otherwise a user who commits at each `poll()` has hundreds under way, of which a connection takes five. Where that is
+refused, each is sent by itself, and is told what has become of itself.
+
+A member that was put out of its group has no part in it: others have its partitions and have committed further. What
+was committed before it is given something again fails, as it does without us; the broker would take it from the new
+member that it is by then.
 """
 
 from __future__ import annotations
@@ -16,10 +21,27 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from kafka import OffsetAndMetadata, TopicPartition
-from kafka.errors import IllegalGenerationError, KafkaError, RebalanceInProgressError, UnknownMemberIdError
+from kafka.errors import (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    UnknownMemberIdError,
+)
+from kafka.future import Future
 from kafka.protocol.consumer import OffsetCommitRequest
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, is_cooperative
@@ -33,6 +55,44 @@ _OVER = frozenset({error.errno for error in (IllegalGenerationError, RebalanceIn
 """What the broker answers once the generation of a commit is over, or being replaced."""
 
 
+_FOR_ALL = (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+)
+"""What a commit fails with whatever is in it: the group and the connection are the same for the next one."""
+
+UNKNOWN_MEMBER_ID = ""
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What somebody waits for.
+
+    Args:
+        offsets: To be committed.
+        losses: How often the membership had been lost by then.
+        answer: Is settled when it is known what has become of it.
+    """
+
+    offsets: Mapping[Any, Any]
+    losses: int
+    answer: Any = field(default_factory=Future)
+
+    def settle(self, error: Exception | None) -> None:
+        if error is None:
+            self.answer.success(None)
+        else:
+            self.answer.failure(error)
+
+
 class Commits:
     """How one consumer commits; all of it runs on the host's IO thread.
 
@@ -44,8 +104,33 @@ class Commits:
         self._consumer = consumer
         self._coordinator = coordinator = consumer._coordinator
         self._send_as_host = coordinator._send_offset_commit_request
-        self._waiting: dict[Any, Any] | None = None
-        self._last: Any = None
+        self._reset = coordinator.reset_generation
+        self._complete = coordinator._on_join_complete_async
+        self.lost = False
+        """Whether it was put out of its group, or has left it, and was given nothing since."""
+        self._losses = 0
+        self._waiting: list[_Commit] = []
+        self._sending = False
+
+    def install(self) -> None:
+        """Shadow what the host commits by, and what tells of a membership that ends and begins."""
+        coordinator = self._coordinator
+        coordinator._send_offset_commit_request = self.send
+        coordinator.reset_generation = self.reset_generation
+        coordinator._on_join_complete_async = self.on_join_complete_async
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        """Stand for the host's: the membership is lost, or given up."""
+        self.lost = True
+        self._losses += 1
+        self._reset(member_id=member_id)
+
+    async def on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        """Stand for the host's: something is given."""
+        self.lost = False
+        await self._complete(generation, member_id, protocol, member_assignment_bytes)
 
     def join_ends_within_ms(self) -> float:
         """Return after how many milliseconds a join that is under way is answered at the latest."""
@@ -70,25 +155,49 @@ class Commits:
 
     async def send(self, offsets: Any) -> Any:
         """Stand for `_send_offset_commit_request`."""
-        busy = self.under_way() or not (self._last is None or self._last.is_done)
-        if not busy or not _are_offsets(offsets):
+        if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
             return await self._send_as_host(offsets)
-        if self._waiting is None:
-            self._waiting = dict(offsets)
-            self._last = self._coordinator._manager.call_soon(self._send_waiting, self._last)
-        else:
-            self._waiting.update(offsets)
-        return await self._coordinator._manager.wait_for(self._last, None)
+        for partition, (offset, metadata, epoch) in offsets.items():
+            # The host finds that out when it writes the request, and gives up its coordinator for it.
+            if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
+                raise TypeError(
+                    f"{partition}: expected an offset, metadata and a leader epoch, got {offsets[partition]}"
+                )
+        commit = _Commit(dict(offsets), self._losses)
+        self._waiting.append(commit)
+        if not self._sending:
+            self._sending = True
+            self._coordinator._manager.call_soon(self._send_waiting)
+        return await commit.answer
 
-    async def _send_waiting(self, before: Any) -> Any:
-        if before is not None:
-            with suppress(Exception):
-                await self._coordinator._manager.wait_for(before, None)
-        offsets, self._waiting = self._waiting or {}, None
-        if self.under_way() and await self._sent_beside(offsets):
-            return None
-        await self.join_answered()
-        return await self._send_as_host(offsets)
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                together = [commit for commit in waiting if commit.losses == self._losses]
+                for commit in waiting:
+                    if commit.losses != self._losses:
+                        commit.settle(_put_out())
+                merged = {partition: offset for commit in together for partition, offset in commit.offsets.items()}
+                error = await self._failed(_Commit(merged, self._losses)) if merged else None
+                of_all = len(together) == 1 or error is None or isinstance(error, _FOR_ALL)
+                for commit in together:
+                    commit.settle(error if of_all else await self._failed(commit))
+        finally:
+            self._sending = False
+
+    async def _failed(self, commit: _Commit) -> Exception | None:
+        """Commit; return what it failed with."""
+        try:
+            if self.under_way() and await self._sent_beside(commit.offsets):
+                return None
+            await self.join_answered()
+            if self.lost or self._losses != commit.losses:
+                return _put_out()
+            await self._send_as_host(commit.offsets)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who committed is told
+            return error
+        return None
 
     async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
         """Commit by the generation this member still has; tell whether the broker took it.
@@ -145,6 +254,11 @@ class Commits:
             group_instance_id=self._coordinator.group_instance_id,
             topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
         )
+
+
+def _put_out() -> Exception:
+    error: Exception = CommitFailedError("this member was put out of its group, and others have its partitions")
+    return error
 
 
 def _are_offsets(offsets: Any) -> bool:

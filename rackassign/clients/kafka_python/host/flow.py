@@ -47,7 +47,7 @@ class _Flow:
         coordinator.join_group_async = self.join_group_async
         coordinator._on_join_prepare_async = self.on_join_prepare_async
         coordinator._commit_offsets_sync_async = self.commit_offsets_sync_async
-        coordinator._send_offset_commit_request = self._commits.send
+        self._commits.install()
         coordinator._send_offset_fetch_request = self.send_offset_fetch_request
         coordinator.generation_if_stable = self.generation_if_stable
 
@@ -82,6 +82,7 @@ class _Flow:
             is_cooperative(coordinator)
             and not coordinator.coordinator_unknown()
             and coordinator.need_rejoin()
+            and not self._commits.lost
             and not coordinator._generation.is_lost()
             and bool(coordinator._subscription.assigned_partitions())
         )
@@ -126,6 +127,8 @@ class _Flow:
             and task.succeeded()
             and is_cooperative(coordinator)
             and coordinator.rebalance_in_progress()
+            # What it had before it was put out is others', and its next generation is not the one it had that in.
+            and not self._commits.lost
         )
 
 
@@ -148,6 +151,13 @@ FETCH_WHILE_JOINING = Remedy(
         "_coordinator._send_offset_commit_request": ("offsets",),
         "_coordinator._send_offset_fetch_request": ("partitions",),
         "_coordinator.generation_if_stable": (),
+        "_coordinator.reset_generation": ("member_id",),
+        "_coordinator._on_join_complete_async": (
+            "generation",
+            "member_id",
+            "protocol",
+            "member_assignment_bytes",
+        ),
     },
     needs=of_coordinator(
         *("_generation.is_lost", "_join_task", "_lock", "_manager.wait_for", "_rebalance_protocol", "config"),

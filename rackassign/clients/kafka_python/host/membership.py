@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -68,6 +69,10 @@ class Membership:
             callback()
 
         self._coordinator._manager.call_soon(wait)
+
+    def spare_s(self) -> float:
+        """Return any time: the host's IO thread does nothing for others, and heartbeats have a limit of their own."""
+        return math.inf
 
     def refresh_metadata(self) -> None:
         """Have the client ask the brokers for new metadata; calls `_cluster.request_update()`."""
