@@ -142,7 +142,10 @@ def test_a_member_that_was_put_out_commits_nothing_and_is_told_what_it_lost(
 def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 100)
     with (
-        services(lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=2000)) as [one],
+        # A session so long that the member leaves by itself, and knows it, however busy the machine is.
+        services(
+            lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=2000, session_timeout_ms=60_000)
+        ) as [one],
         closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
     ):
         wait_until(lambda: one.consume() > 10, "some records")
