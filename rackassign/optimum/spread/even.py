@@ -18,13 +18,12 @@ are nodes and copies at the nodes of its path.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop
 from itertools import pairwise
 
 from rackassign.optimum.spread.bounds import Bounds
-from rackassign.optimum.spread.graph import bits_of
+from rackassign.optimum.spread.graph import bits_of, reached
 from rackassign.optimum.spread.levels import scales
 from rackassign.optimum.spread.problem import Nodes
 
@@ -135,7 +134,7 @@ class Evener:
             less, source = heappop(sources)
             if dead >> source & 1:
                 continue
-            before = self._reached(source, dead)
+            before = reached(self._arcs_of, source, dead)
             ends = [(more, node) for node in before if node != source and (more := loads.more(node)) < -less]
             for _, target in sorted(ends):
                 path = [target]
@@ -147,18 +146,6 @@ class Evener:
                 # What evens nothing for this source does so even less for those that come after it.
                 dead |= sum(1 << node for node in before)
         return False
-
-    def _reached(self, source: int, dead: int) -> dict[int, int]:
-        """Return all nodes that can be reached, each with the one before it on a shortest path."""
-        before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
-        while waiting:
-            node = waiting.popleft()
-            new = self._arcs_of(node) & ~seen
-            seen |= new
-            for target in bits_of(new):
-                before[target] = node
-                waiting.append(target)
-        return before
 
     def _moved(self, path: Sequence[int]) -> bool:
         """Move a copy along each arc of a path; tell whether that could be done."""

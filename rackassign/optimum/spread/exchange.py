@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from rackassign.optimum.spread.dimensions import Field, Rooms, Wanted
-from rackassign.optimum.spread.graph import RETURNS, Arcs, Graph, bits_of
+from rackassign.optimum.spread.graph import RETURNS, Arcs, Graph, bits_of, reached
 
 MOST_ROUNDS = 20_000
 """Exchanges that are made from a start; 20,000 copies at 100 nodes, to which 20 empty ones came, took half of them."""
@@ -164,7 +164,7 @@ class _Exchange:
         for source in sorted(self._nodes, key=lambda node: (-graph.less(node), node)):
             if dead >> source & 1 or not arcs[source]:
                 continue
-            before = _reached(arcs, source, dead)
+            before = reached(arcs.__getitem__, source, dead)
             less = graph.less(source)
             ends = [node for node in before if node != source and less - graph.more(node) > _NOTHING]
             for target in sorted(ends, key=lambda node: (graph.more(node), node)):
@@ -232,27 +232,6 @@ class _Exchange:
 
 
 _NOTHING = 1e-9
-
-
-def _reached(arcs: Sequence[int], source: int, dead: int) -> dict[int, int]:
-    """Return all nodes that can be reached, each with the one before it on a shortest path.
-
-    Args:
-        arcs: Targets of each node.
-        source: Where paths begin.
-        dead: Nodes that none leads over.
-    """
-    before = {source: source}
-    seen = 1 << source | dead
-    waiting = deque([source])
-    while waiting:
-        node = waiting.popleft()
-        new = arcs[node] & ~seen
-        seen |= new
-        for target in bits_of(new):
-            before[target] = node
-            waiting.append(target)
-    return before
 
 
 class _Walks:

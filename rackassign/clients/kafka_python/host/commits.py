@@ -26,6 +26,7 @@ from numbers import Integral
 from typing import Any
 
 from kafka import OffsetAndMetadata, TopicPartition
+from kafka.coordinator.base import UNKNOWN_MEMBER_ID
 from kafka.errors import (
     CommitFailedError,
     CoordinatorLoadInProgressError,
@@ -68,8 +69,6 @@ _FOR_ALL = (
     RequestTimedOutError,
 )
 """What a commit fails with whatever is in it: the group and the connection are the same for the next one."""
-
-UNKNOWN_MEMBER_ID = ""
 
 
 @dataclass(slots=True)
@@ -189,15 +188,21 @@ class Commits:
     async def _failed(self, commit: _Commit) -> Exception | None:
         """Commit; return what it failed with."""
         try:
+            # Between two answers of a join it may be another member already, and the broker take what that one sends.
+            if self._is_out_since(commit):
+                return _put_out()
             if self.under_way() and await self._sent_beside(commit.offsets):
                 return None
             await self.join_answered()
-            if self.lost or self._losses != commit.losses:
+            if self._is_out_since(commit):
                 return _put_out()
             await self._send_as_host(commit.offsets)
         except Exception as error:  # noqa: BLE001 - whatever it is, who committed is told
             return error
         return None
+
+    def _is_out_since(self, commit: _Commit) -> bool:
+        return self.lost or self._losses != commit.losses
 
     async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
         """Commit by the generation this member still has; tell whether the broker took it.
