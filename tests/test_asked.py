@@ -17,7 +17,6 @@ from rackassign.cli.placing import settings_of
 from rackassign.clients.kafka_python.admin import DescribedTopic
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.optimum import linear
 from rackassign.placement import create as making
 from rackassign.placement.asked import Asked, load_asked
 from rackassign.placement.audit import audit
@@ -25,6 +24,7 @@ from rackassign.placement.placer import PlacerError
 from rackassign.placement.registry import Registry, read, write
 from rackassign.placement.repair import Wish, desk
 from rackassign.placement.state import ClusterState
+from rackassign.solver import min_cost_flow
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 
@@ -267,7 +267,7 @@ def test_one_broker_without_a_rack_is_placed_on_when_that_is_said(
 def test_doubts_of_the_solver_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in BROKERS], "topics": {"t": [[1, 2, 3]] * 7}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
     assert create("--output", "json") == 0

@@ -9,9 +9,9 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Rooms, Tries, Wanted
-from rackassign.optimum.spread.exchange import Placed, spread_over
-from rackassign.optimum.spread.graph import Graph
+from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Rooms, Tries, Wanted
+from rackassign.solver.standby.exchange import Placed, spread_over
+from rackassign.solver.standby.exchange_graph import Graph
 
 Sets = tuple[tuple[int, ...], ...]
 

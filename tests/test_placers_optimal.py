@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
-from rackassign.optimum import linear
 from rackassign.placement import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -31,6 +30,7 @@ from rackassign.placement import (
 )
 from rackassign.placement.optimal import reorder
 from rackassign.placement.quality import moved
+from rackassign.solver import min_cost_flow
 
 
 def brokers_in(*sizes: int) -> list[Broker]:
@@ -593,7 +593,7 @@ print(json.dumps([found.topics, lists], sort_keys=True))
 
 
 def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
     layout = random_layout(brokers_in(3, 3, 3), 90, 3, 1)
     found, quality = after(layout)
     assert not found.proven

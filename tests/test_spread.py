@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from rackassign.optimum import linear
-from rackassign.optimum import spread as room
-from rackassign.optimum.spread import (
+from rackassign.solver import min_cost_flow
+from rackassign.solver import placement as room
+from rackassign.solver.placement import (
     FIRSTS,
     LEADER_GOALS,
     SHORTAGES,
@@ -405,7 +405,7 @@ def test_as_few_moves_as_limits_ask_for_when_moves_come_first(case: tuple[Items,
 
 
 def test_without_a_solver_copies_are_spread_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
 
     @UNTOUCHED
     @given(medium(), st.sampled_from(FIRSTS))
@@ -420,7 +420,7 @@ def test_without_a_solver_copies_are_spread_all_the_same(monkeypatch: pytest.Mon
 
 
 def test_without_a_solver_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
 
     @UNTOUCHED
     @given(small(), limits_of.map(lambda limits: replace(limits, on_shortage="placeholder")))
@@ -445,14 +445,14 @@ def test_with_too_little_work_copies_are_spread_and_no_more_is_claimed(work: int
 
 
 def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = linear._rounded
+    sound = min_cost_flow._rounded
 
     def off_by_one(values: Any) -> Any:
         numbers = sound(values)
         numbers[:1] += 1
         return numbers
 
-    monkeypatch.setattr(linear, "_rounded", off_by_one)
+    monkeypatch.setattr(min_cost_flow, "_rounded", off_by_one)
     items, nodes = items_of([3] * 30), nodes_of([0, 0, 1, 1, 2, 2])
     found = spread(items, nodes)
     check_spread(items, nodes, found)
@@ -615,7 +615,7 @@ def test_what_was_spread_needs_no_other_order(case: tuple[Items, Nodes]) -> None
 
 
 def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
 
     @UNTOUCHED
     @given(placed_already(), some_racks)
@@ -665,7 +665,7 @@ def test_paths_even_as_the_flow_does_and_move_no_more(seed: int, monkeypatch: py
     nodes = replace(nodes, load=np.asarray([rng.randrange(9) for _ in nodes.load]), open=nodes.rack != seed - 3)
     by_flow = spread(items, nodes, goals=Goals("moves"), order=False)
     monkeypatch.setattr(room, "MOST_CELLS", 0)
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
     on_paths = spread(items, nodes, goals=Goals("moves"), order=False)
     assert (by_flow.proven, on_paths.proven) == (True, True)
     # The last figure is of the only group there is, whatever nodes carry otherwise.
@@ -707,7 +707,7 @@ def test_what_is_left_of_a_budget_is_no_worse_than_without_a_solver(
     items = replace(items, group=np.asarray([item // 20 for item in range(200)]))
     goals = Goals(first, coverage=np.asarray([3, 2, 1]) if first == "coverage" else None)
     short = spread(items, nodes, goals=goals, work=work)
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
     without = spread(items, nodes, goals=goals)
     assert score(nodes, items, goals, short.nodes) <= score(nodes, items, goals, without.nodes)
 

@@ -308,7 +308,7 @@ def test_costs_and_skew_decide() -> None:
 
 
 def test_what_is_not_proven_is_said_once(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.optimum.linear.highspy", None)
+    monkeypatch.setattr("rackassign.solver.min_cost_flow.highspy", None)
     assignor = RackAwareStickyAssignor(rack="a")
     members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
     for _ in range(2):

@@ -21,8 +21,8 @@ from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
-from rackassign.optimum import linear, stages
-from rackassign.optimum.linear import OutOfTimeError, OutOfWorkError, Work
+from rackassign.solver import lexicographic, min_cost_flow
+from rackassign.solver.min_cost_flow import OutOfTimeError, OutOfWorkError, Work
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
 from rackassign.strategies.standby import StandbyOptions, plan_standby
 
@@ -91,13 +91,13 @@ def test_past_the_limit_weights_are_balanced_about_and_owners_keep_what_they_can
 def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
     """Note the work that each solve is given."""
     solves: list[Work] = []
-    original = linear.minimise
+    original = min_cost_flow.minimise
 
     def counted(network: Any, cost: Any, work: Work, **more: Any) -> Any:
         solves.append(work)
         return original(network, cost, work, **more)
 
-    monkeypatch.setattr(stages, "minimise", counted)
+    monkeypatch.setattr(lexicographic, "minimise", counted)
     return solves
 
 

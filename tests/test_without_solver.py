@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rackassign.model import Group, Member, Partition, Topology
-from rackassign.optimum import linear
-from rackassign.optimum.arrays import Ints
+from rackassign.solver import min_cost_flow
+from rackassign.solver.types import Ints
 from rackassign.strategies import Options, plan_cooperative, plan_sticky
 
 from .oracle import big_group, check_plan, optimum, reclaimed
@@ -24,7 +24,7 @@ UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture]
 
 @pytest.fixture
 def no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "highspy", None)
+    monkeypatch.setattr(min_cost_flow, "highspy", None)
 
 
 def check_balanced(group: Group, options: Options) -> None:
@@ -93,14 +93,14 @@ def test_a_member_that_joins_moves_little_whatever_the_subscriptions() -> None:
 @pytest.mark.parametrize("skew", [0, 1])
 def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch, skew: int) -> None:
     """As from a solver with a defect: one unit too many somewhere."""
-    sound = linear._rounded
+    sound = min_cost_flow._rounded
 
     def off_by_one(values: Any) -> Ints:
         numbers = sound(values)
         numbers[:1] += 1
         return numbers
 
-    monkeypatch.setattr(linear, "_rounded", off_by_one)
+    monkeypatch.setattr(min_cost_flow, "_rounded", off_by_one)
     group, options = big_group(3)
     options = replace(options, max_skew=skew)
     plan = plan_sticky(replace(group, weights={}), options)

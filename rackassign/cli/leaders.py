@@ -40,10 +40,10 @@ def leaders(
     """Even leaders by the order of replica lists and elections, copying nothing; exit 1 if some cannot be had."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.optimum.spread import LEADER_GOALS  # noqa: PLC0415
     from rackassign.placement import Quality, Rules  # noqa: PLC0415
     from rackassign.placement.repair import Pace, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import perform, prepare_leaders  # noqa: PLC0415
+    from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
     if even not in LEADER_GOALS:
         raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {shown(even)}")

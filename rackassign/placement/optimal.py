@@ -14,8 +14,6 @@ import numpy as np
 
 from rackassign.errors import ConfigError, shown
 from rackassign.model import Broker, TopicPartition
-from rackassign.optimum.arrays import Bools, Ints
-from rackassign.optimum.spread import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
 from rackassign.placement.errors import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -24,6 +22,8 @@ from rackassign.placement.errors import (
 from rackassign.placement.layout import Layout, Lists
 from rackassign.placement.placer import UsableBroker
 from rackassign.placement.rules import Rules
+from rackassign.solver.placement import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
+from rackassign.solver.types import Bools, Ints
 
 _FINEST = 4096
 """Weights become whole numbers up to this."""

@@ -15,8 +15,8 @@ from itertools import chain
 import numpy as np
 
 from rackassign.model import Member
-from rackassign.optimum import NOBODY
-from rackassign.optimum.arrays import Bools, Ints
+from rackassign.solver import NOBODY
+from rackassign.solver.types import Bools, Ints
 
 SEVERAL = -2
 

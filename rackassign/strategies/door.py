@@ -15,8 +15,8 @@ import numpy as np
 
 from rackassign.locality import RackBits, cost_table, read_cost
 from rackassign.model import Group, LocalityMode, Member, Partitions
-from rackassign.optimum import NOBODY, Problem
-from rackassign.optimum.arrays import Bools, Floats, Ints
+from rackassign.solver import NOBODY, Problem
+from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.strategies.claims import Claims, claims_of, one_by_one
 
 

@@ -6,7 +6,7 @@ until then it is *withheld*. Whoever holds it gives it up, joins again, and the 
 one finds nothing to move: the target of the first is still an optimum, and it costs no move. So two are enough,
 always.
 
-With weights of partitions the balance is of weights, which cannot be exact; see `rackassign.optimum.weights`.
+With weights of partitions the balance is of weights, which cannot be exact; see `rackassign.solver.weighted`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
-from rackassign.optimum import Problem, Work, solve, solve_weighted
-from rackassign.optimum.arrays import Ints
+from rackassign.solver import Problem, Work, solve, solve_weighted
+from rackassign.solver.types import Ints
 from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
 from rackassign.strategies.options import Options

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
-from rackassign.optimum import NOBODY
-from rackassign.optimum.spread.dimensions import NO_VALUE, Dimension, Field, Wanted
-from rackassign.optimum.spread.exchange import spread_over
+from rackassign.solver import NOBODY
+from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Wanted
+from rackassign.solver.standby.exchange import spread_over
 from rackassign.strategies.door import Door
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import kafka

@@ -27,11 +27,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Floats, Ints
-from rackassign.optimum.balance import balance_of
-from rackassign.optimum.linear import SolverError, Work
-from rackassign.optimum.problem import NOBODY, Grouped, Problem
-from rackassign.optimum.stages import Staged, in_stages
+from rackassign.solver.balance import balance_of
+from rackassign.solver.lexicographic import Staged, in_stages
+from rackassign.solver.min_cost_flow import SolverError, Work
+from rackassign.solver.problem import NOBODY, Grouped, Problem
+from rackassign.solver.types import Bools, Floats, Ints
 
 FINE = 1 << 44
 """Into so many units the sum of all weights is cut to tell the bound."""

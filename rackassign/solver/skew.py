@@ -17,11 +17,11 @@ from itertools import product
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.balance import Balance
-from rackassign.optimum.linear import InfeasibleError, OutOfWorkError, SolverError, Work
-from rackassign.optimum.problem import Grouped, Problem
-from rackassign.optimum.stages import in_stages
+from rackassign.solver.balance import Balance
+from rackassign.solver.lexicographic import in_stages
+from rackassign.solver.min_cost_flow import InfeasibleError, OutOfWorkError, SolverError, Work
+from rackassign.solver.problem import Grouped, Problem
+from rackassign.solver.types import Ints
 
 MOST_BASES = 256
 MOST_LEVELS = 2_000_000

@@ -31,8 +31,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from rackassign.optimum.spread.dimensions import Field, Rooms, Wanted
-from rackassign.optimum.spread.graph import RETURNS, Arcs, Graph, bits_of, reached
+from rackassign.solver.arc_search import bits_of, reached
+from rackassign.solver.standby.collisions import Field, Rooms, Wanted
+from rackassign.solver.standby.exchange_graph import RETURNS, Arcs, Graph
 
 MOST_ROUNDS = 20_000
 """Exchanges that are made from a start; 20,000 copies at 100 nodes, to which 20 empty ones came, took half of them."""

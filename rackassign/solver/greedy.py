@@ -10,9 +10,9 @@ from collections import deque
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.balance import Balance, from_held
-from rackassign.optimum.problem import NOBODY, Problem
+from rackassign.solver.balance import Balance, from_held
+from rackassign.solver.problem import NOBODY, Problem
+from rackassign.solver.types import Ints
 
 
 def greedy(problem: Problem, balance: Balance) -> Ints:

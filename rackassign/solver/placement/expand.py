@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.spread.bounds import Bounds
-from rackassign.optimum.spread.classes import Classes
-from rackassign.optimum.spread.problem import Items, Nodes
-from rackassign.optimum.spread.sets import Flows
+from rackassign.solver.placement.classes import Classes
+from rackassign.solver.placement.model import Items, Nodes
+from rackassign.solver.placement.rack_limits import Bounds
+from rackassign.solver.placement.replica_network import Flows
+from rackassign.solver.types import Ints
 
 _HUB = -1
 """Stands for a copy that comes through a hub, until its node is known."""

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop
 from itertools import pairwise
 
-from rackassign.optimum.spread.bounds import Bounds
-from rackassign.optimum.spread.graph import bits_of, reached
-from rackassign.optimum.spread.levels import scales
-from rackassign.optimum.spread.problem import Nodes
+from rackassign.solver.arc_search import bits_of, reached
+from rackassign.solver.placement.convex_cost import scales
+from rackassign.solver.placement.model import Nodes
+from rackassign.solver.placement.rack_limits import Bounds
 
 MOST_ROUNDS = 20_000
 """Paths that are taken. 30,000 partitions that were placed blind to racks, at 60 brokers, take about 1,000."""

@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from rackassign.optimum.spread.bounds import Bounds
-from rackassign.optimum.spread.classes import Chosen, worth_keeping
-from rackassign.optimum.spread.even import Evener, Fits, Loads
-from rackassign.optimum.spread.problem import Nodes, Problem
+from rackassign.solver.placement.classes import Chosen, worth_keeping
+from rackassign.solver.placement.even_loads import Evener, Fits, Loads
+from rackassign.solver.placement.model import Nodes, Problem
+from rackassign.solver.placement.rack_limits import Bounds
 
 _NOBODY = -1
 

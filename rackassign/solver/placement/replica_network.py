@@ -23,12 +23,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.linear import SolverError, Work
-from rackassign.optimum.spread.classes import Classes
-from rackassign.optimum.spread.flow import Builder, centred, solve
-from rackassign.optimum.spread.levels import Steps, among_single, scales, steps
-from rackassign.optimum.spread.problem import Goals, Nodes
+from rackassign.solver.min_cost_flow import SolverError, Work
+from rackassign.solver.placement.classes import Classes
+from rackassign.solver.placement.convex_cost import Steps, among_single, scales, steps
+from rackassign.solver.placement.model import Goals, Nodes
+from rackassign.solver.placement.network_builder import Builder, centred, solve
+from rackassign.solver.types import Ints
 
 _SINGLE = 2
 """How far from the expected load steps of a node are single copies."""

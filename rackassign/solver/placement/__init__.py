@@ -38,13 +38,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rackassign.optimum.linear import SolverError, Work
-from rackassign.optimum.spread.classes import Chosen, Classes, choose
-from rackassign.optimum.spread.deal import deal, dealt_anew
-from rackassign.optimum.spread.fallback import greedy, greedy_leads
-from rackassign.optimum.spread.lead import lead, outside
-from rackassign.optimum.spread.order import MOST_CELLS, MOST_MIXED, Order, as_even_as_any, ordered
-from rackassign.optimum.spread.problem import (
+from rackassign.solver.min_cost_flow import SolverError, Work
+from rackassign.solver.placement.classes import Chosen, Classes, choose
+from rackassign.solver.placement.expand import deal, dealt_anew
+from rackassign.solver.placement.greedy import greedy, greedy_leads
+from rackassign.solver.placement.leaders import MOST_CELLS, MOST_MIXED, Order, as_even_as_any, lead, ordered, outside
+from rackassign.solver.placement.model import (
     DEFAULT_WORK,
     EVEN,
     FIRSTS,
@@ -61,7 +60,7 @@ from rackassign.optimum.spread.problem import (
     ShortageError,
     Spreading,
 )
-from rackassign.optimum.spread.sets import fair, flows
+from rackassign.solver.placement.replica_network import fair, flows
 
 __all__ = [
     "DEFAULT_WORK",

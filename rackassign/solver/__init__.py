@@ -27,14 +27,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.balance import balance_of
-from rackassign.optimum.fallback import greedy
-from rackassign.optimum.linear import SolverError, Work
-from rackassign.optimum.problem import NOBODY, Grouped, Problem
-from rackassign.optimum.skew import skewed
-from rackassign.optimum.stages import in_stages
-from rackassign.optimum.weights import Weighted, solve_weighted
+from rackassign.solver.balance import balance_of
+from rackassign.solver.greedy import greedy
+from rackassign.solver.lexicographic import in_stages
+from rackassign.solver.min_cost_flow import SolverError, Work
+from rackassign.solver.problem import NOBODY, Grouped, Problem
+from rackassign.solver.skew import skewed
+from rackassign.solver.types import Ints
+from rackassign.solver.weighted import Weighted, solve_weighted
 
 __all__ = ["NOBODY", "Problem", "Solution", "Weighted", "Work", "solve", "solve_weighted"]
 

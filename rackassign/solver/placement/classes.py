@@ -12,9 +12,9 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.spread.bounds import Bounds, bounds_of
-from rackassign.optimum.spread.problem import Items, Limits, Nodes, Problem, ShortageError
+from rackassign.solver.placement.model import Items, Limits, Nodes, Problem, ShortageError
+from rackassign.solver.placement.rack_limits import Bounds, bounds_of
+from rackassign.solver.types import Ints
 
 _NOBODY = -1
 _MOST_CHOICES = 512

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rackassign.optimum.spread.problem import EVEN, Limits, ShortageError
+from rackassign.solver.placement.model import EVEN, Limits, ShortageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Ints
+from rackassign.solver.types import Bools, Ints
 
 _POURINGS = 8
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Ints
+from rackassign.solver.types import Bools, Ints
 
 NOBODY = -1
 

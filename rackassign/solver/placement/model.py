@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Ints
+from rackassign.solver.types import Bools, Ints
 
 DEFAULT_WORK = 3_000_000
 """Iterations of the solver: minutes at worst."""

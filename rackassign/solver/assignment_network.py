@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Ints
-from rackassign.optimum.linear import Network
-from rackassign.optimum.problem import Grouped, numbered
+from rackassign.solver.min_cost_flow import Network
+from rackassign.solver.problem import Grouped, numbered
+from rackassign.solver.types import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)

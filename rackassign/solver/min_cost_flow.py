@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
+from rackassign.solver.types import Ints
 
 try:
     import highspy

@@ -10,10 +10,9 @@ that moved are worked out again.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-from rackassign.optimum.spread.dimensions import Least, Rooms, Tries, Wanted
+from rackassign.solver.standby.collisions import Least, Rooms, Tries, Wanted
 
 Arcs = tuple[int, int, int]
 """Targets as bits: those where a copy comes back to, where that is all the same, and where it leaves for."""
@@ -173,30 +172,3 @@ class Graph:
         # Where none is found in that order, the one that showed how good it can be does.
         cells, _ = next(good, (least.cells, least.collisions))
         return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}
-
-
-def bits_of(bits: int) -> Iterator[int]:
-    """Yield the nodes of a set."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
-
-
-def reached(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
-    """Return all nodes that can be reached, each with the one before it on a shortest path.
-
-    Args:
-        arcs_of: Tells the targets of a node, as bits.
-        source: Where paths begin.
-        dead: Nodes that none leads over.
-    """
-    before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
-    while waiting:
-        node = waiting.popleft()
-        new = arcs_of(node) & ~seen
-        seen |= new
-        for target in bits_of(new):
-            before[target] = node
-            waiting.append(target)
-    return before

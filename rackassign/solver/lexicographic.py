@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.linear import SolverError, Work, minimise
-from rackassign.optimum.network import Layout, deal, lay_out
-from rackassign.optimum.problem import Grouped
+from rackassign.solver.assignment_network import Layout, deal, lay_out
+from rackassign.solver.min_cost_flow import SolverError, Work, minimise
+from rackassign.solver.problem import Grouped
+from rackassign.solver.types import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rackassign.optimum.arrays import Ints
-from rackassign.optimum.linear import Network, OutOfWorkError, Work, minimise
+from rackassign.solver.min_cost_flow import Network, OutOfWorkError, Work, minimise
+from rackassign.solver.types import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.optimum.arrays import Bools, Ints
+from rackassign.solver.types import Bools, Ints
 
 _FINEST = 60
 """Scale of the heaviest weight where weights differ: how finely a quotient by weight is rounded."""
