@@ -23,8 +23,8 @@ from benchmarks.cells import Verdict
 from benchmarks.show import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.clients.joins import read_join
-from rackassign.clients.once import Once
 from rackassign.model import Member, Plan, Topology
+from rackassign.util.log_once import Once
 from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12

@@ -12,10 +12,10 @@ from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, Watching
 from rackassign.clients.kafka_python import host
-from rackassign.clients.once import Once
 from rackassign.clients.watch import View
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from rackassign.util.log_once import Once
 
 from .support import wait_until
 from .team import Team, at_rest

@@ -7,33 +7,7 @@ assignment.
 
 from __future__ import annotations
 
-import json
-
-_LONGEST = 80
-
-
-def shown(value: object) -> str:
-    """Show any value within a message of one line: cut short, since it may be the whole of a wrong file."""
-    if isinstance(value, dict):
-        return f"an object of {len(value)}"
-    if isinstance(value, (list, tuple)):
-        return f"an array of {len(value)}"
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return cut(json.dumps(value))
-    return cut(repr(value))
-
-
-def cut(text: str) -> str:
-    """Make a text fit into one line of a message: no control characters, the middle left out if it is long."""
-    if len(text) > _LONGEST:
-        half = _LONGEST // 2
-        text = f"{text[:half]}...{text[-half:]}"
-    return printable(text)
-
-
-def printable(text: str) -> str:
-    """Return a text with nothing in it that would steer a terminal: what others chose is shown, not obeyed."""
-    return text if text.isprintable() else ascii(text)[1:-1]
+from rackassign.util.text import cut
 
 
 class RackassignError(Exception):

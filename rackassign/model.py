@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
+from rackassign.util.text import shown
 
 LocalityMode = Literal["any-replica", "leader"]
 """Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
 from rackassign.locality import Locality
 from rackassign.model import Advice, Broker, Explanation, Group, Member, Partition, Partitions, Plan, Topology
+from rackassign.util.text import shown
 
 SCENARIO_FORMAT = "rackassign/1"
 PLAN_FORMAT = "rackassign-plan/1"

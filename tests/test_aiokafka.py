@@ -28,10 +28,10 @@ from rackassign.clients.aiokafka import (
     attach,
     host,
 )
-from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
+from rackassign.util.log_once import Once
 from rackassign.wire import (
     StickyData,
     Subscription,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rackassign.errors import ConfigError, printable
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.observe import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
 from rackassign.observe.figures import money
@@ -22,6 +22,7 @@ from rackassign.spark.fleet.audit import NOW, SCHEMA
 from rackassign.spark.fleet.files import keep, kept, load, save
 from rackassign.spark.fleet.report import page
 from rackassign.spark.fleet.sums import Kinds, Sum, detailed, summed, total
+from rackassign.util.text import printable
 
 from .live import brokers, cluster, group, member, rates
 from .pages import HOSTILE, Browse, Document, with_notes

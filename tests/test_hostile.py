@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.clients.joins import read_join
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 
 from .hostile import broker_survives, subscriptions

@@ -11,7 +11,7 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
 from rackassign.clients.kafka_python.host.joins import KEEP_FINISHED_JOIN
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 class Task:

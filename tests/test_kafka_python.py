@@ -31,9 +31,9 @@ from rackassign.clients.kafka_python import host
 from rackassign.clients.kafka_python.consumer import _with_rack
 from rackassign.clients.kafka_python.selector import warn_of_selectors
 from rackassign.clients.nearness import warn_of_racks
-from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
+from rackassign.util.log_once import Once
 from rackassign.wire import Subscription, decode_subscription, encode_subscription
 
 

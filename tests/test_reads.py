@@ -13,10 +13,10 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from rackassign.clients.fetched import Fetched, count_records
 from rackassign.clients.kafka_python import host
-from rackassign.clients.once import Once
 from rackassign.clients.reads import Amount, ReadMeter
 from rackassign.clients.summary import summary
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
+from rackassign.util.log_once import Once
 
 
 def batch(count: int, compression: int = 0) -> bytes:

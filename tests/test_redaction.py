@@ -10,12 +10,12 @@ import pytest
 from rackassign.cli.connection import client_config
 from rackassign.clients.confluent.properties import Properties
 from rackassign.errors import ConfigError
-from rackassign.redaction import HIDDEN, Settings, is_secret, shown_setting, without_secrets
 from rackassign.spark.cluster import Cluster
 from rackassign.spark.coordinator import HeldCoordinator
 from rackassign.spark.options import Options
 from rackassign.spark.pool import _Resting
 from rackassign.testing.listeners import Security
+from rackassign.util.redaction import HIDDEN, Settings, is_secret, shown_setting, without_secrets
 
 SECRET = "73195528"  # noqa: S105 - of nothing
 

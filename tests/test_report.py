@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.errors import printable
 from rackassign.observe import Odd, Price, Rates, Survey
 from rackassign.observe.report import page
 from rackassign.observe.report.flow import HEIGHT, WIDTH, picture
+from rackassign.util.text import printable
 
 from .live import brokers, cluster, group, inspected, member, rates
 from .pages import HOSTILE, Browse, Document, with_notes

@@ -24,7 +24,8 @@ from rackassign.cli.rack import rack
 from rackassign.cli.snapshot import snapshot
 from rackassign.cli.spark_doctor import spark_doctor
 from rackassign.cli.top import top
-from rackassign.errors import ClusterError, NoAnswerError, RackassignError, printable
+from rackassign.errors import ClusterError, NoAnswerError, RackassignError
+from rackassign.util.text import printable
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
 INTERRUPTED = 128 + signal.SIGINT

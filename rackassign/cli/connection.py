@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.files import text_of
-from rackassign.errors import ConfigError, NoAnswerError, cut, shown
-from rackassign.redaction import Settings, shown_setting
+from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.util.redaction import Settings, shown_setting
+from rackassign.util.text import cut, shown
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

@@ -21,7 +21,8 @@ from rackassign.cli.groups import (
 )
 from rackassign.cli.output import complain
 from rackassign.cli.signals import stopped_by_signals
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 STOPPED = 0
 INTERVAL_S = 30.0

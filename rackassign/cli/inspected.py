@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rackassign.cli.output import safe
-from rackassign.errors import printable
 from rackassign.locality import Locality
 from rackassign.observe import Flows, Inspection, Price, Survey, said
 from rackassign.observe.figures import at_least, money, percent, size
+from rackassign.util.text import printable
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""

@@ -16,7 +16,8 @@ from rackassign.cli.progress import steps
 from rackassign.cli.repair import TAKING_BACK, told_if_interrupted
 from rackassign.cli.repaired import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import asked_to_stop
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"

@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rackassign.errors import ConfigError, printable
+from rackassign.errors import ConfigError
+from rackassign.util.text import printable
 
 
 def check_output(output: str, *known: str) -> None:

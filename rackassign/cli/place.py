@@ -14,7 +14,8 @@ from rackassign.cli.files import text_of
 from rackassign.cli.layouts import figures, picture
 from rackassign.cli.output import check_output, complain, plain
 from rackassign.cli.placing import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout

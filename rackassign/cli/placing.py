@@ -9,7 +9,8 @@ import typer
 
 from rackassign import scenario
 from rackassign.cli.files import json_of
-from rackassign.errors import ConfigError, InputError, shown
+from rackassign.errors import ConfigError, InputError
+from rackassign.util.text import shown
 
 PlacerConfig = Annotated[
     list[str] | None,

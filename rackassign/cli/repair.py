@@ -22,7 +22,8 @@ from rackassign.cli.placing import IgnoreRacks
 from rackassign.cli.progress import steps
 from rackassign.cli.repaired import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
-from rackassign.errors import ConfigError, RackassignError, shown
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.util.text import shown
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient

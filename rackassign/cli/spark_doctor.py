@@ -12,9 +12,10 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.output import check_output, safe
-from rackassign.errors import ConfigError, MissingExtraError, shown
+from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
-from rackassign.redaction import Settings
+from rackassign.util.redaction import Settings
+from rackassign.util.text import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

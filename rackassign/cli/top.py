@@ -24,7 +24,7 @@ from rackassign.cli.groups import (
     warnings,
 )
 from rackassign.cli.signals import stopped_by_signals
-from rackassign.errors import printable
+from rackassign.util.text import printable
 
 if TYPE_CHECKING:
     from rackassign.observe import Price, RackMap, Survey

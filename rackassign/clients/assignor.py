@@ -18,16 +18,17 @@ from typing import ClassVar, Final, NoReturn
 from rackassign.clients.decisions import Decision, Decisions
 from rackassign.clients.group import Joined, group_of
 from rackassign.clients.membership import AnyCluster, Host, Membership, time_limit_s
-from rackassign.clients.once import Once
 from rackassign.clients.plain import plain_range
 from rackassign.clients.summary import summary
 from rackassign.clients.watch import Watch, Watching
 from rackassign.clients.watcher import Watcher
-from rackassign.errors import ConfigError, WireError, shown
+from rackassign.errors import ConfigError, WireError
 from rackassign.locality import Locality, check_mode
 from rackassign.model import Group, Partitions, Plan, Topology
 from rackassign.racks import RACK_VARIABLE, RackMemory, rack_from_environment
 from rackassign.strategies import Options, strategy
+from rackassign.util.log_once import Once
+from rackassign.util.text import shown
 from rackassign.wire import Subscription, encode_subscription
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rackassign.clients.once import Once
 from rackassign.errors import WireError
 from rackassign.model import TOPIC_NAME
+from rackassign.util.log_once import Once
 from rackassign.wire import Subscription, SubscriptionReader, encode_subscription
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from rackassign.clients.once import Once
 from rackassign.model import Broker, Partitions, Topology
+from rackassign.util.log_once import Once
 
 AnyCluster = Any
 """The client's own view of the cluster."""

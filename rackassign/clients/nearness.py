@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rackassign.clients.assignor import Assignor
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 def warn_of_racks(assignors: Iterable[object], client_rack: str | None, once: Once) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackassign.clients.membership import AnyCluster, Host
-from rackassign.clients.once import Once
 from rackassign.racks import RackMemory
+from rackassign.util.log_once import Once
 
 
 class Listener:

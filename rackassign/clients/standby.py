@@ -21,10 +21,11 @@ from rackassign.clients.group import Joined
 from rackassign.clients.membership import AnyCluster
 from rackassign.clients.sticky import CooperativeStickyAssignor
 from rackassign.clients.watch import Watching
-from rackassign.errors import ConfigError, WireError, shown
+from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, Plan, TopicPartition
 from rackassign.strategies import Options
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, check_tags, plan_standby
+from rackassign.util.text import shown
 from rackassign.wire import (
     ACTIVE_SUM,
     NO_REBALANCE,

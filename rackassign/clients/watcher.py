@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 
 from rackassign.clients.decisions import Decisions
 from rackassign.clients.membership import AnyCluster, Membership, time_limit_s
-from rackassign.clients.once import Once
 from rackassign.clients.watch import Gain, Watch
 from rackassign.model import Topology
 from rackassign.racks import RackMemory
+from rackassign.util.log_once import Once
 
 
 class Watcher:

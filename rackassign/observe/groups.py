@@ -14,8 +14,9 @@ from kafka.errors import KafkaError
 from rackassign.clients.kafka_python.admin import listed_brokers
 from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
 from rackassign.clients.kafka_python.selector import replica_selector
-from rackassign.errors import ConfigError, WireError, shown
+from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
+from rackassign.util.text import shown
 from rackassign.wire import Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
+from rackassign.util.text import shown
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _RACKS = ("client_ids", "hosts", "subnets")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from rackassign.errors import shown
 from rackassign.placement.layout import Layout
 from rackassign.placement.optimal import OptimalPlacer
 from rackassign.placement.placer import BUILT_IN, PlacerError, ReplicaPlacer, UsableBroker, load_placer, named
+from rackassign.util.text import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import MutableSequence
 from typing import Any
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 _MULTIPLIER = 0x5DEECE66D
 _INCREMENT = 11

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
+from rackassign.util.text import shown
 
 
 def mapping(value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON

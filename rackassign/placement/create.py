@@ -12,7 +12,7 @@ from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, mi
 from rackassign.clients.kafka_python.admin import topics as described
 from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.placement.asked import Asked
 from rackassign.placement.layout import Layout
@@ -20,6 +20,7 @@ from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.policy import Observed, Placed, Policy, Spread, place_new
 from rackassign.placement.registry import Registry
 from rackassign.placement.state import observe
+from rackassign.util.text import shown
 
 Keep = Callable[[Registry], None]
 """Writes a registry down; raises if it cannot."""

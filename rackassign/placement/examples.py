@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.placement.layout import Layout
 from rackassign.placement.optimal import OptimalPlacer
 from rackassign.placement.placer import UsableBroker
+from rackassign.util.text import shown
 
 
 class NewBrokersFirstPlacer:

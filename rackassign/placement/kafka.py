@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal, get_args
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.placement.chance import Chance, SeededChance, chance_of
 from rackassign.placement.errors import (
     InvalidPartitionsError,
@@ -18,6 +18,7 @@ from rackassign.placement.errors import (
     ReplicaPlacementError,
 )
 from rackassign.placement.placer import UsableBroker
+from rackassign.util.text import shown
 
 RackAwareMode = Literal["Enforced", "Safe", "Disabled"]
 """What to do where only some brokers have a rack: refuse, ignore all racks; or ignore racks in any case."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rackassign import scenario
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
 from rackassign.model import Broker, Topology
+from rackassign.util.text import shown
 
 Lists = Mapping[str, tuple[tuple[int, ...], ...]]
 """For each topic, broker ids by partition, preferred leader first. An id below 0 stands for a replica not placed."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement.errors import (
     InvalidPartitionsError,
@@ -24,6 +24,7 @@ from rackassign.placement.placer import UsableBroker
 from rackassign.placement.rules import Rules
 from rackassign.solver.placement import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
 from rackassign.solver.types import Bools, Ints
+from rackassign.util.text import shown
 
 _FINEST = 4096
 """Weights become whole numbers up to this."""

@@ -15,7 +15,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol, cast, runtime_checkable
 
-from rackassign.errors import ConfigError, RackassignError, cut, printable, shown
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.util.text import cut, printable, shown
 
 ENTRY_POINTS = "rackassign.placers"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Group, Member, Partition
 from rackassign.observe import Inspection, Inspector, Rates
@@ -19,6 +19,7 @@ from rackassign.observe.reading import Read, counted, reads
 from rackassign.placement.layout import Layout
 from rackassign.placement.near import Away
 from rackassign.strategies import Options, plan_cooperative
+from rackassign.util.text import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rackassign import scenario
-from rackassign.errors import ConfigError, InputError, shown
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import checked
+from rackassign.util.text import shown
 
 FORMAT = "rackassign-registry/1"
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from rackassign.errors import ConfigError, InputError, shown
+from rackassign.errors import ConfigError, InputError
 from rackassign.placement.layout import check_weight
 from rackassign.solver.placement import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTAGES, LeaderGoal, Shortage
+from rackassign.util.text import shown
 
 First = Literal["balance", "moves", "topic", "coverage"]
 """What decides first: even brokers, few moves, each topic even over brokers, or `coverage` and then few moves."""

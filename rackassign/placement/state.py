@@ -23,8 +23,9 @@ from rackassign.clients.kafka_python.admin import (
 )
 from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
 from rackassign.clients.kafka_python.reassign import Reassigner
-from rackassign.errors import ConfigError, NoAnswerError, shown
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, TopicPartition
+from rackassign.util.text import shown
 
 _LOOKS = 4
 """So often two brokers are asked until they say the same; a moment after a change they need not."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
+from rackassign.util.text import shown
 
 
 def read_replica_lists(text: str) -> dict[int, list[int]]:

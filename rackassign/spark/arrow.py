@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, RackassignError, cut
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
+from rackassign.util.text import cut
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -8,14 +8,15 @@ from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rackassign.errors import ConfigError, NoAnswerError, cut, printable
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
-from rackassign.redaction import without_secrets
 from rackassign.spark.javaregex import compiled
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics
+from rackassign.util.redaction import without_secrets
+from rackassign.util.text import cut, printable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

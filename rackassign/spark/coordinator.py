@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, InputError, RackassignError, shown
+from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.redaction import Settings
 from rackassign.spark.dealing import Deal, Dealt
 from rackassign.spark.listener import check_reachable, listening
 from rackassign.spark.ranges import Range, Split
+from rackassign.util.redaction import Settings
+from rackassign.util.text import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

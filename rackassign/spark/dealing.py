@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.spark.ranges import Split
+from rackassign.util.text import shown
 
 _TOPIC = "splits"
 _ANYWHERE = "anywhere"

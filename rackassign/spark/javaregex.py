@@ -14,7 +14,8 @@ import string
 import unicodedata
 from collections.abc import Mapping
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 Chars = frozenset[str]
 

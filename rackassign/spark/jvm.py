@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE
+from rackassign.util.text import shown
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")

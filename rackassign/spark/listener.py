@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from rackassign.errors import ConfigError, cut
+from rackassign.errors import ConfigError
+from rackassign.util.text import cut
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rackassign.errors import ConfigError, InputError, shown
+from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
+from rackassign.util.text import shown
 
 Offsets = Mapping[TopicPartition, int]
 

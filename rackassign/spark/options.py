@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
-from rackassign.errors import ConfigError, cut, shown
+from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.redaction import Settings
 from rackassign.spark.fetching import LARGEST_FETCH
 from rackassign.spark.javaregex import compiled
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
 from rackassign.spark.properties import to_librdkafka
 from rackassign.spark.values import one_of, switch, text, whole
+from rackassign.util.redaction import Settings
+from rackassign.util.text import cut, shown
 
 Binding = Literal["off", "late", "pull"]
 """When a rack is bound: never; by each executor for itself; or with it the split that it reads."""

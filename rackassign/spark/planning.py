@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from rackassign.errors import ConfigError, RackassignError, cut
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark import ranges
 from rackassign.spark.cluster import NO_LATER, Places
@@ -16,6 +16,7 @@ from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, places, rationed
 from rackassign.spark.options import Bound, Options, Topics
 from rackassign.spark.ranges import Range, Split
 from rackassign.spark.reading import DataLossError
+from rackassign.util.text import cut
 
 log = logging.getLogger(__name__)
 

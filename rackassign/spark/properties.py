@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from rackassign.errors import ConfigError
-from rackassign.redaction import shown_setting
 from rackassign.spark.values import one_of, switch, text, whole
+from rackassign.util.redaction import shown_setting
 
 _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rackassign.errors import NoAnswerError, RackassignError, shown
+from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.spark.coordinator import Desk, from_wire, to_wire
 from rackassign.spark.listener import LONGEST, read_line
 from rackassign.spark.ranges import Split
+from rackassign.util.text import shown
 
 _AGAIN_S = 0.05
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackassign.errors import ConfigError
-from rackassign.redaction import shown_setting
+from rackassign.util.redaction import shown_setting
 
 LARGEST_INT = 2**31 - 1
 _MOST_DIGITS = 19

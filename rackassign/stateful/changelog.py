@@ -14,11 +14,11 @@ from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeEr
 
 from rackassign.clients.kafka_python.host import READING, install
 from rackassign.clients.kafka_python.permissions import NotAllowedError, is_refusal, topic_resource
-from rackassign.clients.once import Once
 from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changes import HEADER, Change, read_change
 from rackassign.stateful.topics import prepare
+from rackassign.util.log_once import Once
 
 _ANSWER_S = 60.0
 _KNOWN_S = 20.0

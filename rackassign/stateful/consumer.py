@@ -15,7 +15,6 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
-from rackassign.clients.once import Once
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog import Changelogs, Read
@@ -23,6 +22,7 @@ from rackassign.stateful.options import OnRestore, Process, check
 from rackassign.stateful.owner import FencedError, Owner
 from rackassign.stateful.store import LONGEST_LEFT_S, Shelf, Store, StoreError
 from rackassign.strategies.standby import StandbyOptions
+from rackassign.util.log_once import Once
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.store import Store
+from rackassign.util.text import shown
 
 Process = Callable[[Any, Store], None]
 """Called with a record of kafka-python and the state of its partition, which it reads and changes."""

@@ -13,8 +13,9 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from rackassign.clients.kafka_python.admin import persist, topic_configs
 from rackassign.clients.kafka_python.permissions import NotAllowedError, allowed, needs, topic_resource
-from rackassign.errors import ConfigError, NoAnswerError, cut, shown
+from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TOPIC_NAME
+from rackassign.util.text import cut, shown
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.locality import check_mode
 from rackassign.model import LocalityMode
+from rackassign.util.text import shown
 
 DEFAULT_WORK = 200_000
 """Iterations of the simplex method. Of 10,000 members and 500,000 partitions the hardest group that was measured, each

@@ -17,8 +17,8 @@ from rackassign.testing.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.java import Java, find_java
 from rackassign.testing.local import LocalCluster
 from rackassign.testing.paths import cache_dir
-from rackassign.testing.progress import Progress
 from rackassign.testing.topics import create_topic
+from rackassign.util.progress import Progress
 
 if TYPE_CHECKING:
     from rackassign.testing.docker import DockerCluster

@@ -16,7 +16,7 @@ from rackassign.testing.dockerclaim import DockerClaim
 from rackassign.testing.dockerconfig import check_docker, environment
 from rackassign.testing.dockerengine import engine_errors, find_image
 from rackassign.testing.leftovers import sweep
-from rackassign.testing.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
 
 __all__ = ["DockerCluster", "find_image", "sweep"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.jars import KAFKA_VERSION
-from rackassign.testing.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
 
 OFFICIAL_IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 OWN_IMAGE = f"rackassign/kafka:{KAFKA_VERSION}"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.paths import cache_dir
-from rackassign.testing.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext

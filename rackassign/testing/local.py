@@ -24,8 +24,8 @@ from rackassign.testing.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.java import find_java
 from rackassign.testing.keeper import Keeper
 from rackassign.testing.ports import reserve_ports
-from rackassign.testing.progress import Progress, ProgressCallback, say_nothing
 from rackassign.testing.storage import bootstrap_checkpoint
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
 
 _LOG_LINES = 30
 _STOP_TIMEOUT_S = 30.0

@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ClusterError, ConfigError, MissingExtraError, shown
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing.homes import Home, new_home
 from rackassign.testing.keeper import Keeper
 from rackassign.testing.processes import processes
+from rackassign.util.text import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

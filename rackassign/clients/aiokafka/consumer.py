@@ -14,11 +14,11 @@ from rackassign.clients.assignor import FROM_ENVIRONMENT, FromEnvironment
 from rackassign.clients.follower import FollowerCheck
 from rackassign.clients.home import told_or_found
 from rackassign.clients.nearness import warn_of_racks
-from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.clients.refreshes import remember_racks
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RackMemory
+from rackassign.util.log_once import Once
 
 try:
     from aiokafka import AIOKafkaConsumer

@@ -15,10 +15,10 @@ from kafka.errors import KafkaError as HostError
 from rackassign.clients.confluent.awaited import Awaited
 from rackassign.clients.confluent.errors import INVALID_ARG, as_confluent, refused, translated
 from rackassign.clients.kafka_python import RackAwareConsumer, host
-from rackassign.clients.once import Once
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.racks import RackMemory
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from rackassign.clients.kafka_python import (
     RackAwareStickyAssignor,
 )
 from rackassign.errors import ConfigError
-from rackassign.redaction import Settings, shown_setting
+from rackassign.util.redaction import Settings, shown_setting
 
 Whose = Literal["member", "both"]
 """The member's alone, or the reader's as well."""

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 
 from rackassign.clients.confluent.reader import Place
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

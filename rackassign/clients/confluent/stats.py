@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.errors import ConfigError
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from rackassign.clients.kafka_python.meter import FetchMeter
 from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
 from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
 from rackassign.clients.nearness import warn_of_racks
-from rackassign.clients.once import Once
 from rackassign.clients.reads import ReadLocality, ReadMeter
 from rackassign.clients.refreshes import remember_racks
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackBits
 from rackassign.model import Group, Member
 from rackassign.racks import RackMemory
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

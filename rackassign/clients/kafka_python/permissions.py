@@ -19,7 +19,8 @@ from kafka.errors import (
     for_code,
 )
 
-from rackassign.errors import NoAnswerError, cut
+from rackassign.errors import NoAnswerError
+from rackassign.util.text import cut
 
 REFUSALS = (
     TopicAuthorizationFailedError,

@@ -19,8 +19,8 @@ from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.clients.kafka_python.host.listing import EVERY_BROKER, ResourceKind
 from rackassign.clients.kafka_python.host.settings import change_configs
 from rackassign.clients.kafka_python.permissions import CLUSTER, NotAllowedError, is_refusal, needs, topic_resource
-from rackassign.errors import cut
 from rackassign.model import TopicPartition
+from rackassign.util.text import cut
 
 _AT_ONCE = 500
 """Topics in one request."""

@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import broker_configs, listed_brokers
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SELECTOR = "replica.selector.class"

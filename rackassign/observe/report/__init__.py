@@ -13,7 +13,6 @@ from datetime import datetime, timezone
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rackassign.errors import printable
 from rackassign.model import Reason
 from rackassign.observe.figures import at_least, money, percent, size
 from rackassign.observe.inspection import Inspection
@@ -22,6 +21,7 @@ from rackassign.observe.money import Price
 from rackassign.observe.reading import Flows, Read
 from rackassign.observe.report.flow import HEIGHT, WIDTH, Picture, picture
 from rackassign.observe.written import said, troubles
+from rackassign.util.text import printable
 
 _MOST_CELLS = 2000
 """Partitions that are drawn of one group."""

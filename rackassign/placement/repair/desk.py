@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, log_sizes
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers
 from rackassign.placement.registry import Registry
@@ -26,6 +26,7 @@ from rackassign.placement.repair.waves import Outcome, Pace, Progress
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
 from rackassign.placement.state import ClusterState, observe
+from rackassign.util.text import shown
 
 
 @dataclass(frozen=True, slots=True)

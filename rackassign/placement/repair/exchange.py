@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rackassign.errors import InputError, shown
+from rackassign.errors import InputError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair.plan import Planned, given
 from rackassign.placement.repair.steps import Replicas
 from rackassign.placement.state import ClusterState
+from rackassign.util.text import shown
 
 _VERSION = 1
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rackassign import scenario
-from rackassign.errors import ConfigError, InputError, RackassignError, shown
+from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement import checked
 from rackassign.placement.registry import write_whole
 from rackassign.placement.repair.steps import Move, Replicas
 from rackassign.placement.repair.throttle import Earlier
 from rackassign.placement.repair.wish import Wish
+from rackassign.util.text import shown
 
 FORMAT = "rackassign-repair/1"
 

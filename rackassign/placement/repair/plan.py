@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.errors import ReplicaPlacementError
 from rackassign.placement.layout import Layout, Lists
@@ -16,6 +16,7 @@ from rackassign.placement.repair.steps import Move, Replicas
 from rackassign.placement.repair.wish import Wish
 from rackassign.placement.rules import Rules
 from rackassign.placement.state import ClusterState
+from rackassign.util.text import shown
 
 Coverage = Mapping[str, Mapping[str, float]]
 """For each topic what racks weigh, by where its readers are."""

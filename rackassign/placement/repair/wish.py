@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.placement import checked
 from rackassign.placement.rules import Rules
+from rackassign.util.text import shown
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
 """Rules that a wish says in words of its own, or that a repair decides."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import STRATEGY_NAMES, Partitions, StrategyName
 from rackassign.observe import Price, Rates, said
 from rackassign.observe.inspection import inspect, moved
@@ -19,6 +19,7 @@ from rackassign.observe.reading import Run, runs
 from rackassign.spark.fleet.rows import Row, read
 from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
 from rackassign.strategies import STRATEGIES, Options
+from rackassign.util.text import shown
 
 NOW = "now"
 

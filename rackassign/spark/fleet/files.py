@@ -11,9 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rackassign.errors import ConfigError, cut, shown
+from rackassign.errors import ConfigError
 from rackassign.observe import Rates, Shots
 from rackassign.spark.fleet import audit, rows
+from rackassign.util.text import cut, shown
 
 GROUPS_AT_ONCE = 50
 """Rows of a row group: what is in memory at the same time, and what one task of Spark takes."""

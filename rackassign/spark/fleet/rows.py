@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rackassign.errors import ConfigError, cut, shown
+from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
 from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
+from rackassign.util.text import cut, shown
 from rackassign.wire import Subscription
 
 FORMAT = "rackassign-fleet/1"

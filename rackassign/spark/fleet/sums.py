@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.model import STRATEGY_NAMES
 from rackassign.spark.fleet.audit import NOW
 from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
+from rackassign.util.text import shown
 
 Pair = tuple[str | None, str | None]
 """The rack that is read from and the reader's; None stands for what is not known."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
 from rackassign.strategies.standby.tags import MOST_TAGS
+from rackassign.util.text import shown
 
 Mode = Literal["best", "kafka"]
 """How copies are placed: with the least collisions, or as Kafka Streams does."""

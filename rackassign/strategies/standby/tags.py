@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rackassign.errors import ConfigError, shown
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
 
 MOST_TAGS = 5
 LONGEST_KEY = 20

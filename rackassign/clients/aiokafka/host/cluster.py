@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rackassign.clients.aiokafka.host.version import host_version
-from rackassign.clients.once import Once
 from rackassign.clients.refreshes import Listener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.util.log_once import Once
 
 Consumer = Any
 """aiokafka's `AIOKafkaConsumer`, untyped."""

@@ -9,8 +9,8 @@ from typing import Any
 from rackassign.clients.aiokafka.host.cluster import Consumer
 from rackassign.clients.aiokafka.host.version import host_version
 from rackassign.clients.fetched import Fetched, Observer, count_records
-from rackassign.clients.once import Once
 from rackassign.model import TopicPartition
+from rackassign.util.log_once import Once
 
 
 def observe_fetches(consumer: Consumer, observer: Observer, once: Once, *, key: object) -> None:

@@ -14,7 +14,7 @@ from rackassign.clients.aiokafka.host.membership import Coordinator, Membership
 from rackassign.clients.aiokafka.host.version import host_version
 from rackassign.clients.group import Joined
 from rackassign.clients.joins import read_join
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 @dataclass(slots=True)

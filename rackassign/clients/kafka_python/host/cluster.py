@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rackassign.clients.kafka_python.host.remedy import host_version
-from rackassign.clients.once import Once
 from rackassign.clients.refreshes import Listener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.util.log_once import Once
 
 
 class Cluster(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from kafka.errors import RetriableError
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 def _look_on_for_coordinator(consumer: Consumer, _once: Once) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from kafka.errors import FencedInstanceIdError
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 def _raise_when_fenced(consumer: Consumer, _once: Once) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from rackassign.clients.fetched import Fetched, Observer, count_records
 from rackassign.clients.kafka_python.host.remedy import host_version
-from rackassign.clients.once import Once
 from rackassign.model import TopicPartition
+from rackassign.util.log_once import Once
 
 
 def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: object) -> None:

@@ -18,7 +18,7 @@ from kafka.errors import KafkaTimeoutError
 
 from rackassign.clients.kafka_python.host.commits import Commits
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, is_cooperative, of_coordinator
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from kafka.structs import TopicPartition as HostPartition
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, Fetcher, Remedy, host_version
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 FORSAKEN_S = 5.0
 """How long a follower that could not be reached is not asked for. Its leader goes on naming it until the controller has

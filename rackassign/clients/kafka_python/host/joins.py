@@ -30,7 +30,7 @@ from rackassign.clients.kafka_python.host.remedy import (
     is_cooperative,
     of_coordinator,
 )
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 log = logging.getLogger(__name__)
 

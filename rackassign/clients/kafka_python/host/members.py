@@ -7,7 +7,7 @@ from typing import Any
 
 from rackassign.clients.joins import read_join
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, host_version
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 def _guard_members(consumer: Consumer, once: Once) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from kafka.metrics import AnonMeasurable
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, host_version
-from rackassign.clients.once import Once
 from rackassign.clients.reads import Amount, ReadMeter
+from rackassign.util.log_once import Once
 
 GROUP = "rackassign-locality-metrics"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, Remedy, host_version
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 
 def _resume_parked(consumer: Consumer, once: Once) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 Consumer = Any
 """kafka-python's `KafkaConsumer`, untyped."""

@@ -8,7 +8,7 @@ from typing import Any
 from kafka.errors import UnknownError
 
 from rackassign.clients.kafka_python.host.remedy import Consumer, host_version
-from rackassign.clients.once import Once
+from rackassign.util.log_once import Once
 
 _ENOUGH = 3
 """Joins in a row that fail inside the broker until it is said: one may be by chance."""

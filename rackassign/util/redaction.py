@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rackassign.errors import shown
+from rackassign.util.text import shown
 
 HIDDEN = "[hidden]"
 
