@@ -19,9 +19,9 @@ from statistics import median
 from kafka import KafkaAdminClient
 
 from benchmarks.show import Sheet, show
-from rackassign.clients.kafka_python.admin import MIN_ISR, listed_brokers, topic_configs, topics_of
-from rackassign.clients.kafka_python.host.listing import metadata_of
-from rackassign.clients.kafka_python.reassign import Reassigner
+from rackassign.admin.cluster import MIN_ISR, listed_brokers, topic_configs, topics_of
+from rackassign.admin.raw_requests import metadata_of
+from rackassign.admin.reassignments import Reassigner
 from rackassign.placement.audit import audit
 from rackassign.placement.state import THROTTLED, observe, with_rates
 from rackassign.testing import Cluster, LocalCluster

@@ -22,7 +22,7 @@ from benchmarks.cases import Case
 from benchmarks.cells import Verdict
 from benchmarks.show import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.joins import read_join
+from rackassign.clients.common.subscriptions import read_join
 from rackassign.model import Member, Plan, Topology
 from rackassign.util.log_once import Once
 from rackassign.wire import Subscription, encode_subscription

@@ -30,7 +30,7 @@ from rackassign.clients.aiokafka import (
     Watching,
     attach,
 )
-from rackassign.clients.reads import ReadLocality
+from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic

@@ -172,7 +172,7 @@ def test_a_seek_right_after_the_assignment_holds(rack_cluster: Cluster, topic: s
 def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
     rack_cluster: Cluster, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackassign.clients.confluent.stalls.QUIET_S", 0.5)
+    monkeypatch.setattr("rackassign.clients.confluent.stall_detector.QUIET_S", 0.5)
     fill(rack_cluster, topic, 10)
     with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")

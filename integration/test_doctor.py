@@ -19,8 +19,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import UnknownError
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.admin.groups import GroupCalls
 from rackassign.cli.app import run
-from rackassign.clients.kafka_python.host.describe import GroupCalls
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription

@@ -21,9 +21,9 @@ from kafka.protocol.consumer import JoinGroupRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.admin.cluster import listed_brokers
+from rackassign.admin.groups import GroupCalls
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
-from rackassign.clients.kafka_python.admin import listed_brokers
-from rackassign.clients.kafka_python.host.describe import GroupCalls
 from rackassign.observe import Inspection, Inspector, RackMap
 from rackassign.scenario import read_group
 from rackassign.testing import Cluster

@@ -25,9 +25,9 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeAclsRequest
 
 from rackassign import RackAwareConsumer
+from rackassign.admin.cluster import cluster_id, topics
+from rackassign.admin.reassignments import Reassigner
 from rackassign.cli.app import run
-from rackassign.clients.kafka_python.admin import cluster_id, topics
-from rackassign.clients.kafka_python.reassign import Reassigner
 from rackassign.model import TopicPartition
 from rackassign.placement.registry import read
 from rackassign.placement.repair import Journal, Move, journal

@@ -15,9 +15,9 @@ from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+from rackassign.admin.cluster import cluster_id, listed_brokers, topics
+from rackassign.admin.topics import Controller, RefusedError
 from rackassign.cli.app import run
-from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, topics
-from rackassign.clients.kafka_python.controller import Controller, RefusedError
 from rackassign.placement.audit import audit
 from rackassign.placement.registry import read, write
 from rackassign.placement.state import RATES, THROTTLED, observe, with_rates

@@ -18,9 +18,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, Watching
-from rackassign.clients.kafka_python.admin import listed_brokers, topics
-from rackassign.clients.kafka_python.host.controllers import forget_controller
-from rackassign.clients.kafka_python.reassign import Moving, Reassigner
+from rackassign.admin.cluster import listed_brokers, topics
+from rackassign.admin.raw_requests import forget_controller
+from rackassign.admin.reassignments import Moving, Reassigner
 from rackassign.model import TopicPartition
 from rackassign.placement.registry import read as read_registry
 from rackassign.placement.state import RATES, THROTTLED

@@ -11,8 +11,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, Watching
-from rackassign.clients.kafka_python import host
-from rackassign.clients.watch import View
+from rackassign.clients.common.rack_monitor import View
+from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.util.log_once import Once
@@ -47,10 +47,10 @@ class Naive:
         self._topic = topic
         self._last: View | None = None
         self.changes = 0
-        host.on_refresh(self._cluster, self._look, Once(logging.getLogger(WATCHER)), key=self)
+        internals.on_refresh(self._cluster, self._look, Once(logging.getLogger(WATCHER)), key=self)
 
     def _look(self) -> None:
-        view = View.of(host.topology(self._cluster, [self._topic]), "any-replica")
+        view = View.of(internals.topology(self._cluster, [self._topic]), "any-replica")
         if self._last is not None and view.changed_from(self._last):
             self.changes += 1
         self._last = view
@@ -167,7 +167,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
 
 def leads(consumer: KafkaConsumer) -> bool:
     """Tell whether what the group lives by was decided here."""
-    return any(assignor._decisions.last is not None for assignor in host.assignors(consumer))
+    return any(assignor._decisions.last is not None for assignor in internals.assignors(consumer))
 
 
 def refreshed(team: Team) -> Callable[[KafkaConsumer], bool]:

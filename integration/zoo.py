@@ -15,8 +15,8 @@ from kafka import KafkaConsumer
 
 from rackassign import attach
 from rackassign.clients.aiokafka import attach as attach_aio
+from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.clients.confluent import StatsMeter
-from rackassign.clients.reads import ReadLocality
 
 from .java_member import RANGE, JavaMember
 from .support import CONSUMER, PATIENCE_S

@@ -9,12 +9,12 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.properties import Properties
-from rackassign.clients.confluent.reader import Reader
+from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.config import Properties
+from rackassign.clients.confluent.fetcher import Reader
 from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
-from rackassign.clients.confluent.stalls import Stalls
-from rackassign.clients.kafka_python.host import Committed, Given, GiveUpFirst
+from rackassign.clients.confluent.stall_detector import Stalls
+from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst
 from rackassign.model import TopicPartition
 from rackassign.racks import RackMemory
 

@@ -26,9 +26,9 @@ from rackassign.clients.aiokafka import (
     RackAwareStickyAssignor,
     Watching,
     attach,
-    host,
+    internals,
 )
-from rackassign.clients.reads import ReadLocality
+from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.log_once import Once
@@ -220,10 +220,10 @@ def test_static_members_keep_their_place_by_instance_id() -> None:
 def test_replicas_and_leaders_are_read_and_bootstrap_servers_are_no_brokers() -> None:
     cluster = cluster_of({1: "a", 3: ""}, {"t": [[1, 2], [2, 1], []]})
     del cluster._partitions["t"][1]
-    read = host.topology(cluster, ["t", "gone"])
+    read = internals.topology(cluster, ["t", "gone"])
     assert read.topics == {"t": (Partition((1, 2), 1), Partition(()), Partition(()))}
     assert {broker.id: broker.rack for broker in read.brokers} == {1: "a", 3: None}
-    assert host.brokers(ClusterMetadata(bootstrap_servers=["h:9092"])) == ()
+    assert internals.brokers(ClusterMetadata(bootstrap_servers=["h:9092"])) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -395,7 +395,7 @@ def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
 
 
 def test_listeners_that_are_another_thing_are_left_alone(warnings: pytest.LogCaptureFixture) -> None:
-    host.on_refresh(SimpleNamespace(_listeners=[]), lambda: None, Once(logging.getLogger("rackassign.t")), key=1)
+    internals.on_refresh(SimpleNamespace(_listeners=[]), lambda: None, Once(logging.getLogger("rackassign.t")), key=1)
     assert "changes of the metadata are not seen" in warnings.text
 
 
@@ -406,7 +406,7 @@ def test_a_listener_that_raises_does_not_end_the_refreshes(warnings: pytest.LogC
     cluster = three_racks()
     once = Once(logging.getLogger("rackassign.t"))
     for _ in range(2):
-        host.on_refresh(cluster, fail, once, key="k")
+        internals.on_refresh(cluster, fail, once, key="k")
     assert len(cluster._listeners) == 1
     for listener in cluster._listeners:
         listener(cluster)
@@ -455,9 +455,9 @@ def test_a_look_that_is_due_after_the_consumer_was_stopped_is_not_made() -> None
         over = asyncio.Event()
         stopped, running = Coordinator(three_racks()), Coordinator(three_racks())
         stopped.closed = True
-        host.Membership(stopped).later(0, lambda: made.append("stopped"))
-        host.Membership(running).later(0, lambda: made.append("running"))
-        host.Membership(running).later(0.01, over.set)
+        internals.Membership(stopped).later(0, lambda: made.append("stopped"))
+        internals.Membership(running).later(0, lambda: made.append("running"))
+        internals.Membership(running).later(0.01, over.set)
         await over.wait()
         return made
 
@@ -491,7 +491,7 @@ def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogC
     consumer = SimpleNamespace(_client=Client(responses))
     once = Once(logging.getLogger("rackassign.t"))
     for _ in range(2):
-        host.observe_fetches(
+        internals.observe_fetches(
             consumer,
             lambda broker, parts: seen.append((broker, [(part.size, part.preferred_replica) for part in parts])),
             once,
@@ -513,8 +513,8 @@ def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCa
         return request
 
     consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
-    host.observe_fetches(consumer, lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
-    host.observe_fetches(SimpleNamespace(), lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
+    internals.observe_fetches(consumer, lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
+    internals.observe_fetches(SimpleNamespace(), lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
     assert consumer._client.send is send
     assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["fetches are not observed"] * 2
 
@@ -578,7 +578,9 @@ def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptu
 
 
 def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.home.detect_rack", lambda *, network: None if network else "x")
+    monkeypatch.setattr(
+        "rackassign.clients.common.rack_config.detect_rack", lambda *, network: None if network else "x"
+    )
 
     async def play() -> None:
         with pytest.raises(ConfigError, match='client_rack="auto" found no rack'):
@@ -611,21 +613,21 @@ def test_without_aiokafka_the_extra_is_named() -> None:
 def test_the_consumer_is_found_behind_the_call_and_behind_its_cluster() -> None:
     coordinator = Coordinator(three_racks())
 
-    async def outer(self: Coordinator) -> host.Membership | None:
+    async def outer(self: Coordinator) -> internals.Membership | None:
         assert self is coordinator
         return await inner(object())
 
-    def inner(self: object) -> Coroutine[Any, Any, host.Membership | None]:
+    def inner(self: object) -> Coroutine[Any, Any, internals.Membership | None]:
         del self
 
-        async def ask() -> host.Membership | None:
+        async def ask() -> internals.Membership | None:
             await asyncio.sleep(0)
-            return host.membership_calling()
+            return internals.membership_calling()
 
         return ask()
 
     found = asyncio.run(outer(coordinator))
     assert found is not None
     assert found.coordinator is coordinator
-    assert host.membership_calling() is None
-    assert host.membership_behind(coordinator._cluster).is_of(found)  # type: ignore[union-attr]
+    assert internals.membership_calling() is None
+    assert internals.membership_behind(coordinator._cluster).is_of(found)  # type: ignore[union-attr]

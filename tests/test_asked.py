@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rackassign.admin.cluster import DescribedTopic
 from rackassign.cli import create as create_command
 from rackassign.cli.app import run
 from rackassign.cli.placing import settings_of
-from rackassign.clients.kafka_python.admin import DescribedTopic
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement import create as making

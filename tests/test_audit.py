@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from rackassign.clients.kafka_python.admin import DescribedTopic
-from rackassign.clients.kafka_python.permissions import NotAllowedError
+from rackassign.admin.authorization import NotAllowedError
+from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit

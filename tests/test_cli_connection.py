@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError
 
+from rackassign.admin.authorization import REFUSALS, NotAllowedError, allowed, group_resource, needs, topic_resource
 from rackassign.cli.app import run
 from rackassign.cli.connection import client_config, connected
-from rackassign.clients.kafka_python.permissions import (
-    REFUSALS,
-    NotAllowedError,
-    allowed,
-    group_resource,
-    needs,
-    topic_resource,
-)
 from rackassign.errors import ConfigError, NoAnswerError
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.clients.kafka_python.host import Given
+from rackassign.clients.kafka_python.internals import Given
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
 from rackassign.racks import RackMemory
@@ -65,7 +65,7 @@ class Play:
             return self.member
 
         monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", seat)
-        monkeypatch.setattr("rackassign.clients.confluent.sources.confluent_kafka.Consumer", make)
+        monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
         self.consumer = RackAwareConsumer({**GROUP, **given})
         self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
 
@@ -248,7 +248,7 @@ def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) ->
 
     source = Scripted()
     monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", fail)
-    monkeypatch.setattr("rackassign.clients.confluent.sources.confluent_kafka.Consumer", lambda *_, **__: source)
+    monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", lambda *_, **__: source)
     with pytest.raises(ConfigError):
         RackAwareConsumer(GROUP)
     assert source.closed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from rackassign.clients.confluent.awaited import Awaited
-from rackassign.clients.confluent.member import Member
+from rackassign.clients.confluent.group_member import Member
+from rackassign.clients.confluent.topic_metadata import Awaited
 from rackassign.racks import RackMemory
 
 
@@ -27,8 +27,10 @@ class Host:
             partitions_for_topic=lambda topic: {0} if topic in self.known else None,
         )
         self.polls = 0
-        monkeypatch.setattr("rackassign.clients.confluent.member.RackAwareConsumer", lambda **_: self)
-        monkeypatch.setattr("rackassign.clients.confluent.member.host.Seat", lambda _: SimpleNamespace(poll=self.join))
+        monkeypatch.setattr("rackassign.clients.confluent.group_member.RackAwareConsumer", lambda **_: self)
+        monkeypatch.setattr(
+            "rackassign.clients.confluent.group_member.internals.Seat", lambda _: SimpleNamespace(poll=self.join)
+        )
         self.member = Member(arguments, RackMemory())
         self.member._awaited = Awaited(self.member._knows, lambda: self.now)
 

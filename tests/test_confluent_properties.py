@@ -13,9 +13,9 @@ import pytest
 import trustme
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
+from rackassign.clients.confluent.config import Properties
 from rackassign.clients.confluent.errors import as_confluent, translated
-from rackassign.clients.confluent.member import pattern_of
-from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.confluent.group_member import pattern_of
 from rackassign.clients.kafka_python import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,

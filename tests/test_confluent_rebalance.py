@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.config import Properties
 from rackassign.clients.confluent.rebalance import Callbacks
-from rackassign.clients.kafka_python.host import Committed, Given, GiveUpFirst
+from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst
 
 from .confluent_stage import GROUP, ONE, THREE, TWO, Stage, message
 

@@ -14,7 +14,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.kafka_python.host import Committed, Given, GiveUpFirst, Seat
+from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst, Seat
 from rackassign.errors import ConfigError
 
 from .confluent_stage import ONE, TWO

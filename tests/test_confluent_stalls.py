@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.stalls import QUIET_S, Stalls
+from rackassign.clients.confluent.stall_detector import QUIET_S, Stalls
 
 from .confluent_stage import ONE, TWO, Stage
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rackassign.clients.common.fetch_metrics import Amount
 from rackassign.clients.confluent import StatsMeter
-from rackassign.clients.reads import Amount
 from rackassign.errors import ConfigError
 
 RACKS = {1: "a", 2: "b", 3: None}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 
-from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
 from rackassign.errors import ConfigError
 from rackassign.observe import (
     LiveBroker,

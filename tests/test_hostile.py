@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.joins import read_join
+from rackassign.clients.common.subscriptions import read_join
 from rackassign.util.log_once import Once
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
-from rackassign.clients.kafka_python.host.joins import KEEP_FINISHED_JOIN
+from rackassign.clients.kafka_python.patches.join import KEEP_FINISHED_JOIN
 from rackassign.util.log_once import Once
 
 

@@ -1,4 +1,4 @@
-"""The assignor inside the host, without brokers."""
+"""The assignor inside the internals, without brokers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from rackassign import (
     StandbyAwareAssignor,
     attach,
 )
-from rackassign.clients.fetched import Fetched
-from rackassign.clients.follower import ENOUGH, FollowerCheck
-from rackassign.clients.joins import read_join
-from rackassign.clients.kafka_python import host
+from rackassign.admin.replica_selector import warn_of_selectors
+from rackassign.clients.common.fetch_metrics import Fetched
+from rackassign.clients.common.follower_check import ENOUGH, FollowerCheck
+from rackassign.clients.common.rack_config import warn_of_racks
+from rackassign.clients.common.subscriptions import read_join
+from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.consumer import _with_rack
-from rackassign.clients.kafka_python.selector import warn_of_selectors
-from rackassign.clients.nearness import warn_of_racks
+from rackassign.clients.kafka_python.patches import REMEDIES
+from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.log_once import Once
@@ -179,7 +181,7 @@ def test_a_topic_without_metadata_is_skipped(warnings: pytest.LogCaptureFixture)
 
 def test_replicas_on_a_broker_that_is_away_count_as_unknown() -> None:
     cluster = FakeCluster({1: "a"}, {"t": [[1, 2], [2, 1], [2], []]})
-    topology = host.topology(cluster, ["t", "gone"])
+    topology = internals.topology(cluster, ["t", "gone"])
     assert topology.topics == {"t": (Partition((1, 2), 1), Partition((2, 1), 2), Partition((2,), 2), Partition(()))}
     members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
     answer = RackAwareRangeAssignor(rack="a").assign(cluster, members)
@@ -194,7 +196,7 @@ def test_partitions_that_metadata_leaves_out_are_owned_all_the_same() -> None:
 
 
 def test_equal_replica_lists_are_one_object() -> None:
-    topology = host.topology(FakeCluster({1: "a"}, {"t": [[1]] * 1000}), ["t"])
+    topology = internals.topology(FakeCluster({1: "a"}, {"t": [[1]] * 1000}), ["t"])
     assert len({id(partition) for partition in topology.topics["t"]}) == 1
 
 
@@ -314,10 +316,10 @@ def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.Lo
     coordinator = Changed()
     once = Once(logging.getLogger("rackassign.test"))
     for _ in range(2):
-        host.install(SimpleNamespace(_coordinator=coordinator), host.REMEDIES, once)
+        install(SimpleNamespace(_coordinator=coordinator), REMEDIES, once)
     messages = [record.getMessage() for record in warnings.records]
-    assert len(messages) == len(host.REMEDIES)
-    for remedy, message in zip(host.REMEDIES, messages, strict=True):
+    assert len(messages) == len(REMEDIES)
+    for remedy, message in zip(REMEDIES, messages, strict=True):
         assert f"remedy {remedy.name} is off" in message
     assert coordinator.need_rejoin("yes")
     assert "need_rejoin" not in vars(coordinator)
@@ -325,13 +327,13 @@ def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.Lo
 
 def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
     once = Once(logging.getLogger("rackassign.test"))
-    host.install(SimpleNamespace(), host.REMEDIES, once)
-    host.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
-    assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(host.REMEDIES) + 1)
+    install(SimpleNamespace(), REMEDIES, once)
+    internals.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
+    assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(REMEDIES) + 1)
 
 
 def test_every_remedy_names_the_test_that_proves_it(request: pytest.FixtureRequest) -> None:
-    for remedy in host.REMEDIES:
+    for remedy in REMEDIES:
         file, _, name = remedy.proof.partition("::")
         assert f"def {name}(" in (request.config.rootpath / file).read_text()
 
@@ -357,7 +359,7 @@ def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytes
     meter = FetchMeter()
     once = Once(logging.getLogger("rackassign.test"))
     for _ in range(2):
-        host.observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
+        internals.observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
     responses = [response(b"12345"), response(None, preferred=0), response(b"12345"), "odd"]
     for each in responses:
         fetcher._handle_fetch_response(1, {}, 0.0, each)
@@ -413,8 +415,8 @@ def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, 
     cluster = FakeCluster({1: "a", 2: "b", 3: None}, {"t": [[2, 1]]})
     cluster._partitions["t"][0].isr_nodes = isr
     consumer = SimpleNamespace(_cluster=cluster)
-    assert host.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 0)) is expected
-    assert not host.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 7))
+    assert internals.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 0)) is expected
+    assert not internals.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 7))
 
 
 @pytest.mark.parametrize(
@@ -451,7 +453,7 @@ def test_auto_insists_on_a_rack(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody_knows(*, network: bool) -> None:
         asked.append(network)
 
-    monkeypatch.setattr("rackassign.clients.home.detect_rack", nobody_knows)
+    monkeypatch.setattr("rackassign.clients.common.rack_config.detect_rack", nobody_knows)
     with pytest.raises(ConfigError, match='client_rack="auto" found no rack: set RACKASSIGN_RACK'):
         RackAwareConsumer("t", client_rack="auto")
     assert asked == [True]

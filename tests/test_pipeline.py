@@ -12,7 +12,7 @@ from examples.pipeline.__main__ import make_anew
 from examples.pipeline.counters import Counter, Who, increments
 from examples.pipeline.page import Saving, Sums, headline, page
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
-from rackassign.clients.reads import Amount, ReadLocality
+from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
 from rackassign.observe import Price
 
 NOTHING = ReadLocality("a", {})

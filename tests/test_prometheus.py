@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rackassign.clients.reads import Amount, ReadLocality
+from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
 from rackassign.errors import ConfigError
 from rackassign.observe import Odd, Price, Survey
 from rackassign.observe.prometheus import ConsumerMetrics, SurveyMetrics

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.cli.connection import client_config
-from rackassign.clients.confluent.properties import Properties
+from rackassign.clients.confluent.config import Properties
 from rackassign.errors import ConfigError
 from rackassign.spark.cluster import Cluster
 from rackassign.spark.coordinator import HeldCoordinator

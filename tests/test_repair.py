@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress as Display
 
+from rackassign.admin.authorization import NotAllowedError
 from rackassign.cli import repair as cli_repair
 from rackassign.cli import repair_state
 from rackassign.cli.app import run
 from rackassign.cli.progress import Steps
 from rackassign.cli.signals import asked_to_stop
-from rackassign.clients.kafka_python.permissions import NotAllowedError
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out

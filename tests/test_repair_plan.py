@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.clients.kafka_python.admin import DescribedTopic
+from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.observe import Inspector, LiveBroker, LiveMember, RackMap, Rates

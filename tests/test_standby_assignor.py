@@ -1,4 +1,4 @@
-"""The assignor with standbys inside the host, without brokers: what travels, and what goes wrong."""
+"""The assignor with standbys inside the internals, without brokers: what travels, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from rackassign import StandbyAwareAssignor
-from rackassign.clients.kafka_python import host
+from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
@@ -362,7 +362,7 @@ def test_it_is_cooperative_and_has_a_name_of_its_own() -> None:
 
 def test_user_data_goes_with_the_host_s_answers() -> None:
     for told in ({}, {"m": b"data"}):
-        answers = host.answers({"m": {"t": (1,)}, "n": {}}, told)
+        answers = internals.answers({"m": {"t": (1,)}, "n": {}}, told)
         read = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
         assert [(list(map(tuple, one.partitions())), one.user_data) for one in read.values()] == [
             ([("t", 1)], told.get("m")),

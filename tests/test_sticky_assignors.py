@@ -1,4 +1,4 @@
-"""The sticky and cooperative assignors inside the host, without brokers."""
+"""The sticky and cooperative assignors inside the internals, without brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import WeakMethod
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
-from rackassign.clients.kafka_python import host
+from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
 
@@ -171,7 +171,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.sticky.without_false_claims", None)
+    monkeypatch.setattr("rackassign.clients.common.sticky_assignor.without_false_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -332,13 +332,13 @@ def test_the_solver_is_loaded_when_an_assignor_is_made() -> None:
 @pytest.mark.parametrize("wrap", [WeakMethod, lambda method: method], ids=["as of 3.0", "bound"])
 def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
     coordinator = FakeCoordinator()
-    found = host.membership_behind(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
+    found = internals.membership_behind(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
     assert found is not None
     assert found.owned() == {"t": (0, 2), "u": (1,)}
     assert found.cooperative()
     found.ask_for_rebalance()
     assert coordinator.asked == 1
-    same, other = (host.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, FakeCoordinator()))
+    same, other = (internals.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, FakeCoordinator()))
     assert same is not None
     assert other is not None
     assert (found.is_of(same), found.is_of(other)) == (True, False)
@@ -353,6 +353,6 @@ def test_an_instance_belongs_to_one_consumer() -> None:
 
 
 def test_a_host_that_has_changed_has_no_membership() -> None:
-    assert host.membership_of(SimpleNamespace()) is None
-    assert host.membership_behind(SimpleNamespace()) is None
-    assert host.membership_behind(SimpleNamespace(_listeners={print, object().__str__})) is None
+    assert internals.membership_of(SimpleNamespace()) is None
+    assert internals.membership_behind(SimpleNamespace()) is None
+    assert internals.membership_behind(SimpleNamespace(_listeners={print, object().__str__})) is None

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from rackassign.clients.decisions import Decision, Decisions
-from rackassign.clients.watch import Gain, Look, View, Watch, Watching
+from rackassign.clients.common.assignment_history import Decision, Decisions
+from rackassign.clients.common.rack_monitor import Gain, Look, View, Watch, Watching
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology

@@ -37,7 +37,7 @@ def audit(
     """Say what is wrong with how replicas lie; exit 1 if there is something, 3 if brokers disagree."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
-    from rackassign.clients.kafka_python.admin import cluster_id  # noqa: PLC0415
+    from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
     from rackassign.placement.state import observe, with_rates  # noqa: PLC0415

@@ -90,7 +90,7 @@ def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
 def _told(error: Exception, bootstrap: str) -> str:
     # Imports the client, which is there by now.
-    from rackassign.clients.kafka_python.permissions import is_refusal  # noqa: PLC0415
+    from rackassign.admin.authorization import is_refusal  # noqa: PLC0415
 
     if is_refusal(error):
         # What the host adds is the whole request.

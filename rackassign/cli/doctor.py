@@ -64,7 +64,7 @@ class _Examined:
     def __init__(self, admin: KafkaAdminClient, name: str, watch_s: float, *, fix: bool) -> None:
         # Imports a client, which other commands do without.
         from rackassign import observe  # noqa: PLC0415
-        from rackassign.clients.kafka_python.host.describe import GroupCalls  # noqa: PLC0415
+        from rackassign.admin.groups import GroupCalls  # noqa: PLC0415
 
         calls = GroupCalls(admin)
 

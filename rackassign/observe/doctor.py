@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rackassign.clients.kafka_python.selector import RACK_AWARE, SELECTOR
+from rackassign.admin.replica_selector import RACK_AWARE, SELECTOR
 from rackassign.observe.groups import EMPTY, RESTLESS, LiveBroker, LiveGroup, LiveMember, Watched
 
 Kind = Literal[

@@ -11,9 +11,9 @@ from typing import Literal
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import listed_brokers
-from rackassign.clients.kafka_python.host.describe import DescribedGroup, DescribedMember, GroupCalls
-from rackassign.clients.kafka_python.selector import replica_selector
+from rackassign.admin.cluster import listed_brokers
+from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
 from rackassign.util.text import shown

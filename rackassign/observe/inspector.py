@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import groups_on, listed_brokers, sees_all_groups
-from rackassign.clients.kafka_python.host.describe import GroupCalls
+from rackassign.admin.cluster import groups_on, listed_brokers, sees_all_groups
+from rackassign.admin.groups import GroupCalls
 from rackassign.errors import ConfigError
 from rackassign.observe.cluster import LiveCluster, describe_cluster
 from rackassign.observe.groups import LiveGroup, describe_group

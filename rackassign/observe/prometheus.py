@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
+from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.clients.kafka_python.consumer import assigned_locality
-from rackassign.clients.reads import ReadLocality
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.observe.inspection import Inspection
 from rackassign.observe.inspector import Survey

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import log_sizes, offsets
+from rackassign.admin.cluster import log_sizes, offsets
 from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.observe.cluster import LiveCluster

@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
 from kafka.errors import NoError, UnknownError
 
-from rackassign.clients.kafka_python.host.describe import GroupCalls
+from rackassign.admin.groups import GroupCalls
 from rackassign.model import STRATEGY_NAMES
 from rackassign.observe.groups import PREPARING, LiveMember, describe_group
 

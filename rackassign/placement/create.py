@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
-from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, min_isr, topics_of
-from rackassign.clients.kafka_python.admin import topics as described
-from rackassign.clients.kafka_python.controller import Controller, RefusedError
-from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
+from rackassign.admin.authorization import NotAllowedError, topic_resource
+from rackassign.admin.cluster import cluster_id, listed_brokers, min_isr, topics_of
+from rackassign.admin.cluster import topics as described
+from rackassign.admin.topics import Controller, RefusedError
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition, Topology
 from rackassign.placement.asked import Asked

@@ -13,16 +13,9 @@ from itertools import islice
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import (
-    MIN_ISR,
-    DescribedTopic,
-    broker_configs,
-    listed_brokers,
-    topic_configs,
-    topics_of,
-)
-from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
-from rackassign.clients.kafka_python.reassign import Reassigner
+from rackassign.admin.authorization import NotAllowedError, topic_resource
+from rackassign.admin.cluster import MIN_ISR, DescribedTopic, broker_configs, listed_brokers, topic_configs, topics_of
+from rackassign.admin.reassignments import Reassigner
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, TopicPartition
 from rackassign.util.text import shown

@@ -12,8 +12,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
-from rackassign.clients.kafka_python.host import READING, install
-from rackassign.clients.kafka_python.permissions import NotAllowedError, is_refusal, topic_resource
+from rackassign.admin.authorization import NotAllowedError, is_refusal, topic_resource
+from rackassign.clients.kafka_python.patches import READING
+from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changes import HEADER, Change, read_change

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from rackassign.clients.kafka_python.admin import persist, topic_configs
-from rackassign.clients.kafka_python.permissions import NotAllowedError, allowed, needs, topic_resource
+from rackassign.admin.authorization import NotAllowedError, allowed, needs, topic_resource
+from rackassign.admin.cluster import persist, topic_configs
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TOPIC_NAME
 from rackassign.util.text import cut, shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 
 _LONGEST = 80
 
@@ -29,3 +30,8 @@ def cut(text: str) -> str:
 def printable(text: str) -> str:
     """Return a text with nothing in it that would steer a terminal: what others chose is shown, not obeyed."""
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def with_version(distribution: str) -> str:
+    """Return the name of an installed distribution with its version, as in "kafka-python 3.0.12"."""
+    return f"{distribution} {version(distribution)}"

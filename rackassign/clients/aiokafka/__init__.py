@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rackassign.clients.aiokafka.assignor import (
+from rackassign.clients.aiokafka.assignors import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
 )
 from rackassign.clients.aiokafka.consumer import RackAwareConsumer, attach
-from rackassign.clients.watch import Watching
+from rackassign.clients.common.rack_monitor import Watching
 
 __all__ = [
     "RackAwareConsumer",

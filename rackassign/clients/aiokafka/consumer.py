@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from rackassign.clients.aiokafka import host
-from rackassign.clients.aiokafka.assignor import RackAwareAssignor, RackAwareStickyAssignor
-from rackassign.clients.assignor import FROM_ENVIRONMENT, FromEnvironment
-from rackassign.clients.follower import FollowerCheck
-from rackassign.clients.home import told_or_found
-from rackassign.clients.nearness import warn_of_racks
-from rackassign.clients.reads import ReadLocality, ReadMeter
-from rackassign.clients.refreshes import remember_racks
+from rackassign.clients.aiokafka import internals
+from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, FromEnvironment
+from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
+from rackassign.clients.common.follower_check import FollowerCheck
+from rackassign.clients.common.metadata_listener import remember_racks
+from rackassign.clients.common.rack_config import told_or_found, warn_of_racks
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RackMemory
 from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
 
 try:
     from aiokafka import AIOKafkaConsumer
@@ -54,10 +54,10 @@ def attach(consumer: ConsumerT) -> ConsumerT:
     """
     if not isinstance(consumer, AIOKafkaConsumer):
         raise ConfigError(f"attach takes an AIOKafkaConsumer, got {type(consumer).__name__}")
-    rack = host.client_rack(consumer)
-    begun = host.membership_of(consumer)
-    chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in host.assignors(consumer)]
-    host.set_assignors(consumer, chosen)
+    rack = internals.client_rack(consumer)
+    begun = internals.membership_of(consumer)
+    chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
+    internals.set_assignors(consumer, chosen)
     ours = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
     attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in ours), None))
     for assignor in ours:
@@ -65,16 +65,16 @@ def attach(consumer: ConsumerT) -> ConsumerT:
             assignor.share(attached.racks)
         else:
             assignor.tie(begun, attached.racks)
-    host.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
+    internals.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
     if not FOLLOWS:
         _warn_of_version(ours, attached.once)
     elif warn_of_racks(ours, rack, attached.once) and rack is not None:
         check = FollowerCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
-            partial(host.near_replica_elsewhere, consumer, rack),
+            partial(internals.near_replica_elsewhere, consumer, rack),
         )
-        host.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
+        internals.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
     return consumer
 
 
@@ -92,9 +92,9 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     if known is not None:
         return known
     once, racks = Once(log), RackMemory()
-    cluster = host.cluster_of(consumer)
+    cluster = internals.cluster_of(consumer)
     if cluster is not None:
-        remember_racks(host, cluster, racks, once)
+        remember_racks(internals, cluster, racks, once)
     attached = _Attached(once, racks, ReadMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
@@ -107,7 +107,7 @@ def _warn_of_version(ours: list[RackAwareAssignor], once: Once) -> None:
         once.warn(
             "version",
             "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",
-            host.host_version(),
+            with_version("aiokafka"),
         )
 
 
@@ -149,4 +149,4 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
 
     def locality(self) -> ReadLocality:
         """Return what was fetched so far, by topic and by the rack it came from."""
-        return _attached(self, host.client_rack(self)).reads.locality()
+        return _attached(self, internals.client_rack(self)).reads.locality()

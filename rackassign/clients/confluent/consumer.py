@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
+from rackassign.clients.common.fetch_metrics import ReadLocality
+from rackassign.clients.common.rack_config import told_or_found
+from rackassign.clients.confluent.closing import part, part_alone
+from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.config import Properties
 from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
-from rackassign.clients.confluent.member import Member
-from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.parting import part, part_alone
-from rackassign.clients.confluent.properties import Properties
-from rackassign.clients.confluent.reader import Reader, place_of
+from rackassign.clients.confluent.fetcher import Reader, Sources, place_of
+from rackassign.clients.confluent.group_member import Member
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
-from rackassign.clients.confluent.sources import Sources
-from rackassign.clients.confluent.stalls import Stalls
-from rackassign.clients.confluent.stats import StatsMeter
-from rackassign.clients.home import told_or_found
-from rackassign.clients.reads import ReadLocality
+from rackassign.clients.confluent.stall_detector import Stalls
+from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.racks import RackMemory
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from weakref import ref
 
 from confluent_kafka import TopicPartition
 
-from rackassign.clients.confluent.member import Member
-from rackassign.clients.confluent.offsets import Commits
-from rackassign.clients.confluent.reader import Places, Reader
-from rackassign.clients.confluent.stalls import Stalls
-from rackassign.clients.kafka_python.host import Given, GiveUpFirst
+from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.fetcher import Places, Reader
+from rackassign.clients.confluent.group_member import Member
+from rackassign.clients.confluent.stall_detector import Stalls
+from rackassign.clients.kafka_python.internals import Given, GiveUpFirst
 
 _ENDS_S = 0.3
 """Whoever does not answer in so long is asked again later."""

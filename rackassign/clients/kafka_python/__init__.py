@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from rackassign.clients.kafka_python.assignor import RackAwareRangeAssignor
+from rackassign.clients.common.rack_monitor import Watching
+from rackassign.clients.kafka_python.assignors import (
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+    StandbyAwareAssignor,
+)
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
-from rackassign.clients.kafka_python.host import REMEDIES
-from rackassign.clients.kafka_python.meter import FetchMeter
-from rackassign.clients.kafka_python.standby import StandbyAwareAssignor
-from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
-from rackassign.clients.watch import Watching
+from rackassign.clients.kafka_python.fetch_meter import FetchMeter
+from rackassign.clients.kafka_python.patches import REMEDIES
 
 __all__ = [
     "REMEDIES",

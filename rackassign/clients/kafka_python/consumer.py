@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
-from rackassign.clients.follower import FollowerCheck
-from rackassign.clients.home import told_or_found
-from rackassign.clients.kafka_python import host
-from rackassign.clients.kafka_python.assignor import RackAwareAssignor
-from rackassign.clients.kafka_python.meter import FetchMeter
-from rackassign.clients.kafka_python.selector import replica_selectors, warn_of_selectors
-from rackassign.clients.kafka_python.sticky import RackAwareCooperativeStickyAssignor
-from rackassign.clients.nearness import warn_of_racks
-from rackassign.clients.reads import ReadLocality, ReadMeter
-from rackassign.clients.refreshes import remember_racks
+from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
+from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
+from rackassign.clients.common.follower_check import FollowerCheck
+from rackassign.clients.common.metadata_listener import remember_racks
+from rackassign.clients.common.rack_config import told_or_found, warn_of_racks
+from rackassign.clients.kafka_python import internals
+from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
+from rackassign.clients.kafka_python.fetch_meter import FetchMeter
+from rackassign.clients.kafka_python.patches import REMEDIES
+from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackBits
 from rackassign.model import Group, Member
@@ -63,27 +63,27 @@ def attach(
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
-    known = [remedy.name for remedy in host.REMEDIES]
+    known = [remedy.name for remedy in REMEDIES]
     for name in disable:
         if name not in known:
             raise ConfigError(f"there is no remedy {name!r}; there are {', '.join(known)}")
     attached = _attached(consumer)
-    membership = host.membership_of(consumer)
-    for assignor in host.assignors(consumer):
+    membership = internals.membership_of(consumer)
+    for assignor in internals.assignors(consumer):
         if isinstance(assignor, RackAwareAssignor) and membership is not None:
             assignor.tie(membership, attached.racks)
-    host.install(consumer, [remedy for remedy in host.REMEDIES if remedy.name not in disable], attached.once)
-    host.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
+    install(consumer, [remedy for remedy in REMEDIES if remedy.name not in disable], attached.once)
+    internals.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
     if meter is not None:
-        host.observe_fetches(consumer, meter, attached.once, key=meter)
+        internals.observe_fetches(consumer, meter, attached.once, key=meter)
     rack = consumer.config["client_rack"]
-    if warn_of_racks(host.assignors(consumer), rack, attached.once):
+    if warn_of_racks(internals.assignors(consumer), rack, attached.once):
         check = FollowerCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
-            partial(host.near_replica_elsewhere, consumer, rack),
+            partial(internals.near_replica_elsewhere, consumer, rack),
         )
-        host.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
+        internals.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
         if admin is not None:
             warn_of_selectors(replica_selectors(admin), attached.once)
     return consumer
@@ -103,24 +103,24 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     if known is not None:
         return known
     once, racks = Once(log), RackMemory()
-    metrics = host.LocalityMetrics(consumer, once)
+    metrics = internals.LocalityMetrics(consumer, once)
     reads = ReadMeter(
         consumer.config["client_rack"] or None,
         racks.rack_of,
         lambda topic, rack: metrics.publish_pair(reads, topic, rack),
     )
     metrics.publish(reads)
-    cluster = host.cluster_of(consumer)
+    cluster = internals.cluster_of(consumer)
     if cluster is not None:
-        remember_racks(host, cluster, racks, once)
+        remember_racks(internals, cluster, racks, once)
 
         def refreshed() -> None:
             # While an eager group rebalances nothing is assigned, and all of it will be read on.
             topics = {topic for topic, _ in consumer.assignment()}
             metrics.withdraw_others(reads, topics.union(consumer.subscription() or ()))
 
-        host.on_refresh(cluster, refreshed, once, key=metrics)
-    host.watch_joins(consumer, once)
+        internals.on_refresh(cluster, refreshed, once, key=metrics)
+    internals.watch_joins(consumer, once)
     attached = _Attached(once, racks, reads)
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
@@ -137,13 +137,13 @@ def assigned_locality(consumer: object) -> Locality | None:
     known: _Attached | None = getattr(consumer, "_rackassign", None)
     if known is None or not isinstance(consumer, KafkaConsumer):
         return None
-    cluster = host.cluster_of(consumer)
+    cluster = internals.cluster_of(consumer)
     if cluster is None:
         return None
     owned: dict[str, list[int]] = {}
     for topic, partition in consumer.assignment():
         owned.setdefault(topic, []).append(partition)
-    topology = known.racks.complete(host.topology(cluster, sorted(owned)))
+    topology = known.racks.complete(internals.topology(cluster, sorted(owned)))
     here = {topic: tuple(p for p in ids if p < len(topology.topics.get(topic, ()))) for topic, ids in owned.items()}
     member = Member("it", frozenset(owned), rack=consumer.config["client_rack"])
     return Locality.count(Group(topology, (member,)), {"it": here}, RackBits.of(topology, "any-replica"))

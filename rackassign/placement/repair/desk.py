@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import cluster_id, listed_brokers, log_sizes
+from rackassign.admin.cluster import cluster_id, listed_brokers, log_sizes
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.readers import Readers, readers

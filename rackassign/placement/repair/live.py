@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.admin import listed_brokers, log_sizes, topics
-from rackassign.clients.kafka_python.permissions import NotAllowedError, topic_resource
-from rackassign.clients.kafka_python.reassign import Moving, Reassigner
+from rackassign.admin.authorization import NotAllowedError, topic_resource
+from rackassign.admin.cluster import listed_brokers, log_sizes, topics
+from rackassign.admin.reassignments import Moving, Reassigner
 from rackassign.errors import NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.placement.repair.hands import Copied

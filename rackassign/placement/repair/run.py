@@ -13,7 +13,7 @@ from typing import Literal
 
 from kafka.errors import KafkaError
 
-from rackassign.clients.kafka_python.permissions import NotAllowedError
+from rackassign.admin.authorization import NotAllowedError
 from rackassign.errors import ConfigError, NoAnswerError, RackassignError
 from rackassign.placement.repair.hands import Hands
 from rackassign.placement.repair.journal import Journal, Phase

@@ -1,0 +1,323 @@
+"""Groups as their coordinator tells of them: the bytes of the members undecoded, and members of KIP-848.
+
+kafka-python's own `describe_groups` decodes every member and raises at the first whose bytes are not UTF-8, and it has
+no request for groups of KIP-848. To send others, `_find_coordinator_id`, `_manager.run` and `_manager.send` of an admin
+client are used, and `_manager.cluster._coordinators` to forget a coordinator that has moved.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from kafka import errors
+from kafka.protocol import admin as protocol
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
+from kafka.protocol.metadata import CoordinatorType
+
+from rackassign.admin.authorization import NotAllowedError, group_resource, needs
+from rackassign.errors import ConfigError
+from rackassign.model import Partitions
+from rackassign.util.text import with_version
+
+_NEEDED = ("_find_coordinator_id", "_manager.run", "_manager.send", "_manager.cluster._coordinators")
+
+_NOT_FOUND = (errors.GroupIdNotFoundError, errors.InvalidGroupIdError)
+_MOVED = (
+    errors.NotCoordinatorError,
+    errors.CoordinatorNotAvailableError,
+    errors.CoordinatorLoadInProgressError,
+    # The host takes the first coordinator for the coordinator for ever, dead or alive.
+    errors.KafkaConnectionError,
+    errors.NodeNotReadyError,
+)
+
+_PATIENCE_S = 10.0
+"""How long coordinators may be on their way from one broker to another, all of them together."""
+
+_TRIES = 2
+"""At least: the first may go to a coordinator that is none any more."""
+
+_PENDING_MS = 10_000
+"""After that a member that was only announced is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """A member, as its group's coordinator tells of it.
+
+    Args:
+        id: Member id.
+        instance_id: `group.instance.id` of a static member.
+        client_id: As the client calls itself.
+        host: Where it connects from.
+        metadata: Its subscription, undecoded; empty unless the group is stable.
+        assignment: What its leader gave it, undecoded.
+        classic: Whether it joined with JoinGroup; None if the broker is too old to say.
+        rack: Of a member of a served group.
+        topics: Those that a member of a served group subscribes to.
+        assigned: What a member of a served group has.
+        pattern: Of a member of a served group, which subscribes by it.
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    metadata: bytes = b""
+    assignment: bytes = b""
+    classic: bool | None = True
+    rack: str | None = None
+    topics: tuple[str, ...] = ()
+    assigned: Partitions = field(default_factory=dict)
+    pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group, as its coordinator tells of it.
+
+    Args:
+        state: As the broker calls it.
+        protocol_type: "consumer" for consumers; may be empty in a group without members.
+        strategy: What all members agree on, empty unless the group is stable; the broker's own in a served group.
+        members: All that have joined.
+    """
+
+    state: str
+    protocol_type: str
+    strategy: str
+    members: tuple[DescribedMember, ...]
+
+
+class GroupCalls:
+    """Requests about groups, sent to their coordinators.
+
+    Args:
+        admin: A `KafkaAdminClient` that nobody else uses meanwhile.
+
+    Raises:
+        ConfigError: The host is not as expected.
+    """
+
+    def __init__(self, admin: Any) -> None:
+        try:
+            attrgetter(*_NEEDED)(admin)
+        except AttributeError as error:
+            raise ConfigError(f"{with_version('kafka-python')} differs, groups cannot be described: {error}") from None
+        self._admin = admin
+        self._troubled: float | None = None
+
+    def classic(self, group: str) -> DescribedGroup | None:
+        """Describe a group whose members assign; None if there is none of that name.
+
+        Raises:
+            KafkaError: As the admin client does, and for what the coordinator refuses.
+        """
+        with needs("DESCRIBE", group_resource(group)):
+            found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
+            # Brokers of before KIP-1043 have no error for it.
+            if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
+                return None
+        return DescribedGroup(
+            found.group_state, found.protocol_type, found.protocol_data, tuple(map(_classic_member, found.members))
+        )
+
+    def served(self, group: str) -> DescribedGroup | None:
+        """Describe a group whose broker assigns (KIP-848); None if there is none of that name, or no such broker.
+
+        Raises:
+            KafkaError: As the admin client does, and for what the coordinator refuses.
+        """
+        try:
+            with needs("DESCRIBE", group_resource(group)):
+                found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
+                if errors.for_code(found.error_code) is errors.TopicAuthorizationFailedError:
+                    # The members show which topics there are.
+                    raise NotAllowedError("DESCRIBE", f"all topics of {group_resource(group)}")
+                if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
+                    return None
+        except errors.IncompatibleBrokerVersion:
+            return None
+        return DescribedGroup(
+            found.group_state, "consumer", found.assignor_name, tuple(map(_served_member, found.members))
+        )
+
+    def announce(self, group: str, strategies: tuple[str, ...]) -> str | None:
+        """Take the first of the two steps of a join: it gives a member id, or None if the group does not take it.
+
+        It is no member of the group then. A rebalance that is under way waits for it, until it is withdrawn.
+
+        Args:
+            group: Its name.
+            strategies: Of which all members must have one.
+
+        Raises:
+            KafkaError: As the admin client does.
+        """
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=_PENDING_MS,
+            rebalance_timeout_ms=_PENDING_MS,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=b"") for name in strategies],
+            # Since then a join has two steps.
+            min_version=4,
+        )
+        try:
+            response = self._ask(group, request)
+        except errors.IncompatibleBrokerVersion:
+            return None
+        announced = errors.for_code(response.error_code) is errors.MemberIdRequiredError
+        return str(response.member_id) if announced else None
+
+    def withdraw(self, group: str, member: str) -> bool:
+        """Take back an announced member; return False if the broker failed over that.
+
+        Raises:
+            KafkaError: As the admin client does, and for what the coordinator refuses.
+        """
+        identity = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None)
+        response = self._ask(group, LeaveGroupRequest(group_id=group, members=[identity], min_version=3))
+        return not _failed(response.error_code, errors.UnknownError)
+
+    def _ask(self, group: str, request: Any) -> Any:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                response = self._admin._manager.run(self._send, group, request)
+                answer = getattr(response, "groups", None) or [response]
+                if errors.for_code(answer[0].error_code) not in _MOVED or self._give_up(tries):
+                    return response
+            except _MOVED:
+                if self._give_up(tries):
+                    raise
+            self._admin._manager.cluster._coordinators.pop((CoordinatorType.GROUP, group), None)
+            time.sleep(0.1)
+
+    def _give_up(self, tries: int) -> bool:
+        """Tell whether a coordinator was waited for long enough; the patience for one group is gone for the next."""
+        now = time.monotonic()
+        self._troubled = self._troubled or now
+        return tries >= _TRIES and now > self._troubled + _PATIENCE_S
+
+    async def _send(self, group: str, request: Any) -> Any:
+        coordinator = await self._admin._find_coordinator_id(group)
+        return await self._admin._manager.send(request, node_id=coordinator)
+
+
+def _failed(code: int, *expected: type[Exception]) -> bool:
+    """Tell whether it was one of these errors; raise any other."""
+    error: Any = errors.for_code(code)
+    if error is errors.NoError:
+        return False
+    if error not in expected:
+        raise error
+    return True
+
+
+def _classic_member(member: Any) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        bytes(member.member_metadata or b""),
+        bytes(member.member_assignment or b""),
+    )
+
+
+def _served_member(member: Any) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        classic={0: True, 1: False}.get(member.member_type),
+        rack=member.rack_id or None,
+        topics=tuple(member.subscribed_topic_names or ()),
+        assigned={row.topic_name: tuple(row.partitions) for row in member.assignment.topic_partitions},
+        pattern=member.subscribed_topic_regex or "",
+    )
+
+
+def _field(name: str, kind: str, *fields: dict[str, Any], since: int = 0, nullable: bool = False) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": name, "type": kind, "versions": f"{since}+"}
+    if nullable:
+        made |= {"nullableVersions": "0+", "default": "null"}
+    return {**made, "fields": list(fields)} if fields else made
+
+
+def _message(kind: str, *fields: dict[str, Any]) -> dict[str, Any]:
+    known = {"apiKey": 69, "validVersions": "0-1", "flexibleVersions": "0+"}
+    return {**known, "type": kind.lower(), "name": f"ConsumerGroupDescribe{kind}", "fields": list(fields)}
+
+
+_REQUEST = _message("Request", _field("GroupIds", "[]string"), _field("IncludeAuthorizedOperations", "bool"))
+_PARTITIONS = _field(
+    "TopicPartitions",
+    "[]TopicPartitions",
+    *(_field("TopicId", "uuid"), _field("TopicName", "string"), _field("Partitions", "[]int32")),
+)
+
+_MEMBER = (
+    _field("MemberId", "string"),
+    _field("InstanceId", "string", nullable=True),
+    _field("RackId", "string", nullable=True),
+    _field("MemberEpoch", "int32"),
+    _field("ClientId", "string"),
+    _field("ClientHost", "string"),
+    _field("SubscribedTopicNames", "[]string"),
+    _field("SubscribedTopicRegex", "string", nullable=True),
+    _field("Assignment", "Assignment", _PARTITIONS),
+    _field("TargetAssignment", "Assignment", _PARTITIONS),
+    _field("MemberType", "int8", since=1),
+)
+
+_RESPONSE = _message(
+    "Response",
+    _field("ThrottleTimeMs", "int32"),
+    _field(
+        "Groups",
+        "[]DescribedGroup",
+        _field("ErrorCode", "int16"),
+        _field("ErrorMessage", "string", nullable=True),
+        _field("GroupId", "string"),
+        _field("GroupState", "string"),
+        _field("GroupEpoch", "int32"),
+        _field("AssignmentEpoch", "int32"),
+        _field("AssignorName", "string"),
+        _field("Members", "[]Member", *_MEMBER),
+        _field("AuthorizedOperations", "int32"),
+    ),
+)
+
+
+def _own_messages() -> Any:
+    """Make the request and its response, which kafka-python lacks; nothing of its own is replaced.
+
+    It reads a schema from a file named like the class, which may change it in `json_patch`: hence the names.
+    """
+
+    class DescribeGroupsResponse(ApiMessage):  # type: ignore[misc] # kafka-python is untyped
+        @classmethod
+        def json_patch(cls, _json: Any) -> Any:
+            return _RESPONSE
+
+    class DescribeGroupsRequest(ApiMessage):  # type: ignore[misc] # kafka-python is untyped
+        # The host holds responses weakly.
+        response = DescribeGroupsResponse
+
+        @classmethod
+        def json_patch(cls, _json: Any) -> Any:
+            return _REQUEST
+
+    return DescribeGroupsRequest
+
+
+ConsumerGroupDescribeRequest: Any = getattr(protocol, "ConsumerGroupDescribeRequest", None) or _own_messages()

@@ -1,0 +1,162 @@
+"""Reassigning replicas through an admin client of kafka-python, without its traps.
+
+What is being reassigned the controller tells, which knows; lists and in-sync replicas are told by brokers, which may be
+behind (`admin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as HostPartition
+from kafka.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, for_code
+from kafka.protocol.admin import ElectionType
+
+from rackassign.admin.authorization import CLUSTER, NotAllowedError, is_refusal, needs, topic_resource
+from rackassign.admin.cluster import default_configs, persist, topic_configs
+from rackassign.admin.raw_requests import EVERY_BROKER, ResourceKind, change_configs
+from rackassign.admin.topics import Controller, RefusedError
+from rackassign.model import TopicPartition
+from rackassign.util.text import cut
+
+_AT_ONCE = 500
+"""Topics in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A partition that is being reassigned.
+
+    Args:
+        target: Its replicas when that is over, preferred leader first.
+        adding: Those of them that are still to come.
+    """
+
+    target: tuple[int, ...]
+    adding: tuple[int, ...]
+
+
+class Reassigner:
+    """Asks whichever broker takes changes.
+
+    Args:
+        admin: To send with.
+    """
+
+    def __init__(self, admin: KafkaAdminClient) -> None:
+        self._admin = admin
+        self._controller = Controller(admin)
+
+    def moving(self) -> dict[TopicPartition, Moving]:
+        """Return all that is being reassigned, by whomever.
+
+        Raises:
+            NotAllowedError: DESCRIBE on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        with needs("DESCRIBE", CLUSTER):
+            found = self._controller.send(self._admin.list_partition_reassignments)
+        return {TopicPartition(*place): _moving(row) for place, row in found.items()}
+
+    def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
+        """Have partitions reassigned to these replicas; None cancels what runs.
+
+        Returns:
+            Why, for each partition that is refused; what was begun is not over yet.
+
+        Raises:
+            NotAllowedError: ALTER on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        wanted = {
+            HostPartition(*place): None if replicas is None else list(replicas) for place, replicas in lists.items()
+        }
+        with needs("ALTER", CLUSTER):
+            found = self._controller.send(lambda: self._admin.alter_partition_reassignments(wanted))
+        # The host keeps the kind of the error and drops the broker's words.
+        return {TopicPartition(*place): error.__name__ for place, error in found.items() if error is not None}
+
+    def elect(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Have the preferred replicas lead, and return why not, where they cannot.
+
+        Raises:
+            NotAllowedError: ALTER on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        wanted: dict[str, list[int]] = {}
+        for place in sorted(places):
+            wanted.setdefault(place.topic, []).append(place.partition)
+        if not wanted:
+            # To the host nothing is everything.
+            return {}
+        with needs("ALTER", CLUSTER):
+            response = self._controller.send(
+                lambda: self._admin.elect_leaders(ElectionType.PREFERRED, wanted, raise_errors=False)
+            )
+            if response.error_code:
+                raise for_code(response.error_code)
+        return {
+            TopicPartition(result.topic, row.partition_id): for_code(row.error_code).__name__
+            for result in response.replica_election_results
+            for row in result.partition_result
+            if row.error_code not in {0, ElectionNotNeededError.errno}
+        }
+
+    def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return keys of topics that have a value; topics that are gone are left out.
+
+        Raises:
+            NotAllowedError: DESCRIBE_CONFIGS on a topic is missing.
+            KafkaError: As the admin client does.
+        """
+        found = topic_configs(self._admin, topics, keys)
+        return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
+
+    def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return keys that are set for all brokers at once.
+
+        Raises:
+            NotAllowedError: DESCRIBE_CONFIGS on the cluster is missing.
+            KafkaError: As the admin client does.
+        """
+        return default_configs(self._admin, keys)
+
+    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Set keys of topics, unset those with None; topics that are gone are passed over.
+
+        Raises:
+            NotAllowedError: ALTER_CONFIGS on a topic is missing.
+            RefusedError: A topic does not take them; others may have.
+            KafkaError: As the admin client does.
+        """
+        names = sorted(changes)
+        for start in range(0, len(names), _AT_ONCE):
+            self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
+
+    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+        """Set keys for all brokers at once, unset those with None; one that is down finds it when it is back.
+
+        Raises:
+            NotAllowedError: ALTER_CONFIGS on the cluster is missing.
+            RefusedError: They are not taken.
+            KafkaError: As the admin client does.
+        """
+        self._change("broker", {EVERY_BROKER: changes})
+
+    def _change(self, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Change configurations, except of topics that are gone: theirs are gone with them."""
+        said = persist(lambda: change_configs(self._admin, kind, changes))
+        refused = [one for one in said if one.code != UnknownTopicOrPartitionError.errno]
+        barred = [one.name for one in refused if is_refusal(one.code)]
+        if barred:
+            raise NotAllowedError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)
+        for one in refused:
+            what = f"topic {cut(one.name)}" if kind == "topic" else CLUSTER
+            raise RefusedError(what, for_code(one.code).__name__, one.message)
+
+
+def _moving(row: Mapping[str, Sequence[int]]) -> Moving:
+    removing = set(row["removing_replicas"])
+    return Moving(tuple(b for b in row["replicas"] if b not in removing), tuple(row["adding_replicas"]))

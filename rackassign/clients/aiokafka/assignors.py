@@ -1,0 +1,207 @@
+"""Assignors for aiokafka's `partition_assignment_strategy`.
+
+They run in the task of the consumer's coordinator, on its loop. What they decide is in `clients.common.assignor`;
+here is how aiokafka asks for it: bytes are what it takes and gives, since its own classes know version 0 of the
+protocol only, without racks. An error here would end the coordinator's task, and with it the consumer; none leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, update_wrapper
+from inspect import getattr_static
+from types import MethodType
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
+
+from rackassign.clients.aiokafka import internals
+from rackassign.clients.common.adapter import Host, Membership
+from rackassign.clients.common.assignor import Assignor
+from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from rackassign.clients.common.subscriptions import Joined
+from rackassign.errors import ConfigError
+from rackassign.model import Partitions
+from rackassign.racks import RackMemory
+from rackassign.wire import Subscription, encode_assignments, encode_subscription
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _OfEachConsumer(Generic[P, R]):
+    """A method that can be called on the class: aiokafka does not make an instance of one it is given."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        self._method = method
+        update_wrapper(cast("Callable[..., Any]", self), method)
+
+    def __get__(self, instance: RackAwareAssignor | None, kind: type[RackAwareAssignor]) -> Callable[P, R]:
+        bound = internals.own_instance(kind, partial(_made, kind)) if instance is None else instance
+        return cast("Callable[P, R]", MethodType(self._method, bound))
+
+
+def _made(kind: type[RackAwareAssignor]) -> RackAwareAssignor:
+    try:
+        return kind()
+    except ConfigError as error:
+        made = kind(rack=None)
+        made.complain(error)
+        return made
+
+
+class RackAwareAssignor(Assignor):
+    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+
+    Takes the arguments of `clients.common.assignor.Assignor`. An instance belongs to one consumer. The class itself
+    may be given too, and then the rack is that of `RACKASSIGN_RACK`.
+    """
+
+    _host: ClassVar[Host] = internals
+    _package = __package__
+
+    _join: Sequence[Joined] | None = None
+
+    @_OfEachConsumer
+    def metadata(self, topics: Iterable[str]) -> bytes:
+        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        topics = tuple(sorted(topics))
+        try:
+            self._find_caller()
+            return encode_subscription(self._joining(topics))
+        except Exception:  # noqa: BLE001 - raised from here, the consumer would never consume again
+            self._once.warn("metadata", "%s: only topics and rack are sent", self.name, exc_info=True)
+            return encode_subscription(Subscription(topics, rack=self.rack))
+
+    @_OfEachConsumer
+    def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
+        """Decide for the whole group; called on its leader.
+
+        Where the join was read by us, planning is left to a thread: the consumer's loop goes on meanwhile.
+
+        Args:
+            cluster: aiokafka's live `ClusterMetadata`.
+            members: What aiokafka has decoded of each member of the join; used where it could not be read by us.
+
+        Returns:
+            An assignment for every member, encoded.
+        """
+        join, self._join = self._join or (), None
+        known = {member.id for member in join} == set(members)
+        if not known:
+            join = [Joined(member, None, _subscription(metadata)) for member, metadata in members.items()]
+        read: Callable[[], list[Joined]] = partial(list, join)
+        if not known or not self.assigns():
+            return _encoded(self._decide(cluster, read, read))
+        planning = self._planning(cluster, read)
+        later = internals.Later(
+            planning, lambda planned: _encoded(self._settle(planned or self._plain(cluster, read())))
+        )
+        # Who called `take_join` waits for this, and hands the host what comes of it.
+        return cast("dict[str, bytes]", later)
+
+    def assigns(self) -> bool:
+        """Tell whether `assign` is ours, and not a subclass's, which may go by its members and change what is given."""
+        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
+
+    @_OfEachConsumer
+    def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
+        """Take note of this member's own assignment; as the leader, of the group's."""
+        try:
+            generation = None if self._membership is None else self._membership.generation()
+            self._assigned(_partitions(assignment), -1 if generation is None else generation)
+        except Exception:  # noqa: BLE001 - as above
+            self._once.warn("assignment", "%s: an assignment could not be noted", self.name, exc_info=True)
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Take what the members of the next `assign` sent; with what else is known of them it comes by `take_join`."""
+
+    def take_join(self, members: Sequence[Joined]) -> None:
+        """Take the members of the next `assign`, as they are read by us."""
+        self._join = members
+
+    def tie(self, membership: Membership, racks: RackMemory | None = None) -> None:
+        """Tie this assignor to its consumer, and read what members send to that.
+
+        Args:
+            membership: Of the consumer.
+            racks: Its memory of racks, if it has one.
+
+        Raises:
+            ConfigError: It is tied to another one.
+        """
+        super().tie(membership, racks)
+        if isinstance(membership, internals.Membership):
+            internals.read_joins(membership, self._once)
+
+    def share(self, racks: RackMemory) -> None:
+        """Use the memory of racks of a consumer that is not started yet."""
+        self._racks = racks
+
+    def complain(self, error: ConfigError) -> None:
+        """Say what keeps an instance from being made of a class."""
+        self._once.warn("environment", "%s: no rack is sent: %s", self.name, error)
+
+    def _find_caller(self) -> None:
+        """Find the consumer that is joining; one that was stopped gives way to the next."""
+        known = self._membership
+        found = internals.membership_calling()
+        if found is None:
+            if known is None:
+                self._once.warn(
+                    "caller", "%s: the consumer of this assignor cannot be found; racks are not read", self.name
+                )
+        elif known is None or (isinstance(known, internals.Membership) and known.over()):
+            self._membership = None
+            self.tie(found)
+        elif not known.is_of(found):
+            self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)
+
+
+class RackAwareRangeAssignor(RackAwareAssignor):
+    """Range assignment that keeps partitions near their readers (KIP-881).
+
+    The same result as Java's `RangeAssignor`, partition by partition. Takes the arguments of
+    `RackAwareAssignor`.
+    """
+
+    strategy = name = "range"
+
+
+class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+
+    Reads and writes the user data of Java's `StickyAssignor`, kafka-python's and aiokafka's, so that mixed groups stay
+    sticky.
+    """
+
+    name = "sticky"
+
+
+class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
+    """A place in a group of cooperative members (KIP-429). Takes the arguments of `BalancedAssignor`.
+
+    aiokafka gives up everything before it joins, so this member claims nothing, and what it had may go to others. As
+    the leader it keeps to the protocol of the others: what they claim it withholds until they have given it up.
+    """
+
+    name = "cooperative-sticky"
+
+    def _held(self) -> Partitions:
+        return {}
+
+
+def _encoded(decided: Mapping[str, Partitions]) -> dict[str, bytes]:
+    return dict(zip(decided, encode_assignments(decided.values()), strict=True))
+
+
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
+    """Return what the host has read of a subscription, of version 0."""
+    topics = tuple(topic for topic in getattr(metadata, "subscription", None) or () if isinstance(topic, str))
+    user_data = getattr(metadata, "user_data", None)
+    return Subscription(topics, user_data if isinstance(user_data, bytes) else None)
+
+
+def _partitions(assignment: Any) -> Partitions:  # noqa: ANN401 - the host is untyped
+    owned: dict[str, list[int]] = {}
+    for topic, partition in assignment.partitions():
+        owned.setdefault(topic, []).append(partition)
+    return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}

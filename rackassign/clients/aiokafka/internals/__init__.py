@@ -1,0 +1,48 @@
+"""Everything of aiokafka that is private. Each use says what for; all were seen in 0.12.0, 0.13.0 and 0.14.0.
+
+Rules of this room:
+
+* No module outside touches a private name of aiokafka.
+* Nothing is patched globally: methods are shadowed on the one instance that is meant.
+* If the host does not have what is needed (any more), the piece that needs it stays off and a warning says so, once;
+  the consumer works as it would without.
+"""
+
+from rackassign.clients.aiokafka.internals.fetch_observer import observe_fetches
+from rackassign.clients.aiokafka.internals.joins import Later, read_joins
+from rackassign.clients.aiokafka.internals.membership import (
+    Membership,
+    membership_behind,
+    membership_calling,
+    membership_of,
+    own_instance,
+)
+from rackassign.clients.aiokafka.internals.metadata import (
+    assignors,
+    brokers,
+    client_rack,
+    cluster_of,
+    near_replica_elsewhere,
+    on_refresh,
+    set_assignors,
+    topology,
+)
+
+__all__ = [
+    "Later",
+    "Membership",
+    "assignors",
+    "brokers",
+    "client_rack",
+    "cluster_of",
+    "membership_behind",
+    "membership_calling",
+    "membership_of",
+    "near_replica_elsewhere",
+    "observe_fetches",
+    "on_refresh",
+    "own_instance",
+    "read_joins",
+    "set_assignors",
+    "topology",
+]

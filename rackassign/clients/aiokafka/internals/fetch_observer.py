@@ -1,0 +1,77 @@
+"""What a consumer fetches, seen response by response."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rackassign.clients.aiokafka.internals.metadata import Consumer
+from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
+from rackassign.model import TopicPartition
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+
+def observe_fetches(consumer: Consumer, observer: Observer, once: Once, *, key: object) -> None:
+    """Show every fetch response to an observer, unless there is one for this key already.
+
+    Shadows `_client.send`, which is looked up for each request and there from the first on.
+    """
+    client = getattr(consumer, "_client", None)
+    send = getattr(client, "send", None)
+    sending = getattr(send, "__self__", None)
+    if not isinstance(sending, _Sending):
+        if send is None or tuple(inspect.signature(send).parameters) != ("node_id", "request", "group"):
+            once.warn("fetches", "%s differs: fetches are not observed", with_version("aiokafka"))
+            return
+        sending = _Sending(send, once)
+        client.send = sending.send  # type: ignore[union-attr]
+    sending.observers.setdefault(key, observer)
+
+
+_FETCH = 1
+"""The key of fetches in Kafka's protocol."""
+
+
+class _Sending:
+    """Shows fetch responses to observers on their way to the host."""
+
+    def __init__(self, send: Callable[..., Awaitable[Any]], once: Once) -> None:
+        self.observers: dict[object, Observer] = {}
+        self._send = send
+        self._once = once
+
+    async def send(self, node_id: Any, request: Any, **options: Any) -> Any:
+        response = await self._send(node_id, request, **options)
+        try:
+            if getattr(response, "API_KEY", None) == _FETCH and isinstance(node_id, int):
+                fetched = _fetched(response)
+                for observe in tuple(self.observers.values()):
+                    observe(node_id, fetched)
+        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
+            self._once.warn(
+                "fetches", "%s differs: a fetch response could not be observed", with_version("aiokafka"), exc_info=True
+            )
+        return response
+
+
+_NAMES_FOLLOWERS = 11
+"""The version of fetch responses from which on they may name another replica, before the records, which are last."""
+
+
+def _fetched(response: Any) -> list[Fetched]:
+    found: list[Fetched] = []
+    for topic, partitions in response.topics:
+        for partition, *rest in partitions:
+            batches = rest[-1] or b""
+            preferred = rest[-2] if response.API_VERSION >= _NAMES_FOLLOWERS else -1
+            found.append(
+                Fetched(
+                    TopicPartition(topic, partition),
+                    len(batches),
+                    count_records(batches),
+                    preferred if preferred >= 0 else None,
+                )
+            )
+    return found

@@ -1,0 +1,110 @@
+"""What members send when they join, read before aiokafka decodes it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership
+from rackassign.clients.common.subscriptions import Joined, read_join
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What a member sent, in the form that `read_join` reads and cleans."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What an assignor's `assign` returns instead of assignments, where `_perform_assignment` is shadowed.
+
+    The host calls `assign` on the consumer's loop, which would stand still for as long as a large group is planned.
+
+    Args:
+        plan: Makes a plan; may run on any thread.
+        finish: Makes assignments of it, encoded; runs on the consumer's loop.
+    """
+
+    plan: Callable[[], Any]
+    finish: Callable[[Any], dict[str, bytes]]
+
+    async def result(self) -> dict[str, bytes]:
+        """Plan on a thread, and return the assignments."""
+        loop = asyncio.get_running_loop()
+        planned: asyncio.Future[Any] = loop.create_future()
+
+        def run() -> None:
+            made = self.plan()
+            # The consumer may have been stopped by then, and its loop closed.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: None if planned.done() else planned.set_result(made))
+
+        # Not one of the loop's own threads, which may all be at what the user has given them, for any time.
+        threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
+        return self.finish(await planned)
+
+
+def read_joins(membership: Membership, once: Once) -> None:
+    """Read what members send before the host decodes it, and clean it; done once for a coordinator.
+
+    The host reads version 0 only, topics and user data, and fails on the first member that is broken: then nobody gets
+    an assignment. Shadows `_perform_assignment`, and replaces `members` of the response it is called with: tuples of a
+    member id, from JoinGroup version 5 on an instance id, and the bytes.
+    """
+    coordinator = membership.coordinator
+    perform: Callable[[Any], Awaitable[Any]] | None = getattr(coordinator, "_perform_assignment", None)
+    if isinstance(getattr(perform, "__self__", None), _Reading):
+        return
+    if perform is None or tuple(inspect.signature(perform).parameters) != ("response",):
+        once.warn(
+            "joins",
+            "%s differs: racks of members are not read, and one broken member breaks the group",
+            with_version("aiokafka"),
+        )
+        return
+    coordinator._perform_assignment = _Reading(coordinator, perform, once).perform
+
+
+class _Reading:
+    """Reads each join that a coordinator leads, and lets it go on."""
+
+    def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: Once) -> None:
+        self._coordinator = coordinator
+        self._perform = perform
+        self._once = once
+
+    async def perform(self, response: Any) -> Any:
+        try:
+            _read(self._coordinator, response, self._once)
+        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+            self._once.warn(
+                "joins", "%s differs: what members sent could not be read", with_version("aiokafka"), exc_info=True
+            )
+        assigned = await self._perform(response)
+        return await assigned.result() if isinstance(assigned, Later) else assigned
+
+
+def _read(coordinator: Coordinator, response: Any, once: Once) -> None:
+    """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
+    chosen = coordinator._lookup_assignor(response.group_protocol)
+    members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
+    read = read_join(members, chosen, once)
+    # Of its class: what wraps an assignor of ours may hand on whatever it is asked for.
+    if hasattr(type(chosen), "take_join"):
+        # A subclass's own `assign` may hand its members on to ours, which finds racks here and nowhere else.
+        chosen.take_join([Joined(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
+    response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
+
+
+_PAIR = 2

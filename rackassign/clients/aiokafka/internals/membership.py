@@ -1,0 +1,143 @@
+"""A consumer's place in its group, and how it is found: an assignor is told neither."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from rackassign.clients.aiokafka.internals.metadata import Consumer
+from rackassign.model import Partitions
+
+Coordinator = Any
+"""aiokafka's `GroupCoordinator`, untyped."""
+
+AssignorT = TypeVar("AssignorT")
+
+
+class Membership:
+    """A view of a coordinator; all of it may be used on the consumer's loop.
+
+    Args:
+        coordinator: aiokafka's `GroupCoordinator`.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+
+    def is_of(self, other: Membership) -> bool:
+        """Tell whether both are of one consumer."""
+        return self.coordinator is other.coordinator
+
+    def over(self) -> bool:
+        """Tell whether its consumer was stopped or has failed; reads `_closing` and `_coordination_task`."""
+        ends = (getattr(self.coordinator, name, None) for name in ("_closing", "_coordination_task"))
+        return any(end is not None and end.done() for end in ends)
+
+    def owned(self) -> Partitions:
+        """Return nothing: an eager member has given up everything before it is asked."""
+        return {}
+
+    def cooperative(self) -> bool:
+        """Return no: aiokafka revokes everything before it joins (`_on_join_prepare`)."""
+        return False
+
+    def session_timeout_s(self) -> float | None:
+        """Return the session timeout; reads `_session_timeout_ms`. None if the host is not as expected."""
+        timeout_ms = getattr(self.coordinator, "_session_timeout_ms", None)
+        return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
+
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join that was answered; None if there is none.
+
+        Reads `generation`, which is set before a leader is asked for an assignment.
+        """
+        generation = getattr(self.coordinator, "generation", None)
+        return generation if isinstance(generation, int) and generation >= 0 else None
+
+    def cluster(self) -> Any:
+        """Return the consumer's live view of the cluster; reads `_cluster`."""
+        return self.coordinator._cluster
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
+        asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
+
+    def spare_s(self) -> float:
+        """Return one second: the user's own tasks are on the same loop."""
+        return 1.0
+
+    def refresh_metadata(self) -> None:
+        """Have the client ask the brokers for new metadata; calls `_client.force_metadata_update()`."""
+        self.coordinator._client.force_metadata_update()
+
+    def ask_for_rebalance(self) -> None:
+        """Have it join again. Lost between JoinGroup and SyncGroup, so ask when a join is complete."""
+        self.coordinator.request_rejoin()
+
+
+def membership_of(consumer: Consumer) -> Membership | None:
+    """Return the membership of a consumer that was started; reads `_coordinator`. None before, or without a group."""
+    return _checked(getattr(consumer, "_coordinator", None))
+
+
+def membership_behind(cluster: Any) -> Membership | None:
+    """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
+
+    The coordinator listens to it: it is found in `_listeners`, behind its bound method.
+    """
+    listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
+    found = (_checked(getattr(listener, "__self__", None)) for listener in tuple(listeners))
+    return next((membership for membership in found if membership is not None), None)
+
+
+_FAR_ENOUGH = 12
+"""Callers that are looked through. The coordinator is the second or third; some are ours."""
+
+
+def membership_calling() -> Membership | None:
+    """Return the membership of the consumer that is asking for metadata just now, None if it cannot be told.
+
+    All an assignor is given then are topics, and it is the last moment to see to it that the racks of members can be
+    read. Who calls is the coordinator: `perform_group_join`, called by its `_do_rejoin_group`, whose `self` it is.
+    """
+    return next((found for caller in _callers() if (found := _checked(caller)) is not None), None)
+
+
+def _callers() -> Iterator[Any]:
+    frame = inspect.currentframe()
+    for _ in range(_FAR_ENOUGH):
+        frame = None if frame is None else frame.f_back
+        if frame is None:
+            return
+        yield frame.f_locals.get("self")
+
+
+def _checked(coordinator: Coordinator | None) -> Membership | None:
+    fits = (
+        callable(getattr(coordinator, "request_rejoin", None))
+        and hasattr(coordinator, "generation")
+        and hasattr(coordinator, "_cluster")
+        and hasattr(coordinator, "_assignors")
+    )
+    return Membership(coordinator) if fits else None
+
+
+def own_instance(kind: type[AssignorT], make: Callable[[], AssignorT]) -> AssignorT:
+    """Return the instance of an assignor that the calling consumer has, where it was given the class.
+
+    aiokafka uses a class as it is given, and for all consumers. So at the first call the class is replaced by an
+    instance in `_assignors` of the coordinator. If who calls cannot be told, each call gets an instance of its own,
+    which sends its rack and remembers nothing.
+    """
+    found = membership_calling()
+    if found is None:
+        return make()
+    assignors: Sequence[Any] = found.coordinator._assignors
+    for each in assignors:
+        if type(each) is kind:
+            return each
+    made = make()
+    found.coordinator._assignors = tuple(made if each is kind else each for each in assignors)
+    return made

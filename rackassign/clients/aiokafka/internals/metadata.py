@@ -1,0 +1,104 @@
+"""What a consumer knows of its cluster, and what it was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rackassign.clients.common.metadata_listener import Listener
+from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+Consumer = Any
+"""aiokafka's `AIOKafkaConsumer`, untyped."""
+
+
+def topology(cluster: Any, topics: Iterable[str]) -> Topology:
+    """Return the live brokers, and those of the topics that have metadata.
+
+    Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method tells of replicas.
+    """
+    known: dict[tuple[int, ...], Partition] = {}
+    found: dict[str, tuple[Partition, ...]] = {}
+    for topic in topics:
+        partitions: Mapping[int, Any] = cluster._partitions.get(topic) or {}
+        if not partitions:
+            continue
+        row: list[Partition] = []
+        for i in range(max(partitions) + 1):
+            wire = partitions.get(i)
+            # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+            key = (-1,) if wire is None else (wire.leader, *wire.replicas)
+            if key not in known:
+                known[key] = _partition(*key)
+            row.append(known[key])
+        found[topic] = tuple(row)
+    return Topology(brokers(cluster), found)
+
+
+def _partition(leader: int, *replicas: int) -> Partition:
+    return Partition(
+        replicas=tuple(replica for replica in replicas if replica >= 0),
+        leader=leader if leader >= 0 else None,
+    )
+
+
+def brokers(cluster: Any) -> tuple[Broker, ...]:
+    """Return the brokers that are listed now; one that is down is not, and bootstrap servers have no id yet."""
+    return tuple(Broker(each.nodeId, each.rack or None) for each in cluster.brokers() if isinstance(each.nodeId, int))
+
+
+def cluster_of(consumer: Consumer) -> Any:
+    """Return a consumer's view of the cluster; reads `_client.cluster`, there from the first on. None if it is not."""
+    return getattr(getattr(consumer, "_client", None), "cluster", None)
+
+
+def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: object) -> None:
+    """Call this on the loop after each refresh of the metadata, unless that is done for this key already.
+
+    Reads `_listeners`, to know. An error of a listener would end the host's refreshes for good, so none leaves.
+    """
+    listeners = getattr(cluster, "_listeners", None)
+    if not isinstance(listeners, set) or not callable(getattr(cluster, "add_listener", None)):
+        once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("aiokafka"))
+        return
+    if not any(isinstance(listener, Listener) and listener.key is key for listener in listeners):
+        # Replaced and not changed: a listener may be the one who calls this.
+        cluster._listeners = {*listeners, Listener(callback, once, key, with_version("aiokafka"))}
+
+
+def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:
+    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+
+    Reads `_client.cluster._partitions[topic][partition].isr`.
+    """
+    cluster = cluster_of(consumer)
+    if _rack_of(cluster, broker) in {None, rack}:
+        return False
+    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr)
+
+
+def _rack_of(cluster: Any, broker: int) -> str | None:
+    metadata = cluster.broker_metadata(broker)
+    return None if metadata is None else metadata.rack
+
+
+def client_rack(consumer: Consumer) -> str | None:
+    """Return the rack that a consumer sends with its fetches; reads `_client_rack`."""
+    return getattr(consumer, "_client_rack", None) or None
+
+
+def assignors(consumer: Consumer) -> tuple[Any, ...]:
+    """Return a consumer's assignors; reads `_partition_assignment_strategy`, and `_coordinator._assignors` if begun."""
+    coordinator = getattr(consumer, "_coordinator", None)
+    return tuple(getattr(coordinator, "_assignors", getattr(consumer, "_partition_assignment_strategy", ())))
+
+
+def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
+    """Give a consumer other assignors; sets what `assignors` reads. A join that is under way goes on with the old."""
+    consumer._partition_assignment_strategy = tuple(chosen)
+    coordinator: Any = getattr(consumer, "_coordinator", None)
+    if hasattr(coordinator, "_assignors"):
+        coordinator._assignors = tuple(chosen)

@@ -1,0 +1,320 @@
+"""What the assignors of all clients share: what they send, decide, remember and say.
+
+They run inside the client, where it handles its group, and on the group's leader they decide for everybody. So the
+first rule here: nothing raised in this module leaves it. If anything goes wrong, whatever it is, the group gets a
+plain range assignment, which is valid and balanced, and the log says why, once.
+
+A client's own classes add three doors: what it calls for metadata, for an assignment and with one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import ClassVar, Final, NoReturn
+
+from rackassign.clients.common.adapter import AnyCluster, Host, Membership, time_limit_s
+from rackassign.clients.common.assignment_history import Decision, Decisions
+from rackassign.clients.common.assignment_log import summary
+from rackassign.clients.common.fallback import plain_range
+from rackassign.clients.common.rack_monitor import Watch, Watcher, Watching
+from rackassign.clients.common.subscriptions import Joined, group_of
+from rackassign.errors import ConfigError, WireError
+from rackassign.locality import Locality, check_mode
+from rackassign.model import Group, Partitions, Plan, Topology
+from rackassign.racks import RACK_VARIABLE, RackMemory, rack_from_environment
+from rackassign.strategies import Options, strategy
+from rackassign.util.log_once import Once
+from rackassign.util.text import shown
+from rackassign.wire import Subscription, encode_subscription
+
+
+class FromEnvironment:
+    """The default of `rack`: unlike None, which says that there is none."""
+
+    def __repr__(self) -> str:
+        return f"<{RACK_VARIABLE}>"
+
+
+FROM_ENVIRONMENT: Final = FromEnvironment()
+
+WATCHING: Final = Watching()
+
+_NAMED_IN_LOG = 5
+
+
+class Assignor:
+    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+
+    Args:
+        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. When it is
+            left out, and so when the class itself is given to a consumer, `RACKASSIGN_RACK` is read.
+        locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
+            replica selector and the members a `client_rack`), `leader` if all read from leaders.
+        name: Name on the wire. All members of a group must share one; the default is the standard name, so that
+            Java and librdkafka members can be in the same group.
+        watch: How the racks of the replicas are watched while this member leads; None not to.
+
+    Raises:
+        ConfigError: If an option cannot work.
+    """
+
+    strategy: ClassVar[str]
+    name: str
+    _host: ClassVar[Host]
+    """The private side of the client."""
+    _package: ClassVar[str]
+    """Of the client's assignors, for the names of their loggers."""
+
+    def __init__(
+        self,
+        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        name: str | None = None,
+        watch: Watching | None = WATCHING,
+    ) -> None:
+        if isinstance(rack, FromEnvironment):
+            rack = rack_from_environment()
+        self.rack = check_rack(rack)
+        self.locality = check_mode(locality)
+        # A subclass may have a name of its own: the client finds it on the class where that is what it is given.
+        wanted: object = type(self).name if name is None else name
+        if not isinstance(wanted, str):
+            raise ConfigError(f"name must be a string, got {shown(wanted)}")
+        if not wanted:
+            raise ConfigError("name must not be empty")
+        self.name = wanted
+        self._strategy = strategy(self.strategy)
+        self._log = logging.getLogger(f"{self._package}.assignor")
+        self._once = Once(self._log)
+        self._decisions = Decisions()
+        self._racks = RackMemory()
+        self._membership: Membership | None = None
+        self._given: Partitions | None = None
+        self._plan_with(Options(locality=self.locality), watch)
+
+    def _plan_with(self, options: Options, watch: Watching | None) -> None:
+        self._options = options
+        # A leader without rack gains nothing from racks (so does Java), and leaves the watch to the next one.
+        watched = None if watch is None or self.rack is None else Watch(self._strategy, options, watch)
+        log = logging.getLogger(f"{self._package}.watcher")
+        self._watcher = (
+            None if watched is None else Watcher(watched, self._decisions, self._host.topology, log, self._once)
+        )
+
+    def __reduce_ex__(self, protocol: object, /) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} belongs to one consumer and can be neither copied nor pickled: give each consumer "
+            "the class, or an instance of its own"
+        )
+
+    def tie(self, membership: Membership, racks: RackMemory | None = None) -> None:
+        """Tie this assignor to its consumer: what `attach` does, and `assign` where it can.
+
+        Args:
+            membership: Of the consumer.
+            racks: Its memory of racks, if it has one.
+
+        Raises:
+            ConfigError: It is tied to another one.
+        """
+        if self._membership is not None and not self._membership.is_of(membership):
+            raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: make one for each")
+        self._membership = membership
+        if racks is not None:
+            self._racks = racks
+        self._host.on_refresh(membership.cluster(), self._refreshed, self._once, key=self)
+
+    def _joining(self, topics: Iterable[str]) -> Subscription:
+        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        self._decisions.joining()
+        return self._subscription(tuple(sorted(topics)))
+
+    def _decide(
+        self, cluster: AnyCluster, members: Callable[[], list[Joined]], barely: Callable[[], list[Joined]]
+    ) -> Mapping[str, Partitions]:
+        """Decide for the whole group; called on its leader.
+
+        Args:
+            cluster: The client's live view.
+            members: Reads the join; whatever it raises is seen to.
+            barely: Reads of it as little as an assignment needs, and raises nothing.
+
+        Returns:
+            What each member gets.
+        """
+        planned = self._planning(cluster, members)()
+        return self._settle(planned or self._plain(cluster, barely()))
+
+    def _planning(self, cluster: AnyCluster, members: Callable[[], list[Joined]]) -> Callable[[], Decision | None]:
+        """Read the join, and return what plans for it: a function that touches nothing of the client.
+
+        Planning has a deadline: while it goes on most clients send no heartbeats, and a leader that is put out of its
+        group never hands anything out. The function returns None where planning failed, and raises nothing.
+        """
+        begun = time.monotonic()
+        self._find(cluster)
+        try:
+            group = self._group(cluster, members())
+        except Exception:  # noqa: BLE001 - anything raised here would leave the whole group without assignment
+            self._warn_of_failure()
+            return lambda: None
+        limit_s = time_limit_s(self._membership)
+
+        def plan() -> Decision | None:
+            try:
+                left_s = max(0.0, limit_s - (time.monotonic() - begun))
+                plan = self._strategy(group, replace(self._options, time_limit_s=left_s))
+                self._report(group, plan, limit_s)
+                return Decision(plan.assignment, not plan.withheld, group, plan)
+            except Exception:  # noqa: BLE001 - as above
+                self._warn_of_failure()
+                return None
+
+        return plan
+
+    def _settle(self, decision: Decision) -> Mapping[str, Partitions]:
+        """Take note of a decision, and return what each member gets."""
+        self._decisions.make(decision)
+        return decision.assignment
+
+    def _warn_of_failure(self) -> None:
+        self._once.warn(
+            "failed",
+            "%s: rack-aware assignment failed; the group gets a plain assignment instead",
+            self.name,
+            exc_info=True,
+        )
+
+    def told(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
+        """Return what goes with each member's part of what was decided just now, as user data; mostly nothing."""
+        del assignment
+        return {}
+
+    def _assigned(self, given: Partitions, generation: int) -> None:
+        """Take note of this member's own assignment; as the leader, of the group's."""
+        before, self._given = self._given, given
+        self._decisions.complete(generation)
+        self._complete(given, generation)
+        self._say(given, before)
+        if self._watcher is not None and self._membership is not None:
+            self._watcher.look_later(self._membership, self._racks)
+
+    def _subscription(self, topics: tuple[str, ...]) -> Subscription:
+        return Subscription(topics, rack=self.rack)
+
+    def _complete(self, given: Partitions, generation: int) -> None:
+        """Do what there is to do when an assignment is complete; range has no use for it."""
+
+    def _find(self, cluster: AnyCluster) -> None:
+        """Find the consumer this assignor belongs to, by the view of the cluster it was given."""
+        if self._membership is None:
+            found = self._host.membership_behind(cluster)
+            if found is not None:
+                self.tie(found)
+            else:
+                self._once.warn(
+                    "membership", "%s: the consumer of this assignor cannot be found; racks are not watched", self.name
+                )
+        elif self._membership.cluster() is not cluster:
+            self._watcher = None
+            self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)
+
+    def _refreshed(self) -> None:
+        """Take note of the racks there are now; as the leader, look what has become of those decided by."""
+        if self._membership is not None:
+            self._racks.see(self._host.brokers(self._membership.cluster()))
+            if self._watcher is not None:
+                self._watcher.refreshed(self._membership, self._racks)
+
+    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
+        """Make a group of what `assign` is given."""
+        return self._seen(group_of(self._reader(cluster), members))
+
+    def _reader(self, cluster: AnyCluster) -> Callable[[Iterable[str]], Topology]:
+        return lambda topics: self._host.topology(cluster, topics)
+
+    def _seen(self, group: Group) -> Group:
+        """Take note of the brokers of a group, and complete it with those that are away."""
+        self._racks.see(group.topology.brokers)
+        return replace(group, topology=self._racks.complete(group.topology))
+
+    def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
+        """Make an assignment that cannot fail."""
+        return Decision(plain_range(cluster, members))
+
+    def _say(self, given: Partitions, before: Partitions | None) -> None:
+        """Log in one line what this member was given; as the leader, what the group was."""
+        if self._membership is None or not self._log.isEnabledFor(logging.INFO):
+            return
+        try:
+            topology = self._racks.complete(self._host.topology(self._membership.cluster(), sorted(given)))
+            line = summary(self.rack, given, before, topology, self.locality)
+            decided = self._decisions.last
+            if decided is not None and decided.group is not None and decided.plan is not None:
+                line = f"{line}; {_of_group(decided.group, decided.plan)}"
+            self._log.info("%s: %s", self.name, line)
+        except Exception:  # noqa: BLE001 - a line for people must not keep a member from its partitions
+            self._once.warn("line", "%s: an assignment cannot be described", self.name, exc_info=True)
+
+    def _report(self, group: Group, plan: Plan, limit_s: float) -> None:
+        """Warn, once each, of what keeps racks from being of use."""
+        if plan.doubt:
+            self._once.warn(
+                "doubt",
+                "%s: the assignment is balanced but not proven the nearest and stickiest: %s"
+                " (planning may take %.1f s, a third of the session timeout)",
+                *(self.name, plan.doubt, limit_s),
+                about=plan.doubt,
+            )
+        if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
+            return
+        racks = sorted(set(group.topology.racks_of_brokers().values()))
+        without = [member.id for member in group.members if member.rack is None]
+        if not racks:
+            self._once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is near", self.name)
+        elif len(without) == len(group.members):
+            self._once.warn("no member", "%s: no member of the group sends a rack", self.name)
+        elif without:
+            self._once.warn(
+                "some members",
+                "%s: %d of %d members send no rack: %s",
+                *(self.name, len(without), len(group.members), _listed(without)),
+            )
+        for member in group.members if racks else ():
+            if member.rack is not None and member.rack not in racks:
+                self._once.warn(
+                    "rack",
+                    "%s: rack %r of member %s matches no broker, so it reads nothing at home; racks there are: %s",
+                    *(self.name, member.rack, member.id, ", ".join(racks)),
+                    about=member.rack,
+                )
+
+
+def check_rack(rack: object) -> str | None:
+    """Return the rack, None for ""; `ConfigError` if it could not be sent."""
+    if rack is None or rack == "":
+        return None
+    if not isinstance(rack, str):
+        raise ConfigError(f"rack must be a string or None, got {rack!r}")
+    try:
+        encode_subscription(Subscription((), rack=rack))
+    except WireError as error:
+        raise ConfigError(f"rack cannot be sent: {error.problem}") from None
+    return rack
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMED_IN_LOG])
+    return shown if len(names) <= _NAMED_IN_LOG else f"{shown}, ..."
+
+
+def _of_group(group: Group, plan: Plan) -> str:
+    counts = Locality.of(group, plan)
+    total = counts.local + counts.cross + counts.unknown
+    withheld = sum(map(len, plan.withheld.values()))
+    tail = f", {withheld} of them after another round" if withheld else ""
+    return f"the group of {len(group.members)}: {counts.local} of {total} local, {plan.moved} moved{tail}"

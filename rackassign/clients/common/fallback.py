@@ -1,0 +1,56 @@
+"""Assignments with nothing in them that can fail but the host itself: what a group gets when all else did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rackassign.clients.common.adapter import PartitionList
+from rackassign.clients.common.subscriptions import Joined
+from rackassign.model import Partitions
+
+
+def plain_range(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
+    """Deal each topic out in runs, the first members getting one more."""
+    return _dealt(cluster, members, level=False)
+
+
+def plain_even(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
+    """Deal each topic out in runs, those that have the least so far getting one more."""
+    return _dealt(cluster, members, level=True)
+
+
+def unclaimed(target: Mapping[str, Partitions], members: list[Joined]) -> dict[str, Partitions]:
+    """Return what of it no other member says it owns, whatever the generation."""
+    claimants: dict[tuple[str, int], set[str]] = {}
+    for member in members:
+        for topic, partitions in member.subscription.owned.items():
+            for partition in partitions:
+                claimants.setdefault((topic, partition), set()).add(member.id)
+    return {
+        member: {
+            topic: tuple(p for p in partitions if claimants.get((topic, p), set()) <= {member})
+            for topic, partitions in owned.items()
+        }
+        for member, owned in target.items()
+    }
+
+
+def _dealt(cluster: PartitionList, members: list[Joined], *, level: bool) -> dict[str, Partitions]:
+    target: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in members}
+    load = dict.fromkeys(target, 0)
+    subscribers: dict[str, list[Joined]] = {}
+    for member in sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or "", m.id)):
+        for topic in dict.fromkeys(member.subscription.topics):
+            subscribers.setdefault(topic, []).append(member)
+    for topic in sorted(subscribers):
+        partitions = sorted(cluster.partitions_for_topic(topic) or ())
+        quota, extra = divmod(len(partitions), len(subscribers[topic]))
+        start = 0
+        of_topic = subscribers[topic]
+        for place, member in enumerate(sorted(of_topic, key=lambda m: load[m.id]) if level else of_topic):
+            end = start + quota + (place < extra)
+            if end > start:
+                target[member.id][topic] = tuple(partitions[start:end])
+                load[member.id] += end - start
+            start = end
+    return {**target}

@@ -1,0 +1,203 @@
+"""What a consumer has fetched, by topic and by the rack of the broker that it fetched from."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from rackassign.model import TopicPartition
+
+
+class Amount(NamedTuple):
+    """What was fetched.
+
+    Args:
+        bytes: Of record batches, as they lie in the log, compressed if they are.
+        records: In them; a batch that is sent for the sake of its last record counts with all.
+    """
+
+    bytes: int = 0
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLocality:
+    """What a consumer has read, by topic and by the rack it came from.
+
+    Args:
+        rack: The consumer's own; None if it has none.
+        topics: For each topic what came from each rack. None stands for brokers without a known rack.
+    """
+
+    rack: str | None
+    topics: Mapping[str, Mapping[str | None, Amount]]
+
+    def by_rack(self, topic: str | None = None) -> dict[str | None, Amount]:
+        """Return what came from each rack, of one topic or of all."""
+        totals: dict[str | None, Amount] = {}
+        for name, of_topic in self.topics.items():
+            if topic in {None, name}:
+                for rack, amount in of_topic.items():
+                    bytes_, records = totals.get(rack, Amount())
+                    totals[rack] = Amount(bytes_ + amount.bytes, records + amount.records)
+        return totals
+
+    def local(self, topic: str | None = None) -> Amount:
+        """Return what came from the consumer's own rack."""
+        return Amount() if self.rack is None else self.by_rack(topic).get(self.rack, Amount())
+
+    def unknown(self, topic: str | None = None) -> Amount:
+        """Return what nobody can call local or not: one of the two racks is not known."""
+        by_rack = self.by_rack(topic)
+        return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Amount())
+
+    def cross(self, topic: str | None = None) -> Amount:
+        """Return what came from other racks."""
+        if self.rack is None:
+            return Amount()
+        return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
+
+    def local_share(self, topic: str | None = None) -> float | None:
+        """Return the part of the bytes that was local, 0 to 1, of those with known racks; None if there are none."""
+        local, cross = self.local(topic).bytes, self.cross(topic).bytes
+        return local / (local + cross) if local + cross else None
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    bytes_ = records = 0
+    for amount in amounts:
+        bytes_, records = bytes_ + amount.bytes, records + amount.records
+    return Amount(bytes_, records)
+
+
+class Part(Protocol):
+    """What a response holds of one partition."""
+
+    @property
+    def topic(self) -> str:
+        """The partition's topic."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of record batches."""
+
+    @property
+    def records(self) -> int:
+        """Records in them."""
+
+
+class ReadMeter:
+    """Counts what one consumer fetches, by topic and by the rack it comes from. May be read from any thread.
+
+    Args:
+        rack: The consumer's own.
+        rack_of: Tells the rack of a broker, as far as it is known.
+        on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
+    """
+
+    __slots__ = ("_counts", "_known", "_lock", "_on_pair", "_rack_of", "rack")
+
+    def __init__(
+        self,
+        rack: str | None,
+        rack_of: Callable[[int], str | None],
+        on_pair: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        self.rack = rack
+        self._rack_of = rack_of
+        self._on_pair = on_pair
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str | None], Amount] = {}
+        self._known: set[tuple[str, str | None]] = set()
+
+    def __call__(self, broker: int, fetched: Iterable[Part]) -> None:
+        """Count one fetch response of a broker."""
+        rack = self._rack_of(broker)
+        new: list[str] = []
+        with self._lock:
+            for part in fetched:
+                if part.size:
+                    key = (part.topic, rack)
+                    before = self._counts.get(key, Amount())
+                    if key not in self._known:
+                        self._known.add(key)
+                        new.append(part.topic)
+                    self._counts[key] = Amount(before.bytes + part.size, before.records + part.records)
+        if self._on_pair is not None:
+            for topic in new:
+                self._on_pair(topic, rack)
+
+    def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
+        """Return the pairs of all but these topics; what was counted of them stays counted."""
+        with self._lock:
+            over = [pair for pair in self._known if pair[0] not in topics]
+            self._known.difference_update(over)
+        return over
+
+    def amount(self, topic: str, rack: str | None) -> Amount:
+        """Return what of a topic came from a rack."""
+        with self._lock:
+            return self._counts.get((topic, rack), Amount())
+
+    def locality(self) -> ReadLocality:
+        """Return all that was counted so far."""
+        with self._lock:
+            counts = dict(self._counts)
+        topics: dict[str, dict[str | None, Amount]] = {}
+        for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
+            topics.setdefault(topic, {})[rack] = amount
+        return ReadLocality(self.rack, topics)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch response holds of one partition.
+
+    Args:
+        partition: Which.
+        size: Bytes of record batches.
+        records: Records in the batches that are complete.
+        preferred_replica: The broker to read from instead, if the sender named one (KIP-392).
+    """
+
+    partition: TopicPartition
+    size: int
+    records: int
+    preferred_replica: int | None
+
+    @property
+    def topic(self) -> str:
+        """Return the partition's topic."""
+        return self.partition.topic
+
+
+Observer = Callable[[int, Sequence[Fetched]], None]
+"""Called on the host's IO thread with a broker's node id and what one response of its holds."""
+
+
+_BATCH = struct.Struct(">8x i 4x b 4x h 34x i")
+"""The head of a record batch: its length from here on, the version of the format, attributes, number of records."""
+
+_LENGTH_FROM = 12
+_CONTROL = 0x20
+
+
+def count_records(batches: bytes) -> int:
+    """Count the records in complete batches, by what their heads say; transaction markers are none."""
+    count = place = 0
+    while place + _BATCH.size <= len(batches):
+        length, magic, attributes, records = _BATCH.unpack_from(batches, place)
+        place += _LENGTH_FROM + max(length, 1)
+        if place > len(batches):
+            break
+        if magic < _FIRST_WITH_COUNT:
+            count += 1
+        elif not attributes & _CONTROL:
+            count += records
+    return count
+
+
+_FIRST_WITH_COUNT = 2

@@ -1,0 +1,143 @@
+"""Assignors for kafka-python's `partition_assignment_strategy`.
+
+They run inside `poll()`, on the IO thread of kafka-python. What they decide is in `clients.common.assignor`; this
+module adapts it to the interface of kafka-python. No exception leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from inspect import getattr_static
+from types import MappingProxyType
+from typing import ClassVar
+
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from rackassign.clients.common.adapter import Host
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, FromEnvironment, check_rack
+from rackassign.clients.common.standby_assignor import NAME, StandbyAssignor
+from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from rackassign.clients.kafka_python import internals
+from rackassign.clients.kafka_python.subscriptions import HostMember, barely_joined, joined
+from rackassign.model import Partitions
+from rackassign.wire import NEWEST, Subscription
+
+__all__ = [
+    "FROM_ENVIRONMENT",
+    "WATCHING",
+    "FromEnvironment",
+    "RackAwareAssignor",
+    "RackAwareRangeAssignor",
+    "check_rack",
+    "partitions_of",
+]
+
+
+class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
+    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+
+    Takes the arguments of `rackassign.clients.common.assignor.Assignor`.
+    """
+
+    _host: ClassVar[Host] = internals
+    _package = __package__
+
+    _read: Mapping[str, Subscription] = MappingProxyType({})
+
+    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        sent = self._joining(topics)
+        claims = [(topic, list(partitions)) for topic, partitions in sent.owned.items()]
+        return ConsumerProtocolSubscription(
+            NEWEST, list(sent.topics), sent.user_data, claims, sent.generation, sent.rack
+        )
+
+    def assign(self, cluster: internals.Cluster, members: list[HostMember]) -> dict[str, ConsumerProtocolAssignment]:
+        """Decide for the whole group; called on its leader.
+
+        Args:
+            cluster: kafka-python's live `ClusterMetadata`.
+            members: Members of the join, their subscriptions decoded.
+
+        Returns:
+            An assignment for every member.
+        """
+        read, self._read = self._read, {}
+        decided = self._decide(cluster, partial(joined, members, read), partial(barely_joined, members, read))
+        return internals.answers(decided, self.told(decided))
+
+    def assigns(self) -> bool:
+        """Tell whether `assign` is ours, and not a subclass's, which may go by what its members hold."""
+        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
+
+    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Take what the members of the next `assign` sent, by member id, so that it need not be read twice."""
+        self._read = read
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Take note of this member's own assignment; as the leader, of the group's."""
+        self._assigned(partitions_of(assignment), generation)
+
+
+class RackAwareRangeAssignor(RackAwareAssignor):
+    """Range assignment that keeps partitions near their readers (KIP-881).
+
+    The same result as Java's `RangeAssignor`, partition by partition. Takes the arguments of
+    `RackAwareAssignor`.
+    """
+
+    strategy = name = "range"
+
+
+def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
+    """Return the partitions of kafka-python's assignment, by topic."""
+    owned: dict[str, list[int]] = {}
+    for topic, partition in assignment.partitions():
+        owned.setdefault(topic, []).append(partition)
+    return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
+
+
+class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+
+    Reads and writes the user data of Java's `StickyAssignor` and kafka-python's, so that mixed groups stay sticky.
+    """
+
+    name = "sticky"
+
+
+class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
+    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `BalancedAssignor`.
+
+    An instance belongs to one consumer. `attach` and `RackAwareConsumer` tie it to theirs, so that it claims exactly
+    what that holds. Without them it claims what it was given last, and its leader makes up for what is not true.
+    """
+
+    name = "cooperative-sticky"
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """Prefer to keep what is held; beside an eager assignor, as on the way from one to the other, give it up."""
+        return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
+
+
+class StandbyAwareAssignor(StandbyAssignor, RackAwareAssignor):
+    """Sticky assignment near home, and warm copies spread over client tags (KIP-708).
+
+    Takes the arguments of `StandbyAssignor`.
+
+    An instance belongs to one consumer, to which `attach` or `RackAwareConsumer` tie it.
+    """
+
+    name = NAME
+
+    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
+        """Take note of this member's own assignment, and of the copies it is to keep."""
+        super().on_assignment(assignment, generation)
+        user_data = getattr(assignment, "user_data", None)
+        self.take_standbys(user_data if isinstance(user_data, bytes) else None)
+
+    def supported_protocols(self) -> list[RebalanceProtocol]:
+        """Keep what is held while joining: what is given up is state that has to be found again."""
+        return [RebalanceProtocol.COOPERATIVE]

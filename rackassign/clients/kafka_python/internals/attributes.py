@@ -1,0 +1,50 @@
+"""Attributes of a consumer that are private to kafka-python: their types, and whether they are as expected."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+
+Consumer = Any
+"""kafka-python's `KafkaConsumer`, untyped."""
+
+
+Coordinator = Any
+"""Its `ConsumerCoordinator`."""
+
+
+Fetcher = Any
+"""Its `Fetcher`."""
+
+
+def misfit(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
+    """Return what of the host is not as expected; None if all is.
+
+    Args:
+        consumer: From which all paths begin.
+        methods: Paths to methods, with the parameters they must have.
+        needs: Paths to other attributes.
+    """
+    for path in (*methods, *needs):
+        value = consumer
+        for part in path.split("."):
+            if not hasattr(value, part):
+                return f"there is no {path}"
+            value = getattr(value, part)
+        expected = methods.get(path)
+        if expected is not None and (parameters := tuple(inspect.signature(value).parameters)) != expected:
+            return f"{path} takes {', '.join(parameters) or 'nothing'}"
+    return None
+
+
+def of_coordinator(*names: str) -> tuple[str, ...]:
+    """Return paths from the consumer to attributes of its coordinator."""
+    return tuple(f"_coordinator.{name}" for name in names)
+
+
+def is_cooperative(coordinator: Coordinator) -> bool:
+    """Tell whether a member keeps what it holds while it joins."""
+    return bool(coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)

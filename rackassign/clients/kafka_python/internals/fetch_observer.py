@@ -1,0 +1,66 @@
+"""What a consumer fetches, seen response by response."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
+from rackassign.model import TopicPartition
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+
+def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: object) -> None:
+    """Show every fetch response to an observer, unless there is one for this key already.
+
+    Shadows `_fetcher._handle_fetch_response`, which is looked up for each send.
+    """
+    fetcher = getattr(consumer, "_fetcher", None)
+    observers: dict[object, Observer] | None = vars(fetcher).get("_rackassign") if fetcher is not None else None
+    if observers is None:
+        if not _show_fetches(fetcher, once):
+            return
+        observers = {}
+    if key not in observers:
+        # Replaced and not changed: the IO thread may be walking over the old one.
+        fetcher._rackassign = {**observers, key: observer}  # type: ignore[union-attr]
+
+
+def _show_fetches(fetcher: Any, once: Once) -> bool:
+    original = getattr(fetcher, "_handle_fetch_response", None)
+    expected = ("node_id", "fetch_offsets", "send_time", "response")
+    if original is None or tuple(inspect.signature(original).parameters) != expected:
+        once.warn("fetches", "%s differs: fetches are not observed", with_version("kafka-python"))
+        return False
+
+    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
+        try:
+            fetched = _fetched(response)
+            for observe in fetcher._rackassign.values():
+                observe(node_id, fetched)
+        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
+            once.warn(
+                "fetches",
+                "%s differs: a fetch response could not be observed",
+                with_version("kafka-python"),
+                exc_info=True,
+            )
+        original(node_id, fetch_offsets, send_time, response)
+
+    fetcher._handle_fetch_response = handle_fetch_response
+    return True
+
+
+def _fetched(response: Any) -> list[Fetched]:
+    return [
+        Fetched(
+            TopicPartition(topic.topic, partition.partition_index),
+            len(partition.records or b""),
+            count_records(partition.records or b""),
+            # -1 if there is none.
+            partition.preferred_read_replica if partition.preferred_read_replica >= 0 else None,
+        )
+        for topic in response.responses
+        for partition in topic.partitions
+    ]

@@ -1,0 +1,59 @@
+"""What no client can mend, and a member can tell by the answers to its own joins."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from kafka.errors import UnknownError
+
+from rackassign.clients.kafka_python.internals.attributes import Consumer
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+_ENOUGH = 3
+"""Joins in a row that fail inside the broker until it is said: one may be by chance."""
+
+
+def watch_joins(consumer: Consumer, once: Once) -> None:
+    """Warn if the broker assigns instead of a member, and if the group is broken inside the broker.
+
+    Shadows `_coordinator._process_join_group_response`. An answer without error and without a leader comes from a group
+    with a KIP-848 member: seen with Apache Kafka 4.3, where a group of classic members always has one.
+    """
+    coordinator: Any = getattr(consumer, "_coordinator", None)
+    original = getattr(coordinator, "_process_join_group_response", None)
+    if original is None or tuple(inspect.signature(original).parameters) != ("response", "send_time"):
+        once.warn("signs", "%s differs: answers to joins are not looked at", with_version("kafka-python"))
+        return
+    failed = 0
+
+    def process_join_group_response(response: Any, send_time: float) -> Any:
+        nonlocal failed
+        try:
+            failed = failed + 1 if response.error_code == UnknownError.errno else 0
+            _warn(coordinator.group_id, response, failed, once)
+        except Exception:  # noqa: BLE001 - what cannot be read here must still be processed
+            once.warn(
+                "signs", "%s differs: an answer to a join cannot be read", with_version("kafka-python"), exc_info=True
+            )
+        return original(response, send_time)
+
+    coordinator._process_join_group_response = process_join_group_response
+
+
+def _warn(group: str, response: Any, failed: int, once: Once) -> None:
+    if response.error_code == 0 and not response.leader:
+        once.warn(
+            "next generation",
+            "a member of group %s uses the next generation of the group protocol (KIP-848): the broker assigns then,"
+            " and ignores racks. `rackassign doctor --group %s` says more",
+            *(group, group),
+        )
+    if failed == _ENOUGH:
+        once.warn(
+            "wedged",
+            "the broker fails at each join of group %s: a member with a malformed subscription may have broken it."
+            " `rackassign doctor --group %s --fix` frees such a group",
+            *(group, group),
+        )

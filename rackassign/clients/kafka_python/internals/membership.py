@@ -1,0 +1,114 @@
+"""A consumer's place in its group: what it holds, how the group rebalances, and how to ask for another round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
+from rackassign.clients.kafka_python.internals.metadata import Cluster
+from rackassign.model import Partitions
+
+
+class Membership:
+    """A view of a coordinator; all of it may be used on the host's IO thread.
+
+    Args:
+        coordinator: kafka-python's `ConsumerCoordinator`.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def is_of(self, other: Membership) -> bool:
+        """Tell whether both are of one consumer."""
+        return self._coordinator is other._coordinator
+
+    def owned(self) -> Partitions:
+        """Return what the consumer holds now; nothing once its membership was lost.
+
+        Reads `_subscription.assigned_partitions()`, which the host empties when it loses its generation and trims
+        when a topic is unsubscribed; an assignor is told of neither.
+        """
+        owned: dict[str, list[int]] = {}
+        for topic, partition in self._coordinator._subscription.assigned_partitions():
+            owned.setdefault(topic, []).append(partition)
+        return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
+
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join that was answered; None if there is none.
+
+        Reads `_generation.generation_id`, which is set before a leader is asked for an assignment.
+        """
+        generation = getattr(getattr(self._coordinator, "_generation", None), "generation_id", None)
+        return generation if isinstance(generation, int) and generation >= 0 else None
+
+    def session_timeout_s(self) -> float | None:
+        """Return the session timeout; reads `config["session_timeout_ms"]`. None if the host is not as expected."""
+        timeout_ms = getattr(self._coordinator, "config", {}).get("session_timeout_ms")
+        return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
+
+    def cooperative(self) -> bool:
+        """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
+        return is_cooperative(self._coordinator)
+
+    def cluster(self) -> Cluster:
+        """Return the consumer's live view of the cluster; reads `_cluster`."""
+        cluster: Cluster = self._coordinator._cluster
+        return cluster
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call this on the host's IO thread after some seconds; it must not raise.
+
+        Uses `_manager.call_soon` and the awaitable that `_manager._net.sleep` makes.
+        """
+
+        async def wait() -> None:
+            await self._coordinator._manager._net.sleep(delay_s)
+            callback()
+
+        self._coordinator._manager.call_soon(wait)
+
+    def spare_s(self) -> float:
+        """Return any time: the host's IO thread does nothing for others, and heartbeats have a limit of their own."""
+        return math.inf
+
+    def refresh_metadata(self) -> None:
+        """Have the client ask the brokers for new metadata; calls `_cluster.request_update()`."""
+        self._coordinator._cluster.request_update()
+
+    def ask_for_rebalance(self) -> None:
+        """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""
+        self._coordinator.request_rejoin()
+
+
+def membership_of(consumer: Any) -> Membership | None:
+    """Return the membership of a consumer; reads `_coordinator`. None if the host is not as expected."""
+    return _checked(getattr(consumer, "_coordinator", None))
+
+
+def membership_behind(cluster: Any) -> Membership | None:
+    """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
+
+    All an assignor is given is the cluster. The coordinator listens to it, so it is found in `_listeners`: behind a
+    `kafka.util.WeakMethod`, whose `target` is a weak reference.
+    """
+    listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
+    for listener in tuple(listeners):
+        target = getattr(listener, "target", None)
+        found = _checked(target() if callable(target) else getattr(listener, "__self__", None))
+        if found is not None:
+            return found
+    return None
+
+
+def _checked(coordinator: Coordinator | None) -> Membership | None:
+    subscription = getattr(coordinator, "_subscription", None)
+    fits = (
+        callable(getattr(subscription, "assigned_partitions", None))
+        and callable(getattr(coordinator, "request_rejoin", None))
+        and hasattr(coordinator, "_rebalance_protocol")
+        and hasattr(coordinator, "_cluster")
+    )
+    return Membership(coordinator) if fits else None

@@ -1,0 +1,101 @@
+"""What a consumer knows of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from rackassign.clients.common.metadata_listener import Listener
+from rackassign.model import Broker, Partition, TopicPartition, Topology
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+
+class Cluster(Protocol):
+    """What is used of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
+
+    def brokers(self) -> Iterable[Any]:
+        """Return the brokers of the last metadata response."""
+
+    def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
+        """Return the partition ids of a topic; None if it is not known (yet)."""
+
+
+def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
+    """Return the live brokers, and those of the topics that have metadata.
+
+    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
+    replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
+    """
+    known: dict[tuple[int, ...], Partition] = {}
+    found: dict[str, tuple[Partition, ...]] = {}
+    for topic in topics:
+        partitions: Mapping[int, Any] | None = cluster._partitions.get(topic)  # type: ignore[attr-defined]
+        if not partitions:
+            continue
+        row: list[Partition] = []
+        for i in range(max(partitions) + 1):
+            wire = partitions.get(i)
+            # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+            key = (-1,) if wire is None else (wire.leader_id, *wire.replica_nodes)
+            made = known.get(key)
+            if made is None:
+                made = known[key] = _partition(*key)
+            row.append(made)
+        found[topic] = tuple(row)
+    return Topology(brokers(cluster), found)
+
+
+def brokers(cluster: Cluster) -> tuple[Broker, ...]:
+    """Return the brokers that are listed now; one that is down is not."""
+    return tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
+
+
+def _partition(leader: int, *replicas: int) -> Partition:
+    return Partition(
+        replicas=tuple(replica for replica in replicas if replica >= 0),
+        leader=leader if leader >= 0 else None,
+    )
+
+
+def cluster_of(consumer: Any) -> Cluster | None:
+    """Return a consumer's view of the cluster; reads `_cluster`, which has no public door. None if it has none."""
+    return getattr(consumer, "_cluster", None)
+
+
+def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: object) -> None:
+    """Call this on the host's IO thread after each refresh of the metadata, unless that is done for this key already.
+
+    The set `_listeners` is replaced and not added to: the IO thread may be walking over the old one. An error of a
+    listener would end the host's refreshes for good, so none leaves.
+    """
+    listeners = getattr(cluster, "_listeners", None)
+    if not isinstance(listeners, set):
+        once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("kafka-python"))
+        return
+    if any(isinstance(listener, Listener) and listener.key is key for listener in listeners):
+        return
+    cluster._listeners = {*listeners, Listener(callback, once, key, with_version("kafka-python"))}
+
+
+def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
+    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+
+    Reads `_cluster._partitions[topic][partition].isr_nodes`.
+    """
+    # Asked for every partition of every response: most come from this rack, and then one look is enough.
+    cluster = consumer._cluster
+    if _rack_of(cluster, broker) in {None, rack}:
+        return False
+    known = cluster._partitions.get(partition.topic, {}).get(partition.partition)
+    return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
+
+
+def _rack_of(cluster: Any, broker: int) -> str | None:
+    metadata = cluster.broker_metadata(broker)
+    return None if metadata is None else metadata.rack
+
+
+def assignors(consumer: Any) -> list[Any]:
+    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may hold classes."""
+    return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())

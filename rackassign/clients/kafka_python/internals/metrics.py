@@ -1,0 +1,94 @@
+"""What was read from where, among kafka-python's own metrics, so that a consumer's reporters see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from kafka.metrics import AnonMeasurable
+
+from rackassign.clients.common.fetch_metrics import Amount, ReadMeter
+from rackassign.clients.kafka_python.internals.attributes import Consumer
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+GROUP = "rackassign-locality-metrics"
+
+
+class LocalityMetrics:
+    """Publishes a meter of a consumer; reads `_metrics`, which is None where metrics are switched off.
+
+    `metrics()` shows names without their tags, so whatever tells two metrics apart is in both.
+
+    Args:
+        consumer: Whose metrics.
+        once: For what goes wrong.
+    """
+
+    def __init__(self, consumer: Consumer, once: Once) -> None:
+        self._metrics = getattr(consumer, "_metrics", None)
+        self._once = once
+        self._pairs: dict[tuple[str, str | None], list[Any]] = {}
+
+    def publish(self, meter: ReadMeter) -> None:
+        """Add the totals."""
+        tags = {"rack": meter.rack or ""}
+
+        def share() -> float:
+            local = meter.locality().local_share()
+            return float("nan") if local is None else local
+
+        self._add("local-share", "part of the bytes fetched in the own rack, 0 to 1", tags, share)
+        for kind in ("local", "cross", "unknown"):
+            for i, unit in enumerate(("bytes", "records")):
+                self._add(
+                    f"{kind}-{unit}-total",
+                    f"{unit} fetched, {kind}",
+                    tags,
+                    partial(_total, meter, kind, i),
+                )
+
+    def publish_pair(self, meter: ReadMeter, topic: str, rack: str | None) -> None:
+        """Add what is read of a topic from a rack."""
+        tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
+        named = [
+            self._add(
+                f"{unit}-of-{topic}-from-{rack or 'unknown'}-total",
+                f"{unit} of {topic} fetched from rack {rack or 'unknown'}",
+                tags,
+                partial(_of_pair, meter, topic, rack, i),
+            )
+            for i, unit in enumerate(("bytes", "records"))
+        ]
+        self._pairs[topic, rack] = [name for name in named if name is not None]
+
+    def withdraw_others(self, meter: ReadMeter, topics: Collection[str]) -> None:
+        """Remove what is read of all but these topics: who subscribes to a pattern meets ever new ones."""
+        over = meter.forget_pairs(topics)
+        if self._metrics is not None:
+            for name in (name for pair in over for name in self._pairs.pop(pair, ())):
+                self._metrics.remove_metric(name)
+
+    def _add(self, name: str, description: str, tags: dict[str, str], value: Callable[[], float]) -> Any:
+        """Add a metric; return its name, None if there are no metrics."""
+        if self._metrics is None:
+            return None
+        try:
+            named: Any = self._metrics.metric_name(name, GROUP, description, tags)
+            self._metrics.add_metric(named, AnonMeasurable(lambda _config, _now: value()))
+        except Exception:  # noqa: BLE001 - a metric that cannot be shown is still counted
+            self._once.warn(
+                "metrics", "%s differs: locality is not among its metrics", with_version("kafka-python"), exc_info=True
+            )
+            return None
+        return named
+
+
+def _total(meter: ReadMeter, kind: str, place: int) -> float:
+    amount: Amount = getattr(meter.locality(), kind)()
+    return amount[place]
+
+
+def _of_pair(meter: ReadMeter, topic: str, rack: str | None, place: int) -> float:
+    return meter.amount(topic, rack)[place]

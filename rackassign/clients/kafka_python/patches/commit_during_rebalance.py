@@ -1,0 +1,274 @@
+"""Commits while a cooperative join is under way.
+
+While a JoinGroup is unanswered, the broker reads nothing more from the connection it came on: a commit sent behind it
+is answered after it, as of an old generation, and the host gives its membership up for that. But the broker takes
+commits of the old generation for as long as it waits for other members to join (`PreparingRebalance`). So they go over
+a connection of their own, with the generation this member still has. One that comes too late, when the group is being
+assigned, waits until this member's join is answered and is then sent by the new generation.
+
+They go one at a time, and what comes meanwhile is sent together: of each partition the offset that was said last.
+Otherwise a user who commits at each `poll()` has hundreds under way, of which a connection takes five. Where that is
+refused, each is sent by itself, and is told what has become of itself.
+
+A member that was put out of its group has no part in it: others have its partitions and have committed further. What
+was committed before it is given something again fails, as it does without us; the broker would take it from the new
+member that it is by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from kafka import OffsetAndMetadata, TopicPartition
+from kafka.coordinator.base import UNKNOWN_MEMBER_ID
+from kafka.errors import (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    IllegalGenerationError,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    UnknownMemberIdError,
+)
+from kafka.future import Future
+from kafka.protocol.consumer import OffsetCommitRequest
+
+from rackassign.clients.kafka_python.internals.attributes import Consumer, is_cooperative
+
+log = logging.getLogger(__name__)
+
+_GRACE_MS = 5000
+"""A JoinGroup is answered within the rebalance timeout, and the network takes its time too."""
+
+_OVER = frozenset({error.errno for error in (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)})
+"""What the broker answers once the generation of a commit is over, or being replaced."""
+
+
+_FOR_ALL = (
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    NodeNotReadyError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+)
+"""What a commit fails with whatever is in it: the group and the connection are the same for the next one."""
+
+
+@dataclass(slots=True)
+class _Commit:
+    """What somebody waits for.
+
+    Args:
+        offsets: To be committed.
+        losses: How often the membership had been lost by then.
+        answer: Is settled when it is known what has become of it.
+    """
+
+    offsets: Mapping[Any, Any]
+    losses: int
+    answer: Any = field(default_factory=Future)
+
+    def settle(self, error: Exception | None) -> None:
+        if error is None:
+            self.answer.success(None)
+        else:
+            self.answer.failure(error)
+
+
+class Commits:
+    """How one consumer commits; all of it runs on the host's IO thread.
+
+    Args:
+        consumer: A `KafkaConsumer` with a group.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._coordinator = coordinator = consumer._coordinator
+        self._send_as_host = coordinator._send_offset_commit_request
+        self._reset = coordinator.reset_generation
+        self._complete = coordinator._on_join_complete_async
+        self.lost = False
+        """Whether it was put out of its group, or has left it, and was given nothing since."""
+        self._losses = 0
+        self._waiting: list[_Commit] = []
+        self._sending = False
+
+    def install(self) -> None:
+        """Shadow what the host commits by, and what tells of a membership that ends and begins."""
+        coordinator = self._coordinator
+        coordinator._send_offset_commit_request = self.send
+        coordinator.reset_generation = self.reset_generation
+        coordinator._on_join_complete_async = self.on_join_complete_async
+
+    def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
+        """Stand for the host's: the membership is lost, or given up."""
+        self.lost = True
+        self._losses += 1
+        self._reset(member_id=member_id)
+
+    async def on_join_complete_async(
+        self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
+    ) -> None:
+        """Stand for the host's: something is given."""
+        self.lost = False
+        await self._complete(generation, member_id, protocol, member_assignment_bytes)
+
+    def join_ends_within_ms(self) -> float:
+        """Return after how many milliseconds a join that is under way is answered at the latest."""
+        return float(self._coordinator.config["max_poll_interval_ms"]) + _GRACE_MS
+
+    def under_way(self) -> bool:
+        """Tell whether a join of a cooperative member is under way, so that its own connection is not read."""
+        coordinator = self._coordinator
+        task = coordinator._join_task
+        return (
+            task is not None
+            and not task.is_done
+            and is_cooperative(coordinator)
+            and bool(coordinator.rebalance_in_progress())
+        )
+
+    async def join_answered(self) -> None:
+        """Wait for a join that is under way; for none when the consumer closes, since nobody will read it."""
+        if self.under_way() and not getattr(self._consumer, "_closed", False):
+            with suppress(Exception):
+                await self._coordinator._manager.wait_for(self._coordinator._join_task, self.join_ends_within_ms())
+
+    async def send(self, offsets: Any) -> Any:
+        """Stand for `_send_offset_commit_request`."""
+        if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
+            return await self._send_as_host(offsets)
+        for partition, (offset, metadata, epoch) in offsets.items():
+            # The host finds that out when it writes the request, and gives up its coordinator for it.
+            if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
+                raise TypeError(
+                    f"{partition}: expected an offset, metadata and a leader epoch, got {offsets[partition]}"
+                )
+        commit = _Commit(dict(offsets), self._losses)
+        self._waiting.append(commit)
+        if not self._sending:
+            self._sending = True
+            self._coordinator._manager.call_soon(self._send_waiting)
+        return await commit.answer
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                together = [commit for commit in waiting if commit.losses == self._losses]
+                for commit in waiting:
+                    if commit.losses != self._losses:
+                        commit.settle(_put_out())
+                merged = {partition: offset for commit in together for partition, offset in commit.offsets.items()}
+                error = await self._failed(_Commit(merged, self._losses)) if merged else None
+                of_all = len(together) == 1 or error is None or isinstance(error, _FOR_ALL)
+                for commit in together:
+                    commit.settle(error if of_all else await self._failed(commit))
+        finally:
+            self._sending = False
+
+    async def _failed(self, commit: _Commit) -> Exception | None:
+        """Commit; return what it failed with."""
+        try:
+            # Between two answers of a join it may be another member already, and the broker take what that one sends.
+            if self._is_out_since(commit):
+                return _put_out()
+            if self.under_way() and await self._sent_beside(commit.offsets):
+                return None
+            await self.join_answered()
+            if self._is_out_since(commit):
+                return _put_out()
+            await self._send_as_host(commit.offsets)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who committed is told
+            return error
+        return None
+
+    def _is_out_since(self, commit: _Commit) -> bool:
+        return self.lost or self._losses != commit.losses
+
+    async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
+        """Commit by the generation this member still has; tell whether the broker took it.
+
+        Raises:
+            KafkaError: What the host raises for an answer that has nothing to do with the join.
+        """
+        coordinator = self._coordinator
+        generation, node = coordinator._generation, self._own_connection()
+        if node is None or generation.is_lost():
+            return False
+        begun = time.monotonic()
+        try:
+            response = await coordinator._manager.send(self._request(generation, offsets), node_id=node)
+        except KafkaError as error:
+            log.debug("a commit during a rebalance could not be sent: %s", error)
+            return False
+        if any(code in _OVER for _, partitions in response.topics for _, code in partitions):
+            return False
+        coordinator._handle_offset_commit_response(offsets, begun, response)
+        return True
+
+    def _own_connection(self) -> str | None:
+        """Return a name for another connection to the coordinator; None if it is not known.
+
+        The host names a connection by the node it leads to, and finds the address in `_cluster._coordinator_brokers`.
+        """
+        cluster = self._coordinator._cluster
+        known = cluster._coordinator_brokers.get(self._coordinator.coordinator_id)
+        if known is None:
+            return None
+        name = f"commits-{known.node_id}"
+        cluster._coordinator_brokers[name] = type(known)(name, known.host, known.port, None)
+        return name
+
+    def _request(self, generation: Any, offsets: Mapping[Any, Any]) -> Any:
+        topic_of = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition_of = topic_of.OffsetCommitRequestPartition
+        by_topic: dict[str, list[Any]] = {}
+        for (topic, partition), offset in offsets.items():
+            by_topic.setdefault(topic, []).append(
+                partition_of(
+                    partition_index=partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+            )
+        return OffsetCommitRequest(
+            max_version=8,
+            group_id=self._coordinator.group_id,
+            generation_id_or_member_epoch=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._coordinator.group_instance_id,
+            topics=[topic_of(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
+        )
+
+
+def _put_out() -> Exception:
+    error: Exception = CommitFailedError("this member was put out of its group, and others have its partitions")
+    return error
+
+
+def _are_offsets(offsets: Any) -> bool:
+    """Tell whether these are offsets; what is not, the host refuses, and nobody else's go with it."""
+    return isinstance(offsets, Mapping) and all(
+        isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata)
+        for partition, offset in offsets.items()
+    )

@@ -1,0 +1,116 @@
+"""Patches for a coordinator that is gone or does not respond, and for a static member that has been fenced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kafka.errors import FencedInstanceIdError, RetriableError
+
+from rackassign.clients.kafka_python.internals.attributes import Consumer
+from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.util.log_once import Once
+
+
+def _look_on_for_coordinator(consumer: Consumer, _once: Once) -> None:
+    """Go on looking for the coordinator, for as long as the caller allows, when a broker that was asked is gone."""
+    coordinator = consumer._coordinator
+    original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
+
+    async def look_on(timeout_ms: float | None = None) -> bool:
+        # Who allows any time gets the error in the end, and not silence for ever.
+        allowed_ms = coordinator.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
+        end = time.monotonic() + allowed_ms / 1000
+        pause = coordinator.config["retry_backoff_ms"] / 1000
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                return await original(timeout_ms=None if timeout_ms is None else left * 1000)
+            except RetriableError:
+                if left <= pause:
+                    if timeout_ms is None:
+                        raise
+                    return False
+                await coordinator._manager._net.sleep(pause)
+
+    coordinator.ensure_coordinator_ready_async = look_on
+
+
+LOOK_ON_FOR_COORDINATOR = Remedy(
+    name="look_on_for_coordinator",
+    defect=(
+        "While a broker is down and the others still list it, the host may ask it for the coordinator, then for"
+        " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could answer."
+    ),
+    proof="integration/test_remedies.py::test_a_coordinator_is_looked_for_until_it_is_found",
+    methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
+    needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
+    install=_look_on_for_coordinator,
+)
+
+
+_REST_S = 0.05
+"""A poll looks so often after its group while there are no records; records end the wait at once."""
+
+
+def _rest_between_looks(consumer: Consumer, _once: Once) -> None:
+    """Wait a little for records when a heartbeat is overdue, instead of not at all."""
+    coordinator = consumer._coordinator
+    original: Callable[[], float] = coordinator.time_to_next_poll
+    coordinator.time_to_next_poll = lambda: max(original(), _REST_S)
+
+
+REST_BETWEEN_LOOKS = Remedy(
+    name="rest_between_looks",
+    defect=(
+        "While a heartbeat is overdue, because the coordinator does not answer or a join is under way, poll() does not"
+        " wait for records at all: it spins at full speed, and each turn leaves a callback at the fetches under way,"
+        " some ten megabytes a minute."
+    ),
+    proof="integration/test_flow.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
+    methods={"_coordinator.time_to_next_poll": ()},
+    needs=(),
+    install=_rest_between_looks,
+)
+
+
+def _raise_when_fenced(consumer: Consumer, _once: Once) -> None:
+    """Have `poll()` raise once a heartbeat was answered with FENCED_INSTANCE_ID, now and ever after, as Java does."""
+    coordinator = consumer._coordinator
+    handle, poll = coordinator._handle_heartbeat_response, coordinator.poll
+    fenced: list[FencedInstanceIdError] = []
+
+    def handle_heartbeat_response(response: Any, send_time: float) -> Any:
+        if response.error_code == FencedInstanceIdError.errno and not fenced:
+            fenced.append(
+                FencedInstanceIdError(
+                    f"another member of group {coordinator.group_id} has joined with the group_instance_id of this"
+                    f" one, {coordinator.group_instance_id}, and has its partitions"
+                )
+            )
+        return handle(response, send_time)
+
+    def poll_unless_fenced(timeout_ms: float | None = None) -> bool:
+        if fenced:
+            raise fenced[0]
+        return bool(poll(timeout_ms=timeout_ms))
+
+    coordinator._handle_heartbeat_response = handle_heartbeat_response
+    coordinator.poll = poll_unless_fenced
+
+
+RAISE_WHEN_FENCED = Remedy(
+    name="raise_when_fenced",
+    defect=(
+        "A static member whose group.instance.id another one joins with is fenced: the host logs that its heartbeat"
+        " failed, sends no more, and reads on for ever what the other one reads as well. poll() never raises."
+    ),
+    proof="integration/test_remedies.py::test_a_fenced_static_member_is_told",
+    methods={
+        "_coordinator._handle_heartbeat_response": ("response", "send_time"),
+        "_coordinator.poll": ("timeout_ms",),
+    },
+    needs=("_coordinator.group_id", "_coordinator.group_instance_id"),
+    install=_raise_when_fenced,
+)

@@ -1,0 +1,204 @@
+"""Patches for fetching from followers (KIP-392), and for fetched records of a partition that is paused and resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafka.structs import TopicPartition as HostPartition
+
+from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
+from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+FORSAKEN_S = 5.0
+"""How long a follower that could not be reached is not asked for. Its leader goes on naming it until the controller has
+fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
+
+
+def _keep_near_replica(consumer: Consumer, once: Once) -> None:
+    """Stay with a follower that names no other: its answer to whom to read from is always "none"."""
+    fetcher = consumer._fetcher
+    original = fetcher._handle_fetch_response
+
+    def handle_fetch_response(node_id: int, fetch_offsets: Any, send_time: float, response: Any) -> None:
+        try:
+            _name_again(node_id, fetcher._subscriptions.assignment, response)
+        except Exception:  # noqa: BLE001 - then the leader is asked again, as without us
+            once.warn("near", "%s: remedy keep_near_replica failed", with_version("kafka-python"), exc_info=True)
+        original(node_id, fetch_offsets, send_time, response)
+
+    fetcher._handle_fetch_response = handle_fetch_response
+
+
+def _name_again(node_id: int, assignment: Any, response: Any) -> None:
+    """Write the follower's own id into its answers; the host then changes nothing, not even when it expires."""
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.error_code or partition.preferred_read_replica >= 0:
+                continue
+            state = assignment.get(HostPartition(topic.topic, partition.partition_index))
+            if state is not None and state.preferred_read_replica() == node_id:
+                partition.preferred_read_replica = node_id
+
+
+KEEP_NEAR_REPLICA = Remedy(
+    name="keep_near_replica",
+    defect=(
+        "A follower's normal answer makes the host forget that it was sent there, so every second fetch asks the"
+        " leader in another rack, which has nothing to say but the follower's name: twice the requests, half the speed."
+    ),
+    proof="integration/test_followers.py::test_a_follower_is_not_left_after_each_answer",
+    methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
+    needs=("_fetcher._subscriptions.assignment",),
+    install=_keep_near_replica,
+)
+
+
+def _leave_dead_follower(consumer: Consumer, once: Once) -> None:
+    """Read from the leader as soon as a follower cannot be reached."""
+    fetcher = consumer._fetcher
+    handle_error: Callable[..., None] = fetcher._handle_fetch_error
+    create_requests: Callable[[], dict[int, Any]] = fetcher._create_fetch_requests
+    forsaken: dict[int, float] = {}
+
+    def handle_fetch_error(node_id: int, exception: Exception) -> None:
+        try:
+            if _forget(node_id, fetcher._subscriptions.assignment):
+                forsaken[node_id] = time.monotonic() + FORSAKEN_S
+        except Exception:  # noqa: BLE001 - the error itself must still be handled
+            once.warn("dead", "%s: remedy leave_dead_follower failed", with_version("kafka-python"), exc_info=True)
+        handle_error(node_id, exception)
+
+    def create_fetch_requests() -> dict[int, Any]:
+        requests = create_requests()
+        for node_id, until in list(forsaken.items()):
+            if until <= time.monotonic():
+                del forsaken[node_id]
+        if forsaken:
+            for request, _ in requests.values():
+                # Asked without a rack a leader answers with records, and not with the name of who is dead. To a
+                # follower it makes no difference.
+                request.rack_id = ""
+        return requests
+
+    fetcher._handle_fetch_error = handle_fetch_error
+    fetcher._create_fetch_requests = create_fetch_requests
+
+
+def _forget(node_id: int, assignment: Any) -> bool:
+    """Forget that partitions are read from this follower; tell whether there were any."""
+    states = [state for state in list(assignment.values()) if state.preferred_read_replica() == node_id]
+    for state in states:
+        state.clear_preferred_read_replica()
+    return bool(states)
+
+
+LEAVE_DEAD_FOLLOWER = Remedy(
+    name="leave_dead_follower",
+    defect=(
+        "When the follower that is read from dies, the host goes on trying to reach it, and nothing is read, until"
+        " the controller has fenced it and the metadata says so: by default nine seconds and more."
+    ),
+    proof="integration/test_followers.py::test_a_dead_follower_is_left_at_once",
+    methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
+    needs=("_fetcher._subscriptions.assignment",),
+    install=_leave_dead_follower,
+)
+
+
+def _await_unknown_leader(consumer: Consumer, _once: Once) -> None:
+    """Treat a leader that is no listed broker as none: wait for newer metadata."""
+    fetcher = consumer._fetcher
+    original: Callable[[Any], int | None] = fetcher._select_read_replica
+
+    def select_read_replica(tp: Any) -> int | None:
+        chosen = original(tp)
+        if chosen is None or chosen == -1 or consumer._cluster.broker_metadata(chosen) is not None:
+            return chosen
+        return None
+
+    fetcher._select_read_replica = select_read_replica
+
+
+AWAIT_UNKNOWN_LEADER = Remedy(
+    name="await_unknown_leader",
+    defect=(
+        "Metadata may name a leader that is not in its list of brokers. poll() then raises UnknownBrokerIdError, and"
+        " the partitions of that broker are never fetched again, not even when it is back."
+    ),
+    proof="integration/test_followers.py::test_a_leader_that_is_not_listed_is_waited_for",
+    methods={"_fetcher._select_read_replica": ("tp",)},
+    needs=("_cluster.broker_metadata",),
+    install=_await_unknown_leader,
+)
+
+
+def _learn_of_follower(consumer: Consumer, once: Once) -> None:
+    """Ask for metadata when a leader names a follower that the host does not know as one (as the Java client does)."""
+    fetcher = consumer._fetcher
+    original: Callable[[Any], int | None] = fetcher._select_read_replica
+
+    def select_read_replica(tp: Any) -> int | None:
+        named = _named(fetcher, tp)
+        chosen = original(tp)
+        try:
+            if named is not None and _named(fetcher, tp) is None:
+                consumer._cluster.request_update()
+        except Exception:  # noqa: BLE001 - then the leader is asked again until metadata is due, as without us
+            once.warn("learn", "%s: remedy learn_of_follower failed", with_version("kafka-python"), exc_info=True)
+        return chosen
+
+    fetcher._select_read_replica = select_read_replica
+
+
+def _named(fetcher: Fetcher, tp: Any) -> int | None:
+    """Return the follower that a partition's leader has named."""
+    state = fetcher._subscriptions.assignment.get(tp)
+    named: int | None = None if state is None else state.preferred_read_replica()
+    return named
+
+
+LEARN_OF_FOLLOWER = Remedy(
+    name="learn_of_follower",
+    defect=(
+        "When the metadata is from a time at which a follower was down or no replica yet, the host does not go where"
+        " the leader sends it and asks the leader again, which sends it there again: nothing is read until the metadata"
+        " is due, by default for five minutes."
+    ),
+    proof="integration/test_followers.py::test_a_follower_that_is_back_is_read_from",
+    methods={"_fetcher._select_read_replica": ("tp",)},
+    needs=("_fetcher._subscriptions.assignment", "_cluster.request_update"),
+    install=_learn_of_follower,
+)
+
+
+def _resume_parked(consumer: Consumer, once: Once) -> None:
+    """Have the host see that what it hands out from is used up: only then does it go back to what was parked."""
+    fetcher = consumer._fetcher
+    original = fetcher.fetched_records
+
+    def fetched_records(max_records: int | None = None, update_offsets: bool = True) -> Any:  # noqa: FBT001, FBT002 - the host's
+        try:
+            if not fetcher._next_partition_records:
+                fetcher._next_partition_records = None
+        except Exception:  # noqa: BLE001 - then what was parked stays so, as without us
+            once.warn("parked", "%s: remedy resume_parked failed", with_version("kafka-python"), exc_info=True)
+        return original(max_records, update_offsets)
+
+    fetcher.fetched_records = fetched_records
+
+
+RESUME_PARKED = Remedy(
+    name="resume_parked",
+    defect=(
+        "A partition that is paused while some of what was fetched is not handed out yet, and resumed, is never read"
+        " again: what is left is parked, and nothing is fetched of a partition of which something is."
+    ),
+    proof="integration/test_followers.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
+    methods={"_fetcher.fetched_records": ("max_records", "update_offsets")},
+    needs=("_fetcher._next_partition_records", "_fetcher._paused_partition_records"),
+    install=_resume_parked,
+)

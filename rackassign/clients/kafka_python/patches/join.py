@@ -1,0 +1,236 @@
+"""Patches for joins: results of a join that the client loses, what it stops meanwhile, and malformed metadata.
+
+These patches rely on one thing: the coordinator's coroutines run on the client's IO thread, one at a time, and switch
+only where they await something unfinished. `poll()` runs on the user's thread and drives them from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.base import MemberState
+from kafka.errors import (
+    IllegalGenerationError,
+    IllegalStateError,
+    KafkaError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    RetriableError,
+    UnknownMemberIdError,
+)
+
+from rackassign.clients.common.subscriptions import read_join
+from rackassign.clients.kafka_python.internals.attributes import Consumer, Coordinator, is_cooperative, of_coordinator
+from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.util.log_once import Once
+from rackassign.util.text import with_version
+
+log = logging.getLogger(__name__)
+
+_REJOIN_ERRORS = (
+    IllegalGenerationError,
+    # What a leader's join fails with if its consumer unsubscribes meanwhile: nobody is interested in it any more.
+    IllegalStateError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    RetriableError,
+    UnknownMemberIdError,
+)
+"""A join that fails with one of these is simply made again; any other error is the user's to see."""
+
+
+def _keep_finished_join(consumer: Consumer, _once: Once) -> None:
+    """Read the result of a join that finished between two polls."""
+    coordinator = consumer._coordinator
+    need_rejoin: Callable[[], bool] = coordinator.need_rejoin
+    join_group: Callable[..., Coroutine[Any, Any, bool]] = coordinator.join_group_async
+
+    def need_rejoin_or_read() -> bool:
+        return coordinator._join_task is not None or need_rejoin()
+
+    async def keep_then_join(timeout_ms: float | None = None) -> bool:
+        # The host makes sure of the coordinator just before this call, so its own code runs on from here to its
+        # look at the join task without a switch: no join can finish unseen in between.
+        task, coordinator._join_task = _finished(coordinator._join_task)
+        if task is not None:
+            await _take(coordinator, task)
+            if task.succeeded() and coordinator.stable():
+                # As the host does: what is new gets its position before the next round, if there is one.
+                return True
+        try:
+            return await join_group(timeout_ms=timeout_ms)
+        except Exception as error:
+            # The host leaves a task in place that failed with an error not its own. It has been raised now.
+            task, coordinator._join_task = _finished(coordinator._join_task)
+            if task is not None:
+                coordinator.request_rejoin()
+                if isinstance(error, IllegalStateError):
+                    return False
+            raise
+
+    coordinator.need_rejoin = need_rejoin_or_read
+    coordinator.join_group_async = keep_then_join
+
+
+def _finished(task: Any) -> tuple[Any, Any]:
+    """Return (the task, None) if it is finished, (None, the task) if not."""
+    return (task, None) if task is not None and task.is_done else (None, task)
+
+
+async def _take(coordinator: Coordinator, task: Any) -> None:
+    """Do with a finished join what the host does with one that finishes inside `poll()`."""
+    if task.failed():
+        coordinator.request_rejoin()
+        if not isinstance(task.exception, _REJOIN_ERRORS):
+            raise task.exception
+    elif coordinator.rebalance_in_progress():
+        with coordinator._lock:
+            coordinator.rejoining = False
+            coordinator.rejoin_needed = False
+            coordinator.state = MemberState.STABLE
+            coordinator._enable_heartbeat()
+        joined = coordinator._generation
+        await coordinator._on_join_complete_async(joined.generation_id, joined.member_id, joined.protocol, task.value)
+    else:
+        # Since it finished the member has left the group or was put out of it.
+        coordinator.request_rejoin()
+
+
+KEEP_FINISHED_JOIN = Remedy(
+    name="keep_finished_join",
+    defect=(
+        "A join that finishes between two polls is thrown away and made anew; one that a metadata change"
+        " started is never read at all, and the consumer is silent for ever. Short polls and long work in"
+        " between meet it on every rebalance, others by chance at their start."
+    ),
+    proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
+    methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
+    needs=of_coordinator(
+        *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
+        *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin", "stable"),
+    ),
+    install=_keep_finished_join,
+)
+
+
+def _heartbeat_unread_join(consumer: Consumer, once: Once) -> None:
+    """Send heartbeats from the end of a join until a `poll()` reads it."""
+    coordinator = consumer._coordinator
+    original = coordinator._do_join_and_sync_async
+
+    async def join_and_beat() -> bytes:
+        assignment: bytes = await original()
+        task = coordinator._join_task
+        coordinator._manager.call_soon(lambda: _beat(coordinator, task, once))
+        return assignment
+
+    coordinator._do_join_and_sync_async = join_and_beat
+
+
+async def _beat(coordinator: Coordinator, task: Any, once: Once) -> None:
+    """Send heartbeats while the join of this task is unread and the user's loop is not overdue."""
+    joined = coordinator._generation
+    interval = coordinator.config["heartbeat_interval_ms"] / 1000
+    try:
+        while True:
+            await coordinator._manager._net.sleep(interval)
+            if (
+                coordinator._heartbeat_closed
+                # Until it is answered the next join has the state and the generation of this one. A heartbeat behind
+                # it would be answered after it, as of an old generation, and the host would forget the new one.
+                or coordinator._join_task is not task
+                or coordinator._generation is not joined
+                or not coordinator.rebalance_in_progress()
+                or coordinator.heartbeat.poll_timeout_expired()
+            ):
+                return
+            try:
+                await coordinator._send_heartbeat_request()
+            except KafkaError as error:
+                # What it means for the membership the host has noted already; the next poll acts on it.
+                log.debug("heartbeat for an unread join: %s", error)
+    except Exception:  # noqa: BLE001 - a failing extra must not take the host's IO thread with it
+        once.warn("beat", "%s: remedy heartbeat_unread_join failed", with_version("kafka-python"), exc_info=True)
+
+
+HEARTBEAT_UNREAD_JOIN = Remedy(
+    name="heartbeat_unread_join",
+    defect=(
+        "From the end of a join to the poll() that reads it no heartbeat is sent, so a member that works"
+        " longer than its session timeout at that moment is put out of the group it has just joined."
+    ),
+    proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
+    methods={"_coordinator._do_join_and_sync_async": ()},
+    needs=of_coordinator(
+        *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
+        *("_send_heartbeat_request", "config", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
+    ),
+    install=_heartbeat_unread_join,
+)
+
+
+def _claim_what_is_held(consumer: Consumer, once: Once) -> None:
+    """Have the host's own cooperative assignor claim what the consumer holds, and not what it was given once."""
+    coordinator = consumer._coordinator
+    original = coordinator.group_protocols
+
+    def group_protocols() -> Any:
+        try:
+            subscription = coordinator._subscription
+            # An eager member has given up everything by now, though its consumer still lists it.
+            held = subscription.assigned_partitions() if is_cooperative(coordinator) else ()
+            for assignor in coordinator._assignors.values():
+                if isinstance(assignor, CooperativeStickyAssignor) and assignor.member_assignment is not None:
+                    assignor.member_assignment = sorted(tp for tp in held if tp.topic in subscription.subscription)
+        except Exception:  # noqa: BLE001 - raised from here, every poll() would fail
+            once.warn("claims", "%s: remedy claim_what_is_held failed", with_version("kafka-python"), exc_info=True)
+        return original()
+
+    coordinator.group_protocols = group_protocols
+
+
+CLAIM_WHAT_IS_HELD = Remedy(
+    name="claim_what_is_held",
+    defect=(
+        "kafka-python's own cooperative assignor goes on claiming partitions that it lost with its membership,"
+        " or unsubscribed from. They are withheld from everybody, for a member that has nothing to give up, and"
+        " nobody reads them while the group is stable. (Ours claims what is held without this.)"
+    ),
+    proof="integration/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
+    methods={"_coordinator.group_protocols": ()},
+    needs=of_coordinator(
+        "_assignors", "_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.subscription"
+    ),
+    install=_claim_what_is_held,
+)
+
+
+def _guard_members(consumer: Consumer, once: Once) -> None:
+    """Clean what members sent before the host decodes it, and spare it most of that where the assignor is ours."""
+    coordinator = consumer._coordinator
+    original = coordinator._perform_assignment
+
+    def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
+        try:
+            read_join(members, coordinator._lookup_assignor(protocol_name), once)
+        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+            once.warn("guard", "%s: remedy guard_members failed", with_version("kafka-python"), exc_info=True)
+        return original(leader_id, protocol_name, members)
+
+    coordinator._perform_assignment = perform_assignment
+
+
+GUARD_MEMBERS = Remedy(
+    name="guard_members",
+    defect=(
+        "The leader decodes every member's metadata unguarded: one member that sends broken bytes or an"
+        " illegal topic name makes the leader's poll() raise at every attempt, and nobody gets an assignment."
+    ),
+    proof="integration/test_remedies.py::test_group_goes_on_beside_a_broken_member",
+    methods={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},
+    needs=("_coordinator._lookup_assignor",),
+    install=_guard_members,
+)

@@ -1,0 +1,64 @@
+"""A join, as kafka-python hands it to the leader's assignor, with what each member sent.
+
+What other members sent may be odd without being unreadable: a null where a list is expected. Such parts are left out
+here, because one member's mistake must not cost the group its assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from rackassign.clients.common.subscriptions import Joined
+from rackassign.wire import Subscription
+
+
+class HostMember(Protocol):
+    """What kafka-python's JoinGroup response holds for each member."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: Any
+
+
+def joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+    """Return the members of a join.
+
+    Args:
+        members: As the host has them.
+        read: Subscriptions that were read already, by member; the host's own reading is used for the others.
+    """
+    return [
+        Joined(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata)) for m in members
+    ]
+
+
+def barely_joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+    """Return the members of a join with as little of their subscriptions as an assignment needs."""
+    found: list[Joined] = []
+    for member in members:
+        subscription = Subscription(_topics(member.metadata))
+        with suppress(Exception):
+            subscription = read.get(member.member_id) or _subscription(member.metadata)
+        found.append(Joined(member.member_id, member.group_instance_id, subscription))
+    return found
+
+
+def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - the host is untyped
+    return tuple(topic for topic in metadata.topics or () if isinstance(topic, str))
+
+
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
+    """Return what the host has read of a subscription."""
+    owned: dict[str, list[int]] = {}
+    for topic, partitions in metadata.owned_partitions or ():
+        owned.setdefault(topic, []).extend(p for p in partitions or () if isinstance(p, int))
+    rack, generation, user_data = metadata.rack_id, metadata.generation_id, metadata.user_data
+    return Subscription(
+        topics=_topics(metadata),
+        user_data=user_data if isinstance(user_data, bytes) else None,
+        owned={topic: tuple(ids) for topic, ids in owned.items()},
+        generation=generation if isinstance(generation, int) else -1,
+        rack=(rack or None) if isinstance(rack, str) else None,
+    )
