@@ -26,11 +26,11 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.show import Sheet, show
+from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage
+from rackassign.fleet.audit import SCHEMA
 from rackassign.model import STRATEGY_NAMES, Broker, Partition, TopicPartition, Topology
-from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates, Shots
-from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, files
-from rackassign.spark.fleet.audit import SCHEMA
+from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates, Shots
+from rackassign.monitoring.snapshot import snapshot
 from rackassign.testing.processes import processes
 from rackassign.testing.spark import session
 from rackassign.wire import Subscription
@@ -89,7 +89,7 @@ def plain(snapshots: Path, found: Path, *, all_: bool) -> None:
     how = FleetAudit(what_ifs=what_ifs(all_=all_))
     before = _peak_mb()
     begun = time.perf_counter()
-    files.keep(found, audit_groups(files.load(snapshots), how))
+    storage.keep(found, audit_groups(storage.load(snapshots), how))
     _tell([time.perf_counter() - begun], _peak_mb(), before)
 
 
@@ -104,7 +104,7 @@ def _tell(seconds: list[float], peak: float, before: float = 0.0) -> None:
 
 
 def on_spark(snapshots: Path, found: Path, *, all_: bool, times: int) -> None:
-    from rackassign.spark.fleet.spark import audited  # noqa: PLC0415 - the others do without
+    from rackassign.fleet.spark import audited  # noqa: PLC0415 - the others do without
 
     how = FleetAudit(what_ifs=what_ifs(all_=all_))
     seconds = []
@@ -146,7 +146,7 @@ def make(folder: Path, groups: int, partitions: int, seed: int) -> None:
 def same(one: Path, other: Path) -> int:
     """Return the number of rows; stops if they differ in anything but order."""
     keys = [(name, "ascending") for name in SCHEMA.names if name not in {"take", "best"}]
-    tables = [pa.Table.from_batches(files.kept(folder), SCHEMA).sort_by(keys) for folder in (one, other)]
+    tables = [pa.Table.from_batches(storage.kept(folder), SCHEMA).sort_by(keys) for folder in (one, other)]
     if not tables[0].equals(tables[1]):
         raise SystemExit("Spark and one process do not find the same")
     return int(tables[0].num_rows)
@@ -203,7 +203,7 @@ def _part(case: str, snapshots: str, found: str, *more: str) -> None:
     if case == "make":
         groups, partitions, seed = map(int, more)
         shots, rates = fleet(groups, partitions, seed)
-        files.save(Path(snapshots) / f"groups-{seed}.parquet", _TAKEN + timedelta(hours=seed), shots, rates)
+        storage.save(Path(snapshots) / f"groups-{seed}.parquet", _TAKEN + timedelta(hours=seed), shots, rates)
         return
     all_, times = map(int, more)
     if case == "plain":

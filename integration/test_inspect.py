@@ -24,7 +24,7 @@ from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, Ra
 from rackassign.admin.cluster import listed_brokers
 from rackassign.admin.groups import GroupCalls
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
-from rackassign.observe import Inspection, Inspector, RackMap
+from rackassign.monitoring import Inspection, Inspector, RackMap
 from rackassign.scenario import read_group
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rackassign.model import Broker, Partition, TopicPartition, Topology
-from rackassign.observe import Inspection, LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates
-from rackassign.observe.inspection import inspect
-from rackassign.observe.snapshot import snapshot
+from rackassign.monitoring import Inspection, LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.snapshot import snapshot
 from rackassign.wire import Subscription
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

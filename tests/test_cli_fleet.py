@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.observe import LiveGroup, Price, RackMap, Rates, Shots
-from rackassign.observe.figures import money
-from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import AS_IS, WHAT_IFS
-from rackassign.spark.fleet.files import kept, save
-from rackassign.spark.fleet.sums import summed
+from rackassign.fleet import AS_IS, WHAT_IFS
+from rackassign.fleet.aggregate import summed
+from rackassign.fleet.storage import kept, save
+from rackassign.monitoring import LiveGroup, Price, RackMap, Rates, Shots
+from rackassign.monitoring.format import money
+from rackassign.monitoring.snapshot import snapshot
 
 from .live import cluster, group, member, rates
 

@@ -9,7 +9,7 @@ import pytest
 
 from rackassign.cli.app import run
 from rackassign.cli.groups import surveys
-from rackassign.observe import Odd, RackMap, Rates, Survey
+from rackassign.monitoring import Odd, RackMap, Rates, Survey
 
 from .live import cluster, group, inspected, member
 
@@ -88,7 +88,7 @@ class Seen:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, survey: Survey) -> None:
-    monkeypatch.setattr("rackassign.observe.Inspector", lambda *_: Seen(survey))
+    monkeypatch.setattr("rackassign.monitoring.Inspector", lambda *_: Seen(survey))
     monkeypatch.setattr("rackassign.cli.inspect.connected", lambda *_: nullcontext())
 
 

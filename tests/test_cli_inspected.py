@@ -10,7 +10,7 @@ from rich.console import Console
 from rackassign.cli.groups import warnings
 from rackassign.cli.inspected import actions, detail, overview, totals
 from rackassign.cli.output import complain, safe
-from rackassign.observe import Odd, Price, RackMap, Rates, Survey
+from rackassign.monitoring import Odd, Price, RackMap, Rates, Survey
 
 from .live import brokers, cluster, group, inspected, member, rates
 

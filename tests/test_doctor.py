@@ -13,7 +13,7 @@ from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
 from rackassign.errors import ConfigError
-from rackassign.observe import (
+from rackassign.monitoring import (
     LiveBroker,
     LiveGroup,
     LiveMember,

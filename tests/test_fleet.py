@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
+from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, Row, audit_groups, read, written
+from rackassign.fleet.audit import NOW
+from rackassign.fleet.schema import SCHEMA
+from rackassign.fleet.storage import count, keep, load, save
 from rackassign.model import TopicPartition
-from rackassign.observe import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
-from rackassign.observe.inspection import inspect
-from rackassign.observe.reading import counted
-from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, Row, audit_groups, read, written
-from rackassign.spark.fleet.audit import NOW
-from rackassign.spark.fleet.files import count, keep, load, save
-from rackassign.spark.fleet.rows import SCHEMA
+from rackassign.monitoring import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.snapshot import snapshot
+from rackassign.monitoring.traffic import counted
 
 from .live import brokers, cluster, group, member, rates
 

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from rackassign.errors import ConfigError
+from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups
+from rackassign.fleet.aggregate import Kinds, Sum, detailed, summed, total
+from rackassign.fleet.audit import NOW, SCHEMA
+from rackassign.fleet.html import page
+from rackassign.fleet.storage import keep, kept, load, save
 from rackassign.model import TopicPartition
-from rackassign.observe import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
-from rackassign.observe.figures import money
-from rackassign.observe.inspection import inspect
-from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups
-from rackassign.spark.fleet.audit import NOW, SCHEMA
-from rackassign.spark.fleet.files import keep, kept, load, save
-from rackassign.spark.fleet.report import page
-from rackassign.spark.fleet.sums import Kinds, Sum, detailed, summed, total
+from rackassign.monitoring import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.format import money
+from rackassign.monitoring.snapshot import snapshot
 from rackassign.util.text import printable
 
 from .live import brokers, cluster, group, member, rates
@@ -107,8 +107,8 @@ def test_groups_come_by_what_there_is_to_save(audited: Audited) -> None:
 
 
 def test_what_is_left_out_is_added_up(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.spark.fleet.report._MOST_GROUPS", 2)
-    monkeypatch.setattr("rackassign.spark.fleet.report._MOST_TOPICS", 1)
+    monkeypatch.setattr("rackassign.fleet.html._MOST_GROUPS", 2)
+    monkeypatch.setattr("rackassign.fleet.html._MOST_TOPICS", 1)
     names = [f"t{number}" for number in range(5)]
     known = each({name: 1e6 * (number + 1) for number, name in enumerate(names)})
     wide = group(member("m1", "b", dict.fromkeys(names, (0,))), member("m2", "a", dict.fromkeys(names, (1,))), name="w")
@@ -301,7 +301,7 @@ def test_a_fleet_of_nothing_is_a_page_too(audited: Audited) -> None:
 
 
 def test_many_flows_are_not_all_drawn(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.spark.fleet.report._MOST_FLOWS", 1)
+    monkeypatch.setattr("rackassign.fleet.html._MOST_FLOWS", 1)
     found = audited(topics("t"), ([far("g")], Rates({TopicPartition("t", 0): 5.0})), how=FleetAudit())
     text = page(found, Price(), AT)
     assert "1 smaller flows are not drawn" in text

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from integration.spark_stage import session
-from rackassign.observe import LiveGroup, Price, RackMap, Shots
-from rackassign.observe.snapshot import snapshot
-from rackassign.spark.fleet import WHAT_IFS, FleetAudit, audit_groups
-from rackassign.spark.fleet.audit import SCHEMA
-from rackassign.spark.fleet.files import kept, load, save
-from rackassign.spark.fleet.report import page
-from rackassign.spark.fleet.spark import audited
-from rackassign.spark.fleet.sums import summed
+from rackassign.fleet import WHAT_IFS, FleetAudit, audit_groups
+from rackassign.fleet.aggregate import summed
+from rackassign.fleet.audit import SCHEMA
+from rackassign.fleet.html import page
+from rackassign.fleet.spark import audited
+from rackassign.fleet.storage import kept, load, save
+from rackassign.monitoring import LiveGroup, Price, RackMap, Shots
+from rackassign.monitoring.snapshot import snapshot
 
 from .live import brokers, cluster, group, member, rates
 

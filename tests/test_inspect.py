@@ -15,11 +15,11 @@ from kafka.errors import UnknownTopicOrPartitionError
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.observe import Action, Flows, Inspection, Price, RackMap, Rates, Survey, as_json, said, troubles
-from rackassign.observe.figures import money, percent, size
-from rackassign.observe.rates import Log, Logs, look_at_logs
-from rackassign.observe.rates import rates as compared
-from rackassign.observe.snapshot import snapshot, topics_of
+from rackassign.monitoring import Action, Flows, Inspection, Price, RackMap, Rates, Survey, as_json, said, troubles
+from rackassign.monitoring.format import money, percent, size
+from rackassign.monitoring.snapshot import snapshot, topics_of
+from rackassign.monitoring.throughput import Log, Logs, look_at_logs
+from rackassign.monitoring.throughput import rates as compared
 from rackassign.scenario import read_group, write_group
 from rackassign.wire import Subscription
 
@@ -299,8 +299,8 @@ def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.Monke
     def sizes(_: object, _broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(topic, p): 5 for topic, count in wanted.items() for p in range(count)}
 
-    monkeypatch.setattr("rackassign.observe.rates.offsets", offsets)
-    monkeypatch.setattr("rackassign.observe.rates.log_sizes", sizes)
+    monkeypatch.setattr("rackassign.monitoring.throughput.offsets", offsets)
+    monkeypatch.setattr("rackassign.monitoring.throughput.log_sizes", sizes)
     there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
     seen = look_at_logs(object(), there, clock=lambda: 1.0)
     assert seen == Logs({TopicPartition(topic, 0): Log(1.0, 5, 0, 7) for topic in ("t", "u")})

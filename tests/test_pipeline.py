@@ -13,7 +13,7 @@ from examples.pipeline.counters import Counter, Who, increments
 from examples.pipeline.page import Saving, Sums, headline, page
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
 from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
-from rackassign.observe import Price
+from rackassign.monitoring import Price
 
 NOTHING = ReadLocality("a", {})
 SOME = ReadLocality("a", {"t": {"a": Amount(100, 1), None: Amount(50, 2)}})

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
 from rackassign.errors import ConfigError
-from rackassign.observe import Odd, Price, Survey
-from rackassign.observe.prometheus import ConsumerMetrics, SurveyMetrics
+from rackassign.monitoring import Odd, Price, Survey
+from rackassign.monitoring.prometheus import ConsumerMetrics, SurveyMetrics
 
 from .live import brokers, cluster, group, inspected, member, rates
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.observe import Inspector, LiveBroker, LiveMember, RackMap, Rates
-from rackassign.observe.inspection import inspect
-from rackassign.observe.inspector import Shots
-from rackassign.observe.snapshot import snapshot
+from rackassign.monitoring import Inspector, LiveBroker, LiveMember, RackMap, Rates
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.collector import Shots
+from rackassign.monitoring.snapshot import snapshot
 from rackassign.placement import ReplicaPlacementError, Rules
 from rackassign.placement.quality import Quality
 from rackassign.placement.readers import Readers, readers

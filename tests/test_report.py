@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.observe import Odd, Price, Rates, Survey
-from rackassign.observe.report import page
-from rackassign.observe.report.flow import HEIGHT, WIDTH, picture
+from rackassign.monitoring import Odd, Price, Rates, Survey
+from rackassign.monitoring.html.page import page
+from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, picture
 from rackassign.util.text import printable
 
 from .live import brokers, cluster, group, inspected, member, rates

@@ -22,7 +22,7 @@ from examples.pipeline.readings import read_all
 from examples.pipeline.savings import bad_records, savings
 from examples.pipeline.traffic import FLEET, REPLICAS, Names, traffic
 from rackassign.errors import RackassignError
-from rackassign.observe import Price
+from rackassign.monitoring import Price
 from rackassign.spark import doctor
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.spark import SparkCluster, check_java, session

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rackassign.observe import Price
-from rackassign.observe.figures import money, size
+from rackassign.monitoring import Price
+from rackassign.monitoring.format import money, size
 
 _PAGE = """<!doctype html>
 <html lang="en">

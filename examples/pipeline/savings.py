@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from examples.pipeline.groups import AFTER, BEFORE
 from examples.pipeline.page import Saving, Sums
 from examples.pipeline.readings import DEAD, WINDOWS
-from rackassign.observe import Price
-from rackassign.spark.fleet import AS_IS, FleetAudit
-from rackassign.spark.fleet.spark import audited
+from rackassign.fleet import AS_IS, FleetAudit
+from rackassign.fleet.spark import audited
+from rackassign.monitoring import Price
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from rackassign.errors import ConfigError
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.observe import Finding, Freed, LiveGroup, LiveMember, Step
+    from rackassign.monitoring import Finding, Freed, LiveGroup, LiveMember, Step
 
 HEALTHY, FINDINGS = 0, 1
 
@@ -63,7 +63,7 @@ class _Examined:
 
     def __init__(self, admin: KafkaAdminClient, name: str, watch_s: float, *, fix: bool) -> None:
         # Imports a client, which other commands do without.
-        from rackassign import observe  # noqa: PLC0415
+        from rackassign import monitoring  # noqa: PLC0415
         from rackassign.admin.groups import GroupCalls  # noqa: PLC0415
 
         calls = GroupCalls(admin)
@@ -71,18 +71,18 @@ class _Examined:
         def tell() -> None:
             sys.stderr.write(f"Watching {name} for {watch_s:g} s at most\n")
 
-        def look() -> tuple[observe.Watched, bool | None]:
-            seen = observe.watch(calls, name, watch_s, suspicious=observe.may_not_settle, waiting=tell)
-            return seen, seen.preparing and observe.is_wedged(calls, name)
+        def look() -> tuple[monitoring.Watched, bool | None]:
+            seen = monitoring.watch(calls, name, watch_s, suspicious=monitoring.may_not_settle, waiting=tell)
+            return seen, seen.preparing and monitoring.is_wedged(calls, name)
 
         seen, wedged = look()
-        self.freed: Freed = observe.Freed()
+        self.freed: Freed = monitoring.Freed()
         if wedged and fix:
-            self.freed = observe.free(admin, calls, name)
+            self.freed = monitoring.free(admin, calls, name)
             seen, wedged = look()
         self.group: LiveGroup = seen.group
-        self.step: Step = observe.step(seen.group)
-        self.findings: Sequence[Finding] = observe.findings(seen, observe.describe_brokers(admin), wedged=wedged)
+        self.step: Step = monitoring.step(seen.group)
+        self.findings: Sequence[Finding] = monitoring.findings(seen, monitoring.describe_brokers(admin), wedged=wedged)
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it for programs."""

@@ -48,8 +48,8 @@ def exporter(
     racks = read_rack_map(rack_map)
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - comes with an extra
 
-    from rackassign.observe import Price  # noqa: PLC0415 - imports a client
-    from rackassign.observe.prometheus import SurveyMetrics  # noqa: PLC0415 - the same
+    from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.prometheus import SurveyMetrics  # noqa: PLC0415 - the same
 
     metrics = SurveyMetrics(Price.given(price))
     registry = CollectorRegistry(auto_describe=False)

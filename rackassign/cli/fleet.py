@@ -52,23 +52,23 @@ def fleet(
         raise MissingExtraError("pyarrow", "spark")
     # These import pyarrow, which comes with an extra.
     from rackassign.cli.fleets import as_json, as_lines, show  # noqa: PLC0415
-    from rackassign.observe import Price  # noqa: PLC0415
-    from rackassign.spark.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, files  # noqa: PLC0415
-    from rackassign.spark.fleet.sums import summed  # noqa: PLC0415
+    from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage  # noqa: PLC0415
+    from rackassign.fleet.aggregate import summed  # noqa: PLC0415
+    from rackassign.monitoring import Price  # noqa: PLC0415
 
     cost = Price.given(price)
     wanted = what_if or []
     named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
     how = FleetAudit(cost, tuple(named), advise)
     source = Path(snapshots)
-    total = files.count(source)
+    total = storage.count(source)
     with ExitStack() as kept:
         folder = Path(out or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
         with steps() as progress:
-            files.keep(folder, audit_groups(_counted(files.load(source), total, progress), how))
-        found = summed(files.kept(folder))
+            storage.keep(folder, audit_groups(_counted(storage.load(source), total, progress), how))
+        found = summed(storage.kept(folder))
         if html:
-            from rackassign.spark.fleet.report import page  # noqa: PLC0415 - imports a template engine
+            from rackassign.fleet.html import page  # noqa: PLC0415 - imports a template engine
 
             write_text("html", html, page(folder, cost))
     if output == "table":

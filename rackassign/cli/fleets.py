@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.output import safe
-from rackassign.observe import Price
-from rackassign.spark.fleet.audit import NOW
-from rackassign.spark.fleet.figures import Figures
-from rackassign.spark.fleet.sums import Fleet, GroupSums, Sum, total
-from rackassign.spark.fleet.whatif import AS_IS
+from rackassign.fleet.aggregate import Fleet, GroupSums, Sum, total
+from rackassign.fleet.audit import NOW
+from rackassign.fleet.format import Figures
+from rackassign.fleet.what_if import AS_IS
+from rackassign.monitoring import Price
 
 _MOST_GROUPS = 25
 _MOST_TOLD = 10

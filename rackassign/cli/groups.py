@@ -16,7 +16,7 @@ from rackassign.errors import ConfigError
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.observe import RackMap, Survey
+    from rackassign.monitoring import RackMap, Survey
 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
 All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
@@ -60,7 +60,7 @@ def read_rack_map(file: str) -> RackMap:
         ConfigError: If it cannot be read or used; names the field.
     """
     # Imports a client, which other commands do without.
-    from rackassign.observe import RackMap  # noqa: PLC0415
+    from rackassign.monitoring import RackMap  # noqa: PLC0415
 
     return json_of(file, RackMap.read) if file else RackMap()
 
@@ -84,7 +84,7 @@ def surveys(
     # Imports a client, which other commands do without.
     from kafka.errors import KafkaError  # noqa: PLC0415
 
-    from rackassign.observe import Inspector  # noqa: PLC0415
+    from rackassign.monitoring import Inspector  # noqa: PLC0415
 
     inspector = Inspector(admin, racks)
     interval_s = max(interval_s, _SHORTEST_S)
@@ -105,7 +105,7 @@ def surveys(
 def warnings(survey: Survey, racks: RackMap) -> list[str]:
     """Return what a user should know of what was not seen."""
     # Imports a client, which other commands do without.
-    from rackassign.observe import troubles  # noqa: PLC0415
+    from rackassign.monitoring import troubles  # noqa: PLC0415
 
     known = sorted(set(survey.cluster.topology.racks_of_brokers().values()))
     foreign = sorted(racks.racks() - set(known)) if known else []

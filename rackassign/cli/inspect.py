@@ -27,7 +27,7 @@ from rackassign.cli.progress import steps
 from rackassign.errors import ConfigError, NoAnswerError
 
 if TYPE_CHECKING:
-    from rackassign.observe import Inspection, Price, Survey
+    from rackassign.monitoring import Inspection, Price, Survey
 
 ENOUGH, BELOW = 0, 1
 
@@ -54,7 +54,7 @@ def inspect(
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     check_writable("html", html)
-    from rackassign.observe import Inspector, Price, as_json  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import Inspector, Price, as_json  # noqa: PLC0415 - imports a client
 
     cost = Price.given(price)
     with connected(bootstrap, client_config) as admin, steps() as progress:
@@ -62,7 +62,7 @@ def inspect(
     for line in warnings(survey, racks):
         complain(line)
     if html:
-        from rackassign.observe.report import page  # noqa: PLC0415 - imports a template engine
+        from rackassign.monitoring.html.page import page  # noqa: PLC0415 - imports a template engine
 
         write_text("html", html, page(survey, cost))
     if output == "json":

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from rackassign.cli.output import safe
 from rackassign.locality import Locality
-from rackassign.observe import Flows, Inspection, Price, Survey, said
-from rackassign.observe.figures import at_least, money, percent, size
+from rackassign.monitoring import Flows, Inspection, Price, Survey, said
+from rackassign.monitoring.format import at_least, money, percent, size
 from rackassign.util.text import printable
 
 _MOST_ACTIONS = 10

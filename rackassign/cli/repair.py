@@ -82,7 +82,7 @@ def plan(
     """Work out a repair with the fewest copies, and write it down; nothing is changed. Exit 1 if it is too uneven."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.observe.written import unasked  # noqa: PLC0415
+    from rackassign.monitoring.serialize import unasked  # noqa: PLC0415
     from rackassign.placement import registry  # noqa: PLC0415
     from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
     from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415

@@ -82,7 +82,7 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 def show_prepared(prepared: Prepared, console: Console) -> None:
     """Print a repair that could begin."""
-    from rackassign.observe.figures import size  # noqa: PLC0415 - as above
+    from rackassign.monitoring.format import size  # noqa: PLC0415 - as above
 
     planned = prepared.planned
     show_planned(planned, console)
@@ -179,6 +179,6 @@ def _show_gain(near: Readers, after: Locality, console: Console) -> None:
 
 def share(partitions: Locality) -> str:
     """Show the part of the partitions that is surely read at home."""
-    from rackassign.observe.figures import percent  # noqa: PLC0415 - as above
+    from rackassign.monitoring.format import percent  # noqa: PLC0415 - as above
 
     return percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)

@@ -43,7 +43,7 @@ def snapshot(
     if parquet and find_spec("pyarrow") is None:
         raise MissingExtraError("pyarrow", "spark")
     file = _file(parquet) if parquet else None
-    from rackassign.observe import Inspector  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import Inspector  # noqa: PLC0415 - imports a client
 
     with connected(bootstrap, client_config) as admin, steps() as progress:
         shots, rates = Inspector(admin, racks).measure(names, interval_s=interval, told=progress.count)
@@ -61,7 +61,7 @@ def snapshot(
         text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
         sys.stdout.write(f"{text}\n")
     if file is not None:
-        from rackassign.spark.fleet.files import save  # noqa: PLC0415 - imports pyarrow
+        from rackassign.fleet.storage import save  # noqa: PLC0415 - imports pyarrow
 
         save(file, datetime.now(timezone.utc), shots, rates)
         sys.stdout.write(f"{file}\n")

@@ -27,7 +27,7 @@ from rackassign.cli.signals import stopped_by_signals
 from rackassign.util.text import printable
 
 if TYPE_CHECKING:
-    from rackassign.observe import Price, RackMap, Survey
+    from rackassign.monitoring import Price, RackMap, Survey
 
 STOPPED = 0
 INTERVAL_S = 5.0
@@ -48,7 +48,7 @@ def top(
     names = wanted_groups(group, all_=all_)
     check_interval(interval)
     racks = read_rack_map(rack_map)
-    from rackassign.observe import Price  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
 
     cost = Price.given(price)
     console = Console(highlight=False)

@@ -11,11 +11,11 @@ from kafka import KafkaAdminClient
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Group, Member, Partition
-from rackassign.observe import Inspection, Inspector, Rates
-from rackassign.observe.cluster import LiveCluster
-from rackassign.observe.inspection import inspect
-from rackassign.observe.rackmap import RackMap
-from rackassign.observe.reading import Read, counted, reads
+from rackassign.monitoring import Inspection, Inspector, Rates
+from rackassign.monitoring.analysis import inspect
+from rackassign.monitoring.cluster import LiveCluster
+from rackassign.monitoring.rack_map import RackMap
+from rackassign.monitoring.traffic import Read, counted, reads
 from rackassign.placement.layout import Layout
 from rackassign.placement.near import Away
 from rackassign.strategies import Options, plan_cooperative

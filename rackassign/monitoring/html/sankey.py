@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rackassign.observe.reading import Kind
+from rackassign.monitoring.traffic import Kind
 
 WIDTH, HEIGHT = 360.0, 240.0
 _BOX = 12.0

@@ -18,7 +18,7 @@ from kafka.errors import NoError, UnknownError
 
 from rackassign.admin.groups import GroupCalls
 from rackassign.model import STRATEGY_NAMES
-from rackassign.observe.groups import PREPARING, LiveMember, describe_group
+from rackassign.monitoring.groups import PREPARING, LiveMember, describe_group
 
 _STRATEGIES = (*STRATEGY_NAMES, "roundrobin")
 

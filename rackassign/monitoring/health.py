@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rackassign.admin.replica_selector import RACK_AWARE, SELECTOR
-from rackassign.observe.groups import EMPTY, RESTLESS, LiveBroker, LiveGroup, LiveMember, Watched
+from rackassign.monitoring.groups import EMPTY, RESTLESS, LiveBroker, LiveGroup, LiveMember, Watched
 
 Kind = Literal[
     "served",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.clients.kafka_python.consumer import assigned_locality
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.observe.inspection import Inspection
-from rackassign.observe.inspector import Survey
-from rackassign.observe.money import Price
+from rackassign.monitoring.analysis import Inspection
+from rackassign.monitoring.collector import Survey
+from rackassign.monitoring.pricing import Price
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

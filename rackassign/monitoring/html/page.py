@@ -14,13 +14,13 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rackassign.model import Reason
-from rackassign.observe.figures import at_least, money, percent, size
-from rackassign.observe.inspection import Inspection
-from rackassign.observe.inspector import Survey
-from rackassign.observe.money import Price
-from rackassign.observe.reading import Flows, Read
-from rackassign.observe.report.flow import HEIGHT, WIDTH, Picture, picture
-from rackassign.observe.written import said, troubles
+from rackassign.monitoring.analysis import Inspection
+from rackassign.monitoring.collector import Survey
+from rackassign.monitoring.format import at_least, money, percent, size
+from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, Picture, picture
+from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.serialize import said, troubles
+from rackassign.monitoring.traffic import Flows, Read
 from rackassign.util.text import printable
 
 _MOST_CELLS = 2000
@@ -89,7 +89,7 @@ def environment(package: str, price: Price) -> Environment:
         price: Of what crosses racks.
     """
     made = Environment(
-        loader=ChoiceLoader([PackageLoader(name, ".") for name in dict.fromkeys((package, __name__))]),
+        loader=ChoiceLoader([PackageLoader(name, ".") for name in dict.fromkeys((package, __package__))]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_plain,

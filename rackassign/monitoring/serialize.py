@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from rackassign.model import Partitions
-from rackassign.observe.cluster import LiveCluster
-from rackassign.observe.groups import LiveMember
-from rackassign.observe.inspection import Action, Inspection
-from rackassign.observe.inspector import Odd, Survey
-from rackassign.observe.money import Price
-from rackassign.observe.reading import Flows, counted
+from rackassign.monitoring.analysis import Action, Inspection
+from rackassign.monitoring.cluster import LiveCluster
+from rackassign.monitoring.collector import Odd, Survey
+from rackassign.monitoring.groups import LiveMember
+from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.traffic import Flows, counted
 
 _NAMED = 3
 """Members and topics that are named in a sentence; the others are counted."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rackassign.observe import Price
-from rackassign.observe.figures import at_least, money, size
-from rackassign.spark.fleet.sums import Kinds, Sum
+from rackassign.fleet.aggregate import Kinds, Sum
+from rackassign.monitoring import Price
+from rackassign.monitoring.format import at_least, money, size
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rackassign.spark.fleet import audit
+from rackassign.fleet import audit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

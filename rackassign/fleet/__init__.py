@@ -11,8 +11,8 @@ Nothing here imports Spark, and nothing talks to Kafka.
 
 from __future__ import annotations
 
-from rackassign.spark.fleet.audit import FleetAudit, audit_groups
-from rackassign.spark.fleet.rows import Row, read, written
-from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
+from rackassign.fleet.audit import FleetAudit, audit_groups
+from rackassign.fleet.schema import Row, read, written
+from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 
 __all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "Row", "audit_groups", "read", "written"]

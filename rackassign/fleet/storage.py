@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rackassign.errors import ConfigError
-from rackassign.observe import Rates, Shots
-from rackassign.spark.fleet import audit, rows
+from rackassign.fleet import audit, schema
+from rackassign.monitoring import Rates, Shots
 from rackassign.util.text import cut, shown
 
 GROUPS_AT_ONCE = 50
@@ -31,10 +31,10 @@ def save(file: Path, taken: datetime, shots: Shots, rates: Rates) -> None:
         shots: The groups.
         rates: What is written to their topics.
     """
-    with _writing(file, rows.SCHEMA) as writer:
+    with _writing(file, schema.SCHEMA) as writer:
         for start in range(0, len(shots.snapshots), GROUPS_AT_ONCE):
             some = shots.snapshots[start : start + GROUPS_AT_ONCE]
-            writer.write_batch(rows.written(taken, some, shots.cluster, rates))
+            writer.write_batch(schema.written(taken, some, shots.cluster, rates))
 
 
 def count(path: Path) -> int:
@@ -131,7 +131,7 @@ def _opened(file: Path) -> pq.ParquetFile:
 
 def _of_groups(file: Path) -> pq.ParquetFile:
     parquet = _opened(file)
-    if not parquet.schema_arrow.equals(rows.SCHEMA):
+    if not parquet.schema_arrow.equals(schema.SCHEMA):
         parquet.close()
         raise ConfigError(f"{file} has no groups in it as `snapshot --parquet` writes them")
     return parquet

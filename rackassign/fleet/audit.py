@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from rackassign.errors import ConfigError
+from rackassign.fleet.schema import Row, read
+from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES, Partitions, StrategyName
-from rackassign.observe import Price, Rates, said
-from rackassign.observe.inspection import inspect, moved
-from rackassign.observe.reading import Run, runs
-from rackassign.spark.fleet.rows import Row, read
-from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
+from rackassign.monitoring import Price, Rates, said
+from rackassign.monitoring.analysis import inspect, moved
+from rackassign.monitoring.traffic import Run, runs
 from rackassign.strategies import STRATEGIES, Options
 from rackassign.util.text import shown
 

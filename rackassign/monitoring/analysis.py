@@ -15,10 +15,10 @@ from typing import Literal
 
 from rackassign.locality import Locality
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
-from rackassign.observe.cluster import Holds, LiveCluster
-from rackassign.observe.rates import Rates
-from rackassign.observe.reading import Flows, Read, counted, flows, reads
-from rackassign.observe.snapshot import Snapshot, topics_of
+from rackassign.monitoring.cluster import Holds, LiveCluster
+from rackassign.monitoring.snapshot import Snapshot, topics_of
+from rackassign.monitoring.throughput import Rates
+from rackassign.monitoring.traffic import Flows, Read, counted, flows, reads
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import not_local, tries
 

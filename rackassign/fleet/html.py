@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rackassign.observe import Price
-from rackassign.observe.report import environment
-from rackassign.observe.report.flow import Picture, picture
-from rackassign.spark.fleet.audit import NOW
-from rackassign.spark.fleet.figures import Figures
-from rackassign.spark.fleet.files import kept
-from rackassign.spark.fleet.sums import Fleet, GroupSums, Moment, Pair, Sum, detailed, summed, total
-from rackassign.spark.fleet.whatif import MEANINGS
+from rackassign.fleet.aggregate import Fleet, GroupSums, Moment, Pair, Sum, detailed, summed, total
+from rackassign.fleet.audit import NOW
+from rackassign.fleet.format import Figures
+from rackassign.fleet.storage import kept
+from rackassign.fleet.what_if import MEANINGS
+from rackassign.monitoring import Price
+from rackassign.monitoring.html.page import environment
+from rackassign.monitoring.html.sankey import Picture, picture
 
 _MOST_GROUPS = 200
 _MOST_DETAILED = 10
@@ -97,7 +97,7 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
     if len(fleet.what_ifs) > 1:
         sides.append(_side("best change", total(fleet.groups, _at_best_change), detail.changed, figures))
     return (
-        environment("rackassign.spark.fleet", price)
+        environment("rackassign.fleet", price)
         .get_template("fleet.html")
         .render(
             at=(at or datetime.now(timezone.utc)).strftime(_MOMENT),

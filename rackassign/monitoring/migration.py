@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rackassign.model import STRATEGY_NAMES
-from rackassign.observe.groups import LiveGroup
+from rackassign.monitoring.groups import LiveGroup
 
 _COOPERATIVE = "cooperative-sticky"
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rackassign.errors import ConfigError
+from rackassign.fleet.audit import NOW
+from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES
-from rackassign.spark.fleet.audit import NOW
-from rackassign.spark.fleet.whatif import AS_IS, WHAT_IFS
 from rackassign.util.text import shown
 
 Pair = tuple[str | None, str | None]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
-from rackassign.observe import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
+from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
 from rackassign.util.text import cut, shown
 from rackassign.wire import Subscription
 

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from rackassign.admin.cluster import topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
-from rackassign.observe.groups import LiveBroker, describe_brokers
+from rackassign.monitoring.groups import LiveBroker, describe_brokers
 from rackassign.racks import RackMemory
 
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]

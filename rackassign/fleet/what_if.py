@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count as naturals
 from itertools import islice
 
+from rackassign.fleet.schema import Row
 from rackassign.model import Broker, Partition, Topology
-from rackassign.observe import LiveBroker
-from rackassign.spark.fleet.rows import Row
+from rackassign.monitoring import LiveBroker
 
 AS_IS = "as-is"
 

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import log_sizes, offsets
 from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
-from rackassign.observe.cluster import LiveCluster
+from rackassign.monitoring.cluster import LiveCluster
 
 
 class Log(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rackassign.model import Group, Member, Partitions, Topology
-from rackassign.observe.groups import LiveGroup, LiveMember
-from rackassign.observe.rackmap import RackMap
+from rackassign.monitoring.groups import LiveGroup, LiveMember
+from rackassign.monitoring.rack_map import RackMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import groups_on, listed_brokers, sees_all_groups
 from rackassign.admin.groups import GroupCalls
 from rackassign.errors import ConfigError
-from rackassign.observe.cluster import LiveCluster, describe_cluster
-from rackassign.observe.groups import LiveGroup, describe_group
-from rackassign.observe.inspection import Inspection, inspect
-from rackassign.observe.rackmap import RackMap
-from rackassign.observe.rates import Logs, Rates, look_at_logs, rates
-from rackassign.observe.snapshot import Snapshot, snapshot, topics_of
+from rackassign.monitoring.analysis import Inspection, inspect
+from rackassign.monitoring.cluster import LiveCluster, describe_cluster
+from rackassign.monitoring.groups import LiveGroup, describe_group
+from rackassign.monitoring.rack_map import RackMap
+from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
+from rackassign.monitoring.throughput import Logs, Rates, look_at_logs, rates
 from rackassign.racks import RackMemory
 
 Told = Callable[[str, int, int], None]

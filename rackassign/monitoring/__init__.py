@@ -9,9 +9,10 @@ Rules of this room:
 
 from __future__ import annotations
 
-from rackassign.observe.cluster import LiveCluster
-from rackassign.observe.doctor import Finding, findings, may_not_settle
-from rackassign.observe.groups import (
+from rackassign.monitoring.analysis import Action, Inspection, Reach
+from rackassign.monitoring.cluster import LiveCluster
+from rackassign.monitoring.collector import Inspector, Odd, Shots, Survey
+from rackassign.monitoring.groups import (
     LiveBroker,
     LiveGroup,
     LiveMember,
@@ -20,16 +21,15 @@ from rackassign.observe.groups import (
     describe_group,
     watch,
 )
-from rackassign.observe.inspection import Action, Inspection, Reach
-from rackassign.observe.inspector import Inspector, Odd, Shots, Survey
-from rackassign.observe.money import Price
-from rackassign.observe.rackmap import RackMap
-from rackassign.observe.rates import Rates
-from rackassign.observe.reading import Flows, Read
-from rackassign.observe.rolling import Step, step
-from rackassign.observe.snapshot import Snapshot
-from rackassign.observe.wedge import Freed, free, is_wedged
-from rackassign.observe.written import as_json, said, troubles
+from rackassign.monitoring.health import Finding, findings, may_not_settle
+from rackassign.monitoring.migration import Step, step
+from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.rack_map import RackMap
+from rackassign.monitoring.serialize import as_json, said, troubles
+from rackassign.monitoring.snapshot import Snapshot
+from rackassign.monitoring.throughput import Rates
+from rackassign.monitoring.traffic import Flows, Read
+from rackassign.monitoring.wedged_group import Freed, free, is_wedged
 
 __all__ = [
     "Action",
