@@ -23,7 +23,7 @@ from rackassign.admin.cluster import MIN_ISR, listed_brokers, topic_configs, top
 from rackassign.admin.raw_requests import metadata_of
 from rackassign.admin.reassignments import Reassigner
 from rackassign.placement.audit import audit
-from rackassign.placement.state import THROTTLED, observe, with_rates
+from rackassign.placement.cluster_state import THROTTLED, observe, with_rates
 from rackassign.testing import Cluster, LocalCluster
 
 RACKS = ("a", "b", "c", "a", "b", "a")

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.show import Sheet, show, write_markdown
 from rackassign.model import Broker
 from rackassign.placement import Layout, Placement, Quality, Rules, load_placer, rebalance
-from rackassign.placement.optimal import reorder
+from rackassign.placement.placers.optimal import reorder
 
 SEED = 2026
 SEEDS = 5

@@ -29,9 +29,9 @@ from rackassign.admin.cluster import cluster_id, topics
 from rackassign.admin.reassignments import Reassigner
 from rackassign.cli.app import run
 from rackassign.model import TopicPartition
-from rackassign.placement.registry import read
-from rackassign.placement.repair import Journal, Move, journal
-from rackassign.placement.state import RATES, THROTTLED
+from rackassign.placement.cluster_state import RATES, THROTTLED
+from rackassign.placement.state_file import read
+from rackassign.reassignment import Journal, Move, journal
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.listeners import MECHANISM, PASSWORD
 

@@ -19,8 +19,8 @@ from rackassign.admin.cluster import cluster_id, listed_brokers, topics
 from rackassign.admin.topics import Controller, RefusedError
 from rackassign.cli.app import run
 from rackassign.placement.audit import audit
-from rackassign.placement.registry import read, write
-from rackassign.placement.state import RATES, THROTTLED, observe, with_rates
+from rackassign.placement.cluster_state import RATES, THROTTLED, observe, with_rates
+from rackassign.placement.state_file import read, write
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 

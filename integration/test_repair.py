@@ -22,8 +22,8 @@ from rackassign.admin.cluster import listed_brokers, topics
 from rackassign.admin.raw_requests import forget_controller
 from rackassign.admin.reassignments import Moving, Reassigner
 from rackassign.model import TopicPartition
-from rackassign.placement.registry import read as read_registry
-from rackassign.placement.state import RATES, THROTTLED
+from rackassign.placement.cluster_state import RATES, THROTTLED
+from rackassign.placement.state_file import read as read_registry
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 

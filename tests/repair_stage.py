@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.hands import Copied
-from rackassign.placement.repair.steps import Replicas, Seen
+from rackassign.reassignment.cluster import Copied
+from rackassign.reassignment.partition_state import Replicas, Seen
 
 
 class CrashError(BaseException):

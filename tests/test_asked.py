@@ -17,13 +17,13 @@ from rackassign.cli.app import run
 from rackassign.cli.placing import settings_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.placement import create as making
-from rackassign.placement.asked import Asked, load_asked
+from rackassign.placement import create_topic as making
 from rackassign.placement.audit import audit
+from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.placer import PlacerError
-from rackassign.placement.registry import Registry, read, write
-from rackassign.placement.repair import Wish, desk
-from rackassign.placement.state import ClusterState
+from rackassign.placement.state_file import Registry, read, write
+from rackassign.placement.validated_placer import Asked, load_asked
+from rackassign.reassignment import Wish, service
 from rackassign.solver import min_cost_flow
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
@@ -228,10 +228,10 @@ def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
 
 def test_a_repair_to_more_replicas_than_brokers_were_seen_needs_a_word_too() -> None:
     seen, registry = ClusterState(BROKERS, {}), Registry({7: "a"})
-    desk._check_seen(seen, Wish(rf=7), registry)
-    desk._check_seen(seen, Wish(rf=8, allow_placeholders=True), registry)
+    service._check_seen(seen, Wish(rf=7), registry)
+    service._check_seen(seen, Wish(rf=8, allow_placeholders=True), registry)
     with pytest.raises(ConfigError, match="8 replicas, and 7 brokers were ever seen"):
-        desk._check_seen(seen, Wish(rf=8), registry)
+        service._check_seen(seen, Wish(rf=8), registry)
 
 
 def test_placeholders_that_wait_are_found() -> None:
@@ -301,8 +301,16 @@ def test_settings_come_from_the_command_line_and_a_file(tmp_path: Path, made: Ma
     assert settings_of(OURS, ["exclude=7", "text=a,b"], "") == {"exclude": 7, "text": "a,b"}
     assert create("--placer", "elasticsearch", "--placer-config", "forced_racks=c,d", "--rf", "4") == 0
     assert all(len(row) == 3 for row in made["t"])
-    assert create("--placer", "free-space", "--placer-config", 'free={"1":9,"2":9,"3":9,"4":1,"5":9,"6":9}') == 0
-    assert create("--placer", "free-space") == 2
+    assert (
+        create(
+            "--placer",
+            "examples.placers:FreeSpacePlacer",
+            "--placer-config",
+            'free={"1":9,"2":9,"3":9,"4":1,"5":9,"6":9}',
+        )
+        == 0
+    )
+    assert create("--placer", "examples.placers:FreeSpacePlacer") == 2
     for words in (["--placer-config", "x"], ["--placer-config", "a=1", "--placer-config", "a=2"]):
         assert create(*words) == 2
     assert create("--placer-config", "nonsense=1") == 2

@@ -14,7 +14,7 @@ from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit
-from rackassign.placement.state import ClusterState, Throttles, observe, with_rates
+from rackassign.placement.cluster_state import ClusterState, Throttles, observe, with_rates
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 SOUND = [[1, 3, 5], [4, 6, 2], [5, 1, 3]]
@@ -178,7 +178,7 @@ class Brokers:
         self.views = {1: first, 2: first if second is None else second}
         self.configs = configs
         self.rates: dict[int, tuple[dict[str, str], dict[str, str]] | Exception] = {}
-        room = "rackassign.placement.state"
+        room = "rackassign.placement.cluster_state"
         monkeypatch.setattr(f"{room}.listed_brokers", lambda _: BROKERS[:2])
         monkeypatch.setattr(f"{room}.topics_of", self.topics_of)
         monkeypatch.setattr(f"{room}.topic_configs", self.topic_configs)
@@ -258,6 +258,6 @@ def test_rates_are_told_by_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_broker_at_all_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {})
-    monkeypatch.setattr("rackassign.placement.state.listed_brokers", lambda _: ())
+    monkeypatch.setattr("rackassign.placement.cluster_state.listed_brokers", lambda _: ())
     with pytest.raises(NoAnswerError, match="no broker tells its metadata"):
         observe(None)

@@ -15,10 +15,10 @@ from rackassign.cli.app import run
 from rackassign.cli.create import show_new
 from rackassign.cli.repaired import show_rest
 from rackassign.model import TopicPartition
-from rackassign.placement.create import New
+from rackassign.placement.create_topic import New
+from rackassign.placement.creation_policy import Placed
 from rackassign.placement.layout import Layout
-from rackassign.placement.policy import Placed
-from rackassign.placement.repair import Planned
+from rackassign.reassignment import Planned
 
 RESONANT = {
     "brokers": [{"id": i, "rack": rack} for i, rack in enumerate("aaabbbccc", 1)],

@@ -10,10 +10,10 @@ import pytest
 
 from rackassign.cli.app import run
 from rackassign.model import TopicPartition
-from rackassign.placement.repair import Journal, Move, Wish, journal
-from rackassign.placement.repair.exchange import read_reassignment
-from rackassign.placement.repair.journal import Phase
-from rackassign.placement.repair.throttle import Earlier
+from rackassign.reassignment import Journal, Move, Wish, journal
+from rackassign.reassignment.journal import Phase
+from rackassign.reassignment.kafka_json import read_reassignment
+from rackassign.reassignment.throttle import Earlier
 
 MOVES = {
     TopicPartition("orders", 0): Move((1, 2), (3, 1)),

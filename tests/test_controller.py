@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import OptimalPlacer
-from rackassign.placement.policy import POLICIES, NotEnoughBrokersError, Observed, Policy, place_new
+from rackassign.placement.creation_policy import POLICIES, NotEnoughBrokersError, Observed, Policy, place_new
 
 from .repair_stage import Stage
 

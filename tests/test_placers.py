@@ -13,18 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.errors import ConfigError, InputError, RackassignError
+from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import Broker
-from rackassign.placement.chance import Chance, SeededChance
-from rackassign.placement.errors import (
+from rackassign.placement.java_random import Chance, SeededChance
+from rackassign.placement.placer import (
+    BUILT_IN,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     ReplicaPlacementError,
+    ReplicaPlacer,
+    load_placer,
+    placer_names,
 )
-from rackassign.placement.kafka import KafkaPlacer, assign_replicas, rack_alternated, racks_by_mode
-from rackassign.placement.placer import BUILT_IN, ReplicaPlacer, load_placer, placer_names
-from rackassign.placement.striped import BrokerRing, StripedPlacer
-from rackassign.placement.text import read_replica_lists, write_replica_lists
+from rackassign.placement.placers.admin_utils import KafkaPlacer, assign_replicas, rack_alternated, racks_by_mode
+from rackassign.placement.placers.striped import BrokerRing, StripedPlacer
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "placement_vectors.json").read_text())
 ERRORS: Mapping[str, type[RackassignError]] = {
@@ -150,24 +152,6 @@ def test_striped_places_as_controllers_do(vector: Any) -> None:
         assert placer.place(*arguments) == vector["placements"]
 
 
-@pytest.mark.parametrize("vector", VECTORS["replica_assignment_text"], ids=lambda vector: repr(vector["text"]))
-def test_replica_lists_are_read_as_kafka_topics_reads_them(vector: Any) -> None:
-    if "error" in vector:
-        with pytest.raises(InputError) as caught:
-            read_replica_lists(vector["text"])
-        assert str(caught.value) == vector["message"]
-    else:
-        lists = {int(partition): replicas for partition, replicas in vector["result"].items()}
-        assert read_replica_lists(vector["text"]) == lists
-        assert read_replica_lists(write_replica_lists(lists.values())) == lists
-
-
-@pytest.mark.parametrize("text", ["", "1:", "1:a", "1:2,,3:4", "-1:2", "1:²"])
-def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="expected a broker id"):
-        read_replica_lists(text)
-
-
 cases = st.tuples(
     st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1, max_size=9),
     st.integers(1, 30),
@@ -247,7 +231,8 @@ def test_a_placer_of_a_distribution_is_found_by_its_entry_point(
 
 
 @pytest.mark.parametrize(
-    "name", ["strpied", "no.such:Placer", "rackassign.placement.kafka:Nobody", "", "a b", ":", ".a:B", "a..b:C"]
+    "name",
+    ["strpied", "no.such:Placer", "rackassign.placement.placers.admin_utils:Nobody", "", "a b", ":", ".a:B", "a..b:C"],
 )
 def test_an_unknown_placer_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(ConfigError, match=r"there are elasticsearch, .*kafka, .*optimal, .*striped, and module:Class"):

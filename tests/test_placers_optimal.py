@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from examples.placers import FreeSpacePlacer, NewBrokersFirstPlacer
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import (
@@ -28,8 +29,9 @@ from rackassign.placement import (
     load_placer,
     rebalance,
 )
-from rackassign.placement.optimal import reorder
-from rackassign.placement.quality import moved
+from rackassign.placement.metrics import moved
+from rackassign.placement.placer import ReplicaPlacer
+from rackassign.placement.placers.optimal import reorder
 from rackassign.solver import min_cost_flow
 
 
@@ -347,12 +349,24 @@ def test_elasticsearch_leaves_out_what_a_small_rack_cannot_take_and_nodes_withou
     assert all(set(own) <= {1, 2, 3, 4} for own in load_placer("elasticsearch").place(0, 8, 4, some))
 
 
+EXAMPLES: dict[str, type[ReplicaPlacer]] = {"free-space": FreeSpacePlacer, "new-brokers-first": NewBrokersFirstPlacer}
+
+
+def made(name: str, configs: dict[str, Any] | None = None) -> ReplicaPlacer:
+    """Return a placer by its name, or one of the examples; errors of these are raised as they are."""
+    if name not in EXAMPLES:
+        return load_placer(name, configs)
+    placer = EXAMPLES[name]()
+    placer.configure(dict(configs or {}))
+    return placer
+
+
 def test_presets_that_know_of_nothing_say_so() -> None:
     for name, words in (("free-space", "free"), ("new-brokers-first", "known")):
         with pytest.raises(ConfigError, match=f"{name} needs a setting: {words}"):
-            load_placer(name).place(0, 1, 1, brokers_in(1, 1))
+            made(name).place(0, 1, 1, brokers_in(1, 1))
     with pytest.raises(ConfigError, match="free: nothing is said of broker 2"):
-        load_placer("free-space", {"free": {"1": 100}}).place(0, 1, 1, brokers_in(1, 1))
+        made("free-space", {"free": {"1": 100}}).place(0, 1, 1, brokers_in(1, 1))
 
 
 def test_redis_never_has_two_in_a_rack() -> None:
@@ -362,14 +376,14 @@ def test_redis_never_has_two_in_a_rack() -> None:
 
 
 def test_new_brokers_are_filled_first_if_they_will_do() -> None:
-    placer = load_placer("new-brokers-first", {"known": [1, 2, 3, 4]})
+    placer = made("new-brokers-first", {"known": [1, 2, 3, 4]})
     assert {b for own in placer.place(0, 6, 2, brokers_in(2, 2, 1, 1)) for b in own} == {5, 6}
     # All new ones are in one rack.
     assert all(len(set(own) & {5, 6}) <= 1 for own in placer.place(0, 6, 2, brokers_in(2, 2, 2)))
 
 
 def test_room_on_disks_is_what_brokers_get() -> None:
-    placer = load_placer("free-space", {"free": {1: 400, 2: 100, 3: 100, 4: 5}, "least": 10})
+    placer = made("free-space", {"free": {1: 400, 2: 100, 3: 100, 4: 5}, "least": 10})
     counts = Counter(b for own in placer.place(0, 60, 1, brokers_in(1, 1, 1, 1)) for b in own)
     assert counts == {1: 40, 2: 10, 3: 10}
 
@@ -403,7 +417,7 @@ def test_room_on_disks_is_what_brokers_get() -> None:
 )
 def test_settings_that_cannot_work_are_refused(name: str, configs: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        load_placer(name, configs)
+        made(name, configs)
 
 
 def test_a_topic_there_is_not_is_refused() -> None:

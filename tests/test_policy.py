@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.policy import (
+from rackassign.placement.creation_policy import (
     POLICIES,
     NotEnoughBrokersError,
     Observed,
@@ -22,7 +22,7 @@ from rackassign.placement.policy import (
     check_policy,
     place_new,
 )
-from rackassign.placement.registry import Registry, read, write
+from rackassign.placement.state_file import Registry, read, write
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "placement_vectors.json").read_text("utf-8"))["kip409_policy"]
 PARTITIONS = 6

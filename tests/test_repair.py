@@ -24,13 +24,13 @@ from rackassign.cli.progress import Steps
 from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.placement.repair import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
-from rackassign.placement.repair import desk as desk_room
-from rackassign.placement.repair.journal import begin, claimed, read, withdraw, write
-from rackassign.placement.repair.run import Direction
-from rackassign.placement.repair.standing import standing
-from rackassign.placement.repair.throttle import FOLLOWING, LEADING, Earlier
-from rackassign.placement.state import RATES
+from rackassign.placement.cluster_state import RATES
+from rackassign.reassignment import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
+from rackassign.reassignment import service as desk_room
+from rackassign.reassignment.executor import Direction
+from rackassign.reassignment.journal import begin, claimed, read, withdraw, write
+from rackassign.reassignment.plan_status import standing
+from rackassign.reassignment.throttle import FOLLOWING, LEADING, Earlier
 
 from .repair_stage import CrashError, Stage
 

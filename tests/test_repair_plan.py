@@ -21,13 +21,13 @@ from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import Shots
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.placement import ReplicaPlacementError, Rules
-from rackassign.placement.quality import Quality
-from rackassign.placement.readers import Readers, readers
-from rackassign.placement.registry import Registry
-from rackassign.placement.repair import Move, Planned, Wish, plan_leaders, plan_repair
-from rackassign.placement.repair.evenness import UnevenError, check_even
-from rackassign.placement.repair.exchange import plan_given, read_reassignment, write_reassignment
-from rackassign.placement.state import ClusterState
+from rackassign.placement.cluster_state import ClusterState
+from rackassign.placement.group_locality import Readers, readers
+from rackassign.placement.metrics import Quality
+from rackassign.placement.state_file import Registry
+from rackassign.reassignment import Move, Planned, Wish, plan_leaders, plan_repair
+from rackassign.reassignment.evenness import UnevenError, check_even
+from rackassign.reassignment.kafka_json import plan_given, read_reassignment, write_reassignment
 
 from .live import SELECTOR, cluster, group, member
 

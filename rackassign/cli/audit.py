@@ -38,11 +38,11 @@ def audit(
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
     from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
-    from rackassign.placement import registry  # noqa: PLC0415
+    from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
-    from rackassign.placement.state import observe, with_rates  # noqa: PLC0415
+    from rackassign.placement.cluster_state import observe, with_rates  # noqa: PLC0415
 
-    known = registry.read(Path(state))
+    known = state_file.read(Path(state))
     with connected(bootstrap, client_config) as admin:
         known = known.on(cluster_id(admin))
         found = with_rates(admin, observe(admin, topic))

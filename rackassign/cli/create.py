@@ -19,7 +19,7 @@ from rackassign.cli.placing import IgnoreRacks, PlacerConfig, PlacerConfigFile, 
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rackassign.placement.create import New
+    from rackassign.placement.create_topic import New
 
 DONE, NO = 0, 1
 RF = 3
@@ -60,13 +60,13 @@ def create(
     if add_to and (partitions or configs):
         raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-to")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement import create as making  # noqa: PLC0415
-    from rackassign.placement import registry  # noqa: PLC0415
-    from rackassign.placement.asked import load_asked  # noqa: PLC0415
-    from rackassign.placement.policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
+    from rackassign.placement import create_topic as making  # noqa: PLC0415
+    from rackassign.placement import state_file  # noqa: PLC0415
+    from rackassign.placement.creation_policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
+    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415
 
     file = Path(state)
-    known = registry.read(file)
+    known = state_file.read(file)
     replicas = rf or (None if add_to else RF)
     wanted = making.Wanted(
         name, add_to or partitions or 1, replicas, check_policy(policy), configs, ignore_racks, allow_placeholders
@@ -75,7 +75,7 @@ def create(
     make = making.add if add_to else making.create
     try:
         with connected(bootstrap, client_config) as admin:
-            new = make(admin, wanted, chosen, known, lambda seen: registry.write(file, seen), dry=dry_run)
+            new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
     except NotEnoughBrokersError as error:
         complain(str(error))
         return NO

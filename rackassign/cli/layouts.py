@@ -12,7 +12,7 @@ from rackassign.cli.output import safe
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
-    from rackassign.placement.quality import Quality
+    from rackassign.placement.metrics import Quality
 
 _BAR = 10
 """Characters of the longest bar."""

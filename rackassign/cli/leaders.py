@@ -42,8 +42,8 @@ def leaders(
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import Quality, Rules  # noqa: PLC0415
-    from rackassign.placement.repair import Pace, journal  # noqa: PLC0415
-    from rackassign.placement.repair.desk import perform, prepare_leaders  # noqa: PLC0415
+    from rackassign.reassignment import Pace, journal  # noqa: PLC0415
+    from rackassign.reassignment.service import perform, prepare_leaders  # noqa: PLC0415
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
     if even not in LEADER_GOALS:

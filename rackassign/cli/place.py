@@ -40,7 +40,7 @@ def place(
     check_output(output, "table", "json")
     # Together with the solver it takes longer to import than other commands.
     from rackassign.placement.layout import Layout  # noqa: PLC0415
-    from rackassign.placement.quality import Quality  # noqa: PLC0415
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415
 
     layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
@@ -68,9 +68,9 @@ def place(
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
     """Return the layout as a placer would have it, and its doubts; `optimal` moves little, others begin anew."""
-    from rackassign.placement.asked import load_asked  # noqa: PLC0415 - as above
-    from rackassign.placement.optimal import rebalance  # noqa: PLC0415
-    from rackassign.placement.rules import Rules  # noqa: PLC0415
+    from rackassign.placement.constraints import Rules  # noqa: PLC0415
+    from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
+    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415 - as above
 
     if name == "optimal":
         found = rebalance(layout, Rules.of(configs), replication_factor=rf or None)

@@ -28,8 +28,8 @@ from rackassign.util.text import shown
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.placement.repair import Journal, Outcome, Pace, Progress
-    from rackassign.placement.repair.run import Direction
+    from rackassign.reassignment import Journal, Outcome, Pace, Progress
+    from rackassign.reassignment.executor import Direction
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-repair.json"
@@ -83,13 +83,13 @@ def plan(
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.monitoring.serialize import unasked  # noqa: PLC0415
-    from rackassign.placement import registry  # noqa: PLC0415
-    from rackassign.placement.repair import Wish, journal  # noqa: PLC0415
-    from rackassign.placement.repair.desk import prepare, prepare_given  # noqa: PLC0415
-    from rackassign.placement.repair.evenness import UnevenError  # noqa: PLC0415
-    from rackassign.placement.repair.exchange import read_reassignment  # noqa: PLC0415
+    from rackassign.placement import state_file  # noqa: PLC0415
+    from rackassign.reassignment import Wish, journal  # noqa: PLC0415
+    from rackassign.reassignment.evenness import UnevenError  # noqa: PLC0415
+    from rackassign.reassignment.kafka_json import read_reassignment  # noqa: PLC0415
+    from rackassign.reassignment.service import prepare, prepare_given  # noqa: PLC0415
 
-    file, known = Path(plan), registry.read(Path(state))
+    file, known = Path(plan), state_file.read(Path(state))
     wish = Wish(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
@@ -116,7 +116,7 @@ def plan(
         written = bool(planned.moves or planned.waiting)
         if planned.over:
             # Where nothing is left to be done, nobody applies anything.
-            registry.write(Path(state), known.on(prepared.journal.cluster).plan(dict.fromkeys(planned.over, ())))
+            state_file.write(Path(state), known.on(prepared.journal.cluster).plan(dict.fromkeys(planned.over, ())))
         put_by = journal.begin(file, prepared.journal) if written else journal.withdraw(file)
     for trouble in unasked(prepared.readers.cluster) if prepared.readers is not None else ():
         complain(trouble)
@@ -155,7 +155,7 @@ def apply(
     """Carry a plan out, or on if it was begun; exit 1 if something of it cannot be done."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement.repair import journal  # noqa: PLC0415
+    from rackassign.reassignment import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
     # What is wrong with the plan is said before anything else is begun.
@@ -189,7 +189,7 @@ def rollback(
     """Make all lists as they were before the plan, order and all; exit 1 if something of it cannot be done."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement.repair import journal  # noqa: PLC0415
+    from rackassign.reassignment import journal  # noqa: PLC0415
 
     pace = _pace(wave, throttle, patience, timeout)
     # What is wrong with the plan is said before anything else is begun.
@@ -210,8 +210,8 @@ def export(
 ) -> int:
     """Print a plan as the JSON that `kafka-reassign-partitions --execute` takes."""
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement.repair import journal  # noqa: PLC0415
-    from rackassign.placement.repair.exchange import write_reassignment  # noqa: PLC0415
+    from rackassign.reassignment import journal  # noqa: PLC0415
+    from rackassign.reassignment.kafka_json import write_reassignment  # noqa: PLC0415
 
     moves = journal.read(Path(plan)).moves
     lists = {place: move.before if before else move.after for place, move in moves.items()}
@@ -237,22 +237,22 @@ class _Work:
     """One run on a cluster: journal and registry are written down as it goes."""
 
     def __init__(self, admin: KafkaAdminClient, plan: Path, state: Path, pace: Pace, stop: Callable[[], bool]) -> None:
-        from rackassign.placement import registry  # noqa: PLC0415 - as above
+        from rackassign.placement import state_file  # noqa: PLC0415 - as above
 
         self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
         # One that cannot be read is told before anything is begun.
-        registry.read(state)
+        state_file.read(state)
 
     def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, Outcome]:
         """Carry a journal out or back, and show how far it is."""
-        from rackassign.placement import registry  # noqa: PLC0415 - as above
-        from rackassign.placement.repair import journal  # noqa: PLC0415
-        from rackassign.placement.repair.desk import check_cluster, noted, perform  # noqa: PLC0415
+        from rackassign.placement import state_file  # noqa: PLC0415 - as above
+        from rackassign.reassignment import journal  # noqa: PLC0415
+        from rackassign.reassignment.service import check_cluster, noted, perform  # noqa: PLC0415
 
         check_cluster(self._admin, kept)
         if direction == "apply":
             # One of another cluster is told before anything is begun.
-            registry.read(self._state).on(kept.cluster)
+            state_file.read(self._state).on(kept.cluster)
         with steps() as display:
 
             def told(progress: Progress) -> None:
@@ -269,21 +269,21 @@ class _Work:
                     stop=self._stop,
                 )
         if direction == "apply":
-            registry.write(self._state, noted(self._admin, registry.read(self._state), kept, outcome))
+            state_file.write(self._state, noted(self._admin, state_file.read(self._state), kept, outcome))
         return kept, outcome
 
     def watched(self, kept: Journal, outcome: Outcome, seconds: float) -> tuple[Journal, Outcome]:
         """Go on for some time: what is still to be done may become possible."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
-        from rackassign.placement import registry  # noqa: PLC0415
-        from rackassign.placement.repair.desk import prepare_more  # noqa: PLC0415
+        from rackassign.placement import state_file  # noqa: PLC0415
+        from rackassign.reassignment.service import prepare_more  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while (kept.waiting or outcome.failed) and not self._stop() and time.monotonic() < until:
             self._rest(min(_LOOK_EVERY_S, until - time.monotonic()))
             try:
-                more = prepare_more(self._admin, kept, registry.read(self._state))
+                more = prepare_more(self._admin, kept, state_file.read(self._state))
                 if more is not None and not self._stop():
                     kept, outcome = self.carry(more, "apply")
             except (KafkaError, RackassignError) as error:
@@ -294,7 +294,7 @@ class _Work:
         """Return what a group reads at home, once it does as well as it can or time is up; None if it is not seen."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
-        from rackassign.placement.readers import readers  # noqa: PLC0415
+        from rackassign.placement.group_locality import readers  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while True:
@@ -353,7 +353,7 @@ _ENDS = {
 
 
 def _pace(wave: int, throttle: str, patience: float, timeout: float) -> Pace:
-    from rackassign.placement.repair import Pace  # noqa: PLC0415 - as above
+    from rackassign.reassignment import Pace  # noqa: PLC0415 - as above
 
     return Pace(wave, rate(throttle), patience, timeout or None)
 

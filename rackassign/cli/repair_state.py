@@ -16,8 +16,8 @@ from rackassign.cli.repair import DONE, NO, PLAN, Output, PlanFile
 
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition
-    from rackassign.placement.repair import Journal
-    from rackassign.placement.repair.standing import Place, Standing
+    from rackassign.reassignment import Journal
+    from rackassign.reassignment.plan_status import Place, Standing
 
 _NAMED = 5
 
@@ -43,8 +43,8 @@ def status(
     """Tell how far a plan is, by what the cluster tells now; exit 1 if it was begun and is not over."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement.repair import journal  # noqa: PLC0415
-    from rackassign.placement.repair.desk import look  # noqa: PLC0415
+    from rackassign.reassignment import journal  # noqa: PLC0415
+    from rackassign.reassignment.service import look  # noqa: PLC0415
 
     found = journal.read(Path(plan))
     with connected(bootstrap, client_config) as admin:
@@ -71,11 +71,11 @@ def abandon(
     """Give a plan up and leave all partitions as they are now; only a throttle of it is taken away."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement.repair import desk, journal  # noqa: PLC0415
+    from rackassign.reassignment import journal, service  # noqa: PLC0415
 
     file = Path(plan)
     with journal.claimed(file) as found, connected(bootstrap, client_config) as admin:
-        kept, seen = desk.abandon(admin, found, lambda written: journal.write(file, written))
+        kept, seen = service.abandon(admin, found, lambda written: journal.write(file, written))
     _show(kept, seen, output)
     if output == "table":
         plain().print(
@@ -86,7 +86,7 @@ def abandon(
 
 
 def _show(found: Journal, seen: Standing, output: str) -> None:
-    from rackassign.placement.repair.standing import PLACES  # noqa: PLC0415 - as above
+    from rackassign.reassignment.plan_status import PLACES  # noqa: PLC0415 - as above
 
     at = {place: seen.of(place) for place in PLACES}
     if output == "json":

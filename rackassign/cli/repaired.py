@@ -17,8 +17,8 @@ from rackassign.cli.output import safe
 if TYPE_CHECKING:
     from rackassign.locality import Locality
     from rackassign.model import TopicPartition
-    from rackassign.placement.readers import Readers
-    from rackassign.placement.repair import Move, Outcome, Planned, Prepared
+    from rackassign.placement.group_locality import Readers
+    from rackassign.reassignment import Move, Outcome, Planned, Prepared
 
 _SHOWN = 20
 _NAMED = 5
@@ -46,7 +46,7 @@ def prepared_as_json(prepared: Prepared) -> dict[str, Any]:
 def planned_as_json(planned: Planned) -> dict[str, Any]:
     """Return what would change."""
     # Takes the solver along, which commands that fail early do without.
-    from rackassign.placement.quality import Quality  # noqa: PLC0415
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415
 
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
@@ -106,7 +106,7 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
 
 def show_planned(planned: Planned, console: Console) -> None:
     """Print what would change: the lists, what is left out, and the figures of the whole."""
-    from rackassign.placement.quality import Quality  # noqa: PLC0415 - as above
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415 - as above
 
     if planned.moves:
         console.print(_moves(planned.moves))

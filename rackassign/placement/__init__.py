@@ -14,16 +14,19 @@ Nothing here talks to a cluster.
 
 from __future__ import annotations
 
-from rackassign.placement.errors import (
+from rackassign.placement.constraints import Rules
+from rackassign.placement.layout import Layout
+from rackassign.placement.metrics import Quality
+from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     ReplicaPlacementError,
+    ReplicaPlacer,
+    UsableBroker,
+    load_placer,
+    placer_names,
 )
-from rackassign.placement.layout import Layout
-from rackassign.placement.optimal import OptimalPlacer, Placement, rebalance
-from rackassign.placement.placer import ReplicaPlacer, UsableBroker, load_placer, placer_names
-from rackassign.placement.quality import Quality
-from rackassign.placement.rules import Rules
+from rackassign.placement.placers.optimal import OptimalPlacer, Placement, rebalance
 
 __all__ = [
     "InvalidPartitionsError",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from rackassign.model import Partition, TopicPartition
-from rackassign.placement.state import ClusterState, Throttles
+from rackassign.placement.cluster_state import ClusterState, Throttles
 
 Kind = Literal[
     "no-leader",

@@ -21,14 +21,12 @@ from rackassign.util.text import cut, printable, shown
 ENTRY_POINTS = "rackassign.placers"
 
 BUILT_IN: Mapping[str, str] = {
-    "elasticsearch": "rackassign.placement.presets:ElasticsearchPlacer",
-    "free-space": "rackassign.placement.examples:FreeSpacePlacer",
-    "hadoop": "rackassign.placement.presets:HadoopPlacer",
-    "kafka": "rackassign.placement.kafka:KafkaPlacer",
-    "new-brokers-first": "rackassign.placement.examples:NewBrokersFirstPlacer",
-    "optimal": "rackassign.placement.optimal:OptimalPlacer",
-    "redis": "rackassign.placement.presets:RedisPlacer",
-    "striped": "rackassign.placement.striped:StripedPlacer",
+    "elasticsearch": "rackassign.placement.placers.presets:ElasticsearchPlacer",
+    "hadoop": "rackassign.placement.placers.presets:HadoopPlacer",
+    "kafka": "rackassign.placement.placers.admin_utils:KafkaPlacer",
+    "optimal": "rackassign.placement.placers.optimal:OptimalPlacer",
+    "redis": "rackassign.placement.placers.presets:RedisPlacer",
+    "striped": "rackassign.placement.placers.striped:StripedPlacer",
 }
 """The placers that come with rackassign, and where they are."""
 
@@ -164,3 +162,15 @@ def _find(name: str) -> _Found:
 
 def _those_there_are() -> str:
     return f"there are {', '.join(placer_names())}, and module:Class"
+
+
+class ReplicaPlacementError(RackassignError):
+    """A placement cannot be made with these brokers and rules (KIP-660); asking again does not help."""
+
+
+class InvalidReplicationFactorError(RackassignError, ValueError):
+    """So many replicas cannot be had from these brokers."""
+
+
+class InvalidPartitionsError(RackassignError, ValueError):
+    """So many partitions cannot be placed."""

@@ -13,13 +13,13 @@ Rules of this room:
 
 from __future__ import annotations
 
-from rackassign.placement.repair.desk import Prepared
-from rackassign.placement.repair.journal import Journal
-from rackassign.placement.repair.plan import Planned, layout_of, plan_leaders, plan_repair
-from rackassign.placement.repair.run import ThrottleLeftError, carry_out
-from rackassign.placement.repair.steps import Move
-from rackassign.placement.repair.waves import Outcome, Pace, Progress
-from rackassign.placement.repair.wish import Wish
+from rackassign.reassignment.batches import Outcome, Pace, Progress
+from rackassign.reassignment.executor import ThrottleLeftError, carry_out
+from rackassign.reassignment.journal import Journal
+from rackassign.reassignment.partition_state import Move
+from rackassign.reassignment.planner import Planned, layout_of, plan_leaders, plan_repair
+from rackassign.reassignment.request import Wish
+from rackassign.reassignment.service import Prepared
 
 __all__ = [
     "Journal",

@@ -18,7 +18,7 @@ from typing import Any
 from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement import checked
+from rackassign.placement import json_fields
 from rackassign.util.text import shown
 
 FORMAT = "rackassign-registry/1"
@@ -84,23 +84,23 @@ def read(file: Path) -> Registry:
 
 
 def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
-    found = checked.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
+    found = json_fields.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
-    brokers = checked.mapping(found["brokers"], "brokers")
+    brokers = json_fields.mapping(found["brokers"], "brokers")
     plans: dict[TopicPartition, tuple[int, ...]] = {}
-    for topic, rows in checked.mapping(found["plans"], "plans").items():
-        for partition, row in checked.mapping(rows, f"plans.{topic}").items():
+    for topic, rows in json_fields.mapping(found["plans"], "plans").items():
+        for partition, row in json_fields.mapping(rows, f"plans.{topic}").items():
             path = f"plans.{topic}.{partition}"
-            ids = checked.array(row, path)
-            plans[TopicPartition(topic, _id(partition, path))] = tuple(checked.number(each, path) for each in ids)
+            ids = json_fields.array(row, path)
+            plans[TopicPartition(topic, _id(partition, path))] = tuple(json_fields.number(each, path) for each in ids)
     return Registry(
         {
-            _id(broker, f"brokers.{broker}"): None if rack is None else checked.text(rack, f"brokers.{broker}")
+            _id(broker, f"brokers.{broker}"): None if rack is None else json_fields.text(rack, f"brokers.{broker}")
             for broker, rack in brokers.items()
         },
         plans,
-        checked.text(found.get("cluster", ""), "cluster"),
+        json_fields.text(found.get("cluster", ""), "cluster"),
     )
 
 

@@ -13,8 +13,8 @@ from rackassign.admin.cluster import listed_brokers, log_sizes, topics
 from rackassign.admin.reassignments import Moving, Reassigner
 from rackassign.errors import NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.hands import Copied
-from rackassign.placement.repair.steps import Seen
+from rackassign.reassignment.cluster import Copied
+from rackassign.reassignment.partition_state import Seen
 
 
 class LiveHands(Reassigner):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.steps import Seen
-from rackassign.placement.repair.throttle import Settings
+from rackassign.reassignment.partition_state import Seen
+from rackassign.reassignment.throttle import Settings
 
 
 class Copied(NamedTuple):

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition, Topology
-from rackassign.placement.errors import ReplicaPlacementError
+from rackassign.placement.cluster_state import ClusterState
+from rackassign.placement.constraints import Rules
 from rackassign.placement.layout import Layout, Lists
-from rackassign.placement.near import Near, drawn_near
-from rackassign.placement.optimal import RacklessError, rebalance, reorder
-from rackassign.placement.registry import Registry
-from rackassign.placement.repair.steps import Move, Replicas
-from rackassign.placement.repair.wish import Wish
-from rackassign.placement.rules import Rules
-from rackassign.placement.state import ClusterState
+from rackassign.placement.local_reads import Near, drawn_near
+from rackassign.placement.placer import ReplicaPlacementError
+from rackassign.placement.placers.optimal import RacklessError, rebalance, reorder
+from rackassign.placement.state_file import Registry
+from rackassign.reassignment.partition_state import Move, Replicas
+from rackassign.reassignment.request import Wish
 from rackassign.util.text import shown
 
 Coverage = Mapping[str, Mapping[str, float]]

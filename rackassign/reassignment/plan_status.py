@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.steps import Move, Seen
+from rackassign.reassignment.partition_state import Move, Seen
 
 Place = Literal["as-planned", "as-before", "on-its-way", "changed-by-others", "gone"]
 """Where a partition stands: with its new list, its old one, between the two, with another, or not there at all."""

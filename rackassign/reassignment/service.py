@@ -11,21 +11,21 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import cluster_id, listed_brokers, log_sizes
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.placement.readers import Readers, readers
-from rackassign.placement.registry import Registry
-from rackassign.placement.repair.evenness import check_even
-from rackassign.placement.repair.exchange import plan_given
-from rackassign.placement.repair.journal import Journal
-from rackassign.placement.repair.live import LiveHands
-from rackassign.placement.repair.plan import Planned, plan_leaders, plan_repair
-from rackassign.placement.repair.run import Direction, carry_out
-from rackassign.placement.repair.standing import Standing, standing
-from rackassign.placement.repair.steps import Move, Replicas
-from rackassign.placement.repair.throttle import lift
-from rackassign.placement.repair.waves import Outcome, Pace, Progress
-from rackassign.placement.repair.wish import Wish
-from rackassign.placement.rules import Rules
-from rackassign.placement.state import ClusterState, observe
+from rackassign.placement.cluster_state import ClusterState, observe
+from rackassign.placement.constraints import Rules
+from rackassign.placement.group_locality import Readers, readers
+from rackassign.placement.state_file import Registry
+from rackassign.reassignment.batches import Outcome, Pace, Progress
+from rackassign.reassignment.evenness import check_even
+from rackassign.reassignment.executor import Direction, carry_out
+from rackassign.reassignment.journal import Journal
+from rackassign.reassignment.kafka_cluster import LiveHands
+from rackassign.reassignment.kafka_json import plan_given
+from rackassign.reassignment.partition_state import Move, Replicas
+from rackassign.reassignment.plan_status import Standing, standing
+from rackassign.reassignment.planner import Planned, plan_leaders, plan_repair
+from rackassign.reassignment.request import Wish
+from rackassign.reassignment.throttle import lift
 from rackassign.util.text import shown
 
 

@@ -10,8 +10,8 @@ from operator import index
 from typing import Any
 
 from rackassign.placement.layout import Layout
-from rackassign.placement.optimal import OptimalPlacer
 from rackassign.placement.placer import BUILT_IN, PlacerError, ReplicaPlacer, UsableBroker, load_placer, named
+from rackassign.placement.placers.optimal import OptimalPlacer
 from rackassign.util.text import shown
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rackassign.errors import InputError
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.plan import Planned, given
-from rackassign.placement.repair.steps import Replicas
-from rackassign.placement.state import ClusterState
+from rackassign.placement.cluster_state import ClusterState
+from rackassign.reassignment.partition_state import Replicas
+from rackassign.reassignment.planner import Planned, given
 from rackassign.util.text import shown
 
 _VERSION = 1

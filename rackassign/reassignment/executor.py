@@ -15,10 +15,10 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import NotAllowedError
 from rackassign.errors import ConfigError, NoAnswerError, RackassignError
-from rackassign.placement.repair.hands import Hands
-from rackassign.placement.repair.journal import Journal, Phase
-from rackassign.placement.repair.throttle import Earlier, earlier, lift, throttle
-from rackassign.placement.repair.waves import Outcome, Pace, Told, Waves
+from rackassign.reassignment.batches import Outcome, Pace, Told, Waves
+from rackassign.reassignment.cluster import Hands
+from rackassign.reassignment.journal import Journal, Phase
+from rackassign.reassignment.throttle import Earlier, earlier, lift, throttle
 
 Direction = Literal["apply", "rollback"]
 

@@ -17,7 +17,7 @@ from rackassign.monitoring.cluster import LiveCluster
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.traffic import Read, counted, reads
 from rackassign.placement.layout import Layout
-from rackassign.placement.near import Away
+from rackassign.placement.local_reads import Away
 from rackassign.strategies import Options, plan_cooperative
 from rackassign.util.text import shown
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.errors import (
+from rackassign.placement.constraints import Rules
+from rackassign.placement.layout import Layout, Lists
+from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     ReplicaPlacementError,
+    UsableBroker,
 )
-from rackassign.placement.layout import Layout, Lists
-from rackassign.placement.placer import UsableBroker
-from rackassign.placement.rules import Rules
 from rackassign.solver.placement import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
 from rackassign.solver.types import Bools, Ints
 from rackassign.util.text import shown

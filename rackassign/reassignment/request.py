@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.placement import checked
-from rackassign.placement.rules import Rules
+from rackassign.placement import json_fields
+from rackassign.placement.constraints import Rules
 from rackassign.util.text import shown
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
@@ -86,21 +86,21 @@ class Wish:
             InputError: A field is unknown or wrong; names it.
             ConfigError: It cannot be.
         """
-        found = checked.fields(value, "wish", (), [field.name for field in fields(cls)])
+        found = json_fields.fields(value, "wish", (), [field.name for field in fields(cls)])
         topics, rf = found.get("topics"), found.get("rf")
         return cls(
             None
             if topics is None
-            else tuple(checked.text(topic, "wish.topics") for topic in checked.array(topics, "wish.topics")),
-            None if rf is None else checked.number(rf, "wish.rf"),
+            else tuple(json_fields.text(topic, "wish.topics") for topic in json_fields.array(topics, "wish.topics")),
+            None if rf is None else json_fields.number(rf, "wish.rf"),
             frozenset(
-                checked.number(broker, "wish.replace")
-                for broker in checked.array(found.get("replace", []), "wish.replace")
+                json_fields.number(broker, "wish.replace")
+                for broker in json_fields.array(found.get("replace", []), "wish.replace")
             ),
-            checked.flag(found.get("even", False), "wish.even"),
-            checked.text(found.get("group", ""), "wish.group"),
-            checked.mapping(found.get("rules", {}), "wish.rules"),
-            checked.flag(found.get("force", False), "wish.force"),
-            checked.flag(found.get("ignore_racks", False), "wish.ignore_racks"),
-            checked.flag(found.get("allow_placeholders", False), "wish.allow_placeholders"),
+            json_fields.flag(found.get("even", False), "wish.even"),
+            json_fields.text(found.get("group", ""), "wish.group"),
+            json_fields.mapping(found.get("rules", {}), "wish.rules"),
+            json_fields.flag(found.get("force", False), "wish.force"),
+            json_fields.flag(found.get("ignore_racks", False), "wish.ignore_racks"),
+            json_fields.flag(found.get("allow_placeholders", False), "wish.allow_placeholders"),
         )

@@ -6,7 +6,7 @@ from collections import Counter
 
 from rackassign.errors import RackassignError
 from rackassign.placement.layout import Layout
-from rackassign.placement.repair.plan import Planned
+from rackassign.reassignment.planner import Planned
 
 MOST_TIMES = 1.5
 """So many times as much as now, relative to the mean, the fullest broker may carry after a repair, and a replica."""

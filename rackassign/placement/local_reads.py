@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from rackassign.model import Broker, TopicPartition
+from rackassign.placement.constraints import Rules
 from rackassign.placement.layout import Layout
-from rackassign.placement.rules import Rules
 
 Replicas: TypeAlias = tuple[int, ...]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.steps import Move
-from rackassign.placement.state import RATES, THROTTLED
+from rackassign.placement.cluster_state import RATES, THROTTLED
+from rackassign.reassignment.partition_state import Move
 
 LEADING, FOLLOWING = THROTTLED
 

@@ -18,11 +18,11 @@ from typing import Any, Literal, get_args
 from rackassign import scenario
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.placement import checked
-from rackassign.placement.registry import write_whole
-from rackassign.placement.repair.steps import Move, Replicas
-from rackassign.placement.repair.throttle import Earlier
-from rackassign.placement.repair.wish import Wish
+from rackassign.placement import json_fields
+from rackassign.placement.state_file import write_whole
+from rackassign.reassignment.partition_state import Move, Replicas
+from rackassign.reassignment.request import Wish
+from rackassign.reassignment.throttle import Earlier
 from rackassign.util.text import shown
 
 FORMAT = "rackassign-repair/1"
@@ -210,14 +210,14 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 
 
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
-    found = checked.fields(value, "", {"format", "cluster", "phase", "wish", "moves", "waiting", "throttled"})
+    found = json_fields.fields(value, "", {"format", "cluster", "phase", "wish", "moves", "waiting", "throttled"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
     phase = next((known for known in PHASES if known == found["phase"]), None)
     if phase is None:
         raise InputError("phase", f"expected {', '.join(PHASES)}, got {shown(found['phase'])}")
     return Journal(
-        checked.text(found["cluster"], "cluster"),
+        json_fields.text(found["cluster"], "cluster"),
         None if found["wish"] is None else Wish.read(found["wish"]),
         {place: _read_move(row, path) for path, place, row in _places(found["moves"], "moves")},
         {place: _ids(row, path, least=-_LARGEST) for path, place, row in _places(found["waiting"], "waiting")},
@@ -227,8 +227,8 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
 
 
 def _read_move(value: Any, path: str) -> Move:  # noqa: ANN401 - it comes from JSON
-    row = checked.fields(value, path, {"before", "after"}, {"passed"})
-    passed = checked.array(row.get("passed", []), f"{path}.passed")
+    row = json_fields.fields(value, path, {"before", "after"}, {"passed"})
+    passed = json_fields.array(row.get("passed", []), f"{path}.passed")
     return Move(
         _ids(row["before"], f"{path}.before"),
         _ids(row["after"], f"{path}.after"),
@@ -237,8 +237,8 @@ def _read_move(value: Any, path: str) -> Move:  # noqa: ANN401 - it comes from J
 
 
 def _earlier(value: Any) -> Earlier:  # noqa: ANN401 - it comes from JSON
-    found = checked.fields(value, "throttled", {"brokers", "topics"})
-    topics = checked.mapping(found["topics"], "throttled.topics")
+    found = json_fields.fields(value, "throttled", {"brokers", "topics"})
+    topics = json_fields.mapping(found["topics"], "throttled.topics")
     return Earlier(
         _texts(found["brokers"], "throttled.brokers"),
         {topic: _texts(keys, f"throttled.topics.{topic}") for topic, keys in topics.items()},
@@ -246,9 +246,9 @@ def _earlier(value: Any) -> Earlier:  # noqa: ANN401 - it comes from JSON
 
 
 def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
-    for topic, rows in checked.mapping(value, path).items():
+    for topic, rows in json_fields.mapping(value, path).items():
         seen: set[int] = set()
-        for partition, row in checked.mapping(rows, f"{path}.{topic}").items():
+        for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
             if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
                 raise InputError(where, f"there can be no partition {shown(topic)}-{shown(partition)}")
@@ -259,7 +259,7 @@ def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:
 
 
 def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - it comes from JSON
-    ids = tuple(checked.array(value, path))
+    ids = tuple(json_fields.array(value, path))
     if (
         not ids
         or len(set(map(repr, ids))) < len(ids)
@@ -270,4 +270,4 @@ def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - i
 
 
 def _texts(value: Any, path: str) -> dict[str, str]:  # noqa: ANN401 - it comes from JSON
-    return {key: checked.text(kept, f"{path}.{key}") for key, kept in checked.mapping(value, path).items()}
+    return {key: json_fields.text(kept, f"{path}.{key}") for key, kept in json_fields.mapping(value, path).items()}

@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rackassign.placement.chance import Chance, SeededChance, chance_of
-from rackassign.placement.errors import InvalidReplicationFactorError
-from rackassign.placement.placer import UsableBroker
+from rackassign.placement.java_random import Chance, SeededChance, chance_of
+from rackassign.placement.placer import InvalidReplicationFactorError, UsableBroker
 
 _NONE = -1
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rackassign.placement.optimal import OptimalPlacer
+from rackassign.placement.constraints import Rules
 from rackassign.placement.placer import UsableBroker
-from rackassign.placement.rules import Rules
+from rackassign.placement.placers.optimal import OptimalPlacer
 
 
 class ElasticsearchPlacer(OptimalPlacer):

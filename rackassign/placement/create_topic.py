@@ -14,12 +14,12 @@ from rackassign.admin.cluster import topics as described
 from rackassign.admin.topics import Controller, RefusedError
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition, Topology
-from rackassign.placement.asked import Asked
+from rackassign.placement.cluster_state import observe
+from rackassign.placement.creation_policy import Observed, Placed, Policy, Spread, place_new
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import ReplicaPlacer
-from rackassign.placement.policy import Observed, Placed, Policy, Spread, place_new
-from rackassign.placement.registry import Registry
-from rackassign.placement.state import observe
+from rackassign.placement.state_file import Registry
+from rackassign.placement.validated_placer import Asked
 from rackassign.util.text import shown
 
 Keep = Callable[[Registry], None]

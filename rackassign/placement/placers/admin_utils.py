@@ -11,13 +11,13 @@ from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError
-from rackassign.placement.chance import Chance, SeededChance, chance_of
-from rackassign.placement.errors import (
+from rackassign.placement.java_random import Chance, SeededChance, chance_of
+from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     ReplicaPlacementError,
+    UsableBroker,
 )
-from rackassign.placement.placer import UsableBroker
 from rackassign.util.text import shown
 
 RackAwareMode = Literal["Enforced", "Safe", "Disabled"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rackassign.model import TopicPartition
-from rackassign.placement.repair.hands import Copied, Hands
-from rackassign.placement.repair.steps import Move, Replicas, Seen, Step, next_step
+from rackassign.reassignment.cluster import Copied, Hands
+from rackassign.reassignment.partition_state import Move, Replicas, Seen, Step, next_step
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
