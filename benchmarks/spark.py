@@ -19,10 +19,10 @@ from confluent_kafka import Consumer
 from benchmarks.show import Sheet, show
 from integration.spark_stage import Received, fill, wire_size
 from rackassign.model import TopicPartition
-from rackassign.spark.fetching import fetch_bytes
-from rackassign.spark.ranges import Range
-from rackassign.spark.reading import Terms, read, settings
-from rackassign.spark.sampling import sample
+from rackassign.spark.fetch_size import fetch_bytes
+from rackassign.spark.range_reader import Terms, read, settings
+from rackassign.spark.record_sampling import sample
+from rackassign.spark.splits import Range
 from rackassign.testing import LocalCluster, create_topic
 
 RECORD = 1000

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.show import Sheet, show
 from integration.stateful_fleet import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
 from integration.support import wait_until
-from rackassign.stateful.changes import Change
+from rackassign.stateful.records import Change
 from rackassign.testing import LocalCluster, create_topic
 
 PATIENCE_S = 600.0

@@ -17,7 +17,7 @@ from confluent_kafka import Producer as FastProducer
 from kafka import KafkaProducer
 
 from integration.stateful_member import COUNTED
-from rackassign.stateful.changes import HEADER, Change
+from rackassign.stateful.records import HEADER, Change
 
 from .support import wait_until
 

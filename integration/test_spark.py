@@ -19,15 +19,15 @@ from integration.spark_stage import Received, fill, session, told_in, wire_size
 from rackassign.errors import ClusterError, ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
-from rackassign.spark.cluster import Cluster as Asked
-from rackassign.spark.javaregex import compiled
+from rackassign.spark.java_regex import compiled
+from rackassign.spark.metadata import Cluster as Asked
 from rackassign.spark.options import Options, Topics
-from rackassign.spark.planning import Planner
-from rackassign.spark.ranges import Range, Split
-from rackassign.spark.reading import DataLossError, Terms, read, settings
-from rackassign.spark.sampling import sample
-from rackassign.spark.source import Piece
-from rackassign.spark.stream import StreamReader, knows_limits
+from rackassign.spark.planner import Planner
+from rackassign.spark.range_reader import DataLossError, Terms, read, settings
+from rackassign.spark.record_sampling import sample
+from rackassign.spark.source.partitions import Piece
+from rackassign.spark.source.stream import StreamReader, knows_limits
+from rackassign.spark.splits import Range, Split
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic

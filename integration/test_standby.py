@@ -18,7 +18,7 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, Task, encode_streams
-from rackassign.wire.streams import StreamsInfo
+from rackassign.wire.streams_subscription import StreamsInfo
 
 from .service import Given, note_assignments, state_of
 from .support import CONSUMER, wait_until

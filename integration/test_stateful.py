@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 
 from integration.stateful_fleet import SIX, SPREAD, Fleet, fill_changelog
 from rackassign.stateful import StatefulConsumer, Store
-from rackassign.stateful.changes import Change
+from rackassign.stateful.records import Change
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic

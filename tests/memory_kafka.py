@@ -11,7 +11,7 @@ import pytest
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from rackassign.stateful import changelog, consumer, topics
+from rackassign.stateful import changelog, changelog_topics, consumer
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -69,8 +69,8 @@ class Kafka:
         patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, config))
         patch.setattr(changelog, "install", lambda *_: None)
         patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
-        patch.setattr(topics, "KafkaAdminClient", lambda **_: Admin(self))
-        patch.setattr(topics, "topic_configs", self._topic_configs)
+        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **_: Admin(self))
+        patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)

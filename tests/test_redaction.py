@@ -10,10 +10,10 @@ import pytest
 from rackassign.cli.connection import client_config
 from rackassign.clients.confluent.config import Properties
 from rackassign.errors import ConfigError
-from rackassign.spark.cluster import Cluster
-from rackassign.spark.coordinator import HeldCoordinator
+from rackassign.spark.consumer_pool import _Resting
+from rackassign.spark.metadata import Cluster
 from rackassign.spark.options import Options
-from rackassign.spark.pool import _Resting
+from rackassign.spark.pull.coordinator import HeldCoordinator
 from rackassign.testing.listeners import Security
 from rackassign.util.redaction import HIDDEN, Settings, is_secret, shown_setting, without_secrets
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.spark.barrier import begin_with, read_together, room, shared_out, told_of
-from rackassign.spark.ranges import Range, Split
+from rackassign.spark.splits import Range, Split
 
 
 def split(number: int, racks: str, size: int = 100) -> Split:

@@ -15,12 +15,13 @@ import pytest
 
 from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import TopicPartition
-from rackassign.spark import listener as room
-from rackassign.spark.coordinator import Coordinator, Desk, from_wire, to_wire
-from rackassign.spark.dealing import Dealt
-from rackassign.spark.listener import LONGEST, address_towards
-from rackassign.spark.pulling import RefusedError, offered, pulled
-from rackassign.spark.ranges import Range, Split
+from rackassign.spark.pull import server as room
+from rackassign.spark.pull.client import RefusedError, offered, pulled
+from rackassign.spark.pull.coordinator import Coordinator
+from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
+from rackassign.spark.pull.scheduler import Dealt
+from rackassign.spark.pull.server import LONGEST, address_towards
+from rackassign.spark.splits import Range, Split
 
 WITHIN_S = 60.0
 SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.dealing import Deal, Dealt, plan
-from rackassign.spark.ranges import Range, Split
+from rackassign.spark.pull.scheduler import Deal, Dealt, plan
+from rackassign.spark.splits import Range, Split
 
 RACKS = ("a", "b", "c")
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rackassign.cli import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.doctor import Said, diagnose, gathered, listening
-from rackassign.spark.metering import Meter, report
-from rackassign.spark.ranges import Range, Split
-from rackassign.spark.shares import Executor, Shares, shares
+from rackassign.spark.diagnosis import Said, diagnose, gathered, listening
+from rackassign.spark.expected_locality import Executor, Shares, shares
+from rackassign.spark.splits import Range, Split
+from rackassign.spark.task_metrics import Meter, report
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.spark.cluster import Cluster
-from rackassign.spark.jvm import kafka_options
+from rackassign.spark.client_config import to_librdkafka
+from rackassign.spark.jvm_options import kafka_options
+from rackassign.spark.metadata import Cluster
 from rackassign.spark.offsets import Offsets, from_json, parse_assignment, parse_offsets, rationed, to_json
 from rackassign.spark.options import Bound, Mode, Options
-from rackassign.spark.properties import to_librdkafka
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
 ORDERS = [TopicPartition("orders", number) for number in range(3)]

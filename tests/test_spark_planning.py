@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError, NoAnswerError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.cluster import NO_LATER, Places
-from rackassign.spark.fetching import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
+from rackassign.spark.fetch_size import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
+from rackassign.spark.metadata import NO_LATER, Places
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
-from rackassign.spark.planning import Planner
-from rackassign.spark.ranges import Range, Split, cut
-from rackassign.spark.reading import DataLossError
+from rackassign.spark.planner import Planner
+from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.splits import Range, Split, cut
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from rackassign.errors import ConfigError, NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark.arrow import check_columns, to_batch
-from rackassign.spark.executor import rack_here
+from rackassign.spark.consumer_pool import ConsumerPool
 from rackassign.spark.options import Options
-from rackassign.spark.pool import ConsumerPool
-from rackassign.spark.ranges import Range
-from rackassign.spark.reading import DataLossError, Terms, read, settings
+from rackassign.spark.range_reader import DataLossError, Terms, read, settings
+from rackassign.spark.splits import Range
+from rackassign.spark.task import rack_here
 
 PLACE = TopicPartition("t", 0)
 IMPATIENT = Terms(poll_timeout_s=0.001)

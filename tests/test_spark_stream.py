@@ -11,15 +11,16 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark import stream as room
-from rackassign.spark.cluster import Places
-from rackassign.spark.fetching import Grain
+from rackassign.spark.fetch_size import Grain
+from rackassign.spark.metadata import Places
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.options import Options, Topics
-from rackassign.spark.planning import Planner
-from rackassign.spark.reading import DataLossError
-from rackassign.spark.source import Piece, RackassignDataSource
-from rackassign.spark.stream import StreamReader
+from rackassign.spark.planner import Planner
+from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.source import stream as room
+from rackassign.spark.source.datasource import RackassignDataSource
+from rackassign.spark.source.partitions import Piece
+from rackassign.spark.source.stream import StreamReader
 
 P0 = TopicPartition("t", 0)
 

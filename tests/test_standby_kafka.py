@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.strategies.standby.kafka import Clients, balance, keeps_spread, keeps_tags, place
-from rackassign.strategies.standby.tags import check_tags
+from rackassign.strategies.standby.client_tag_aware import Clients, balance, keeps_spread, keeps_tags, place
+from rackassign.strategies.standby.client_tags import check_tags
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "standby_vectors.json").read_text("utf-8"))
 SPREAD = [(case, order) for case in VECTORS["tag_aware_standby"] for order in case["expected"]]

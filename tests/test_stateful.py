@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, Store, StoreError
-from rackassign.stateful.changes import Change, read_change
-from rackassign.stateful.owner import FencedError, Owner
-from rackassign.stateful.store import Shelf
+from rackassign.stateful.active_partition import FencedError, Owner
+from rackassign.stateful.records import Change, read_change
+from rackassign.stateful.state_directory import Shelf
 
 from .test_stateful_replay import effect, recomputed
 

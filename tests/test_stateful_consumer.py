@@ -12,7 +12,7 @@ from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from rackassign.errors import RackassignError
 from rackassign.stateful import StatefulConsumer, StateLostError, Store, consumer
-from rackassign.stateful.changes import HEADER, Change, read_change
+from rackassign.stateful.records import HEADER, Change, read_change
 
 from .memory_kafka import Headers, Kafka, Member, Record
 from .stateful_members import FIRST, LOG, count, counted, drain, give, member, polled

@@ -12,7 +12,7 @@ import pytest
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StoreError
-from rackassign.stateful.store import Shelf
+from rackassign.stateful.state_directory import Shelf
 from rackassign.strategies.standby import StandbyOptions
 
 from .memory_kafka import Kafka

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import WireError
-from rackassign.stateful.changes import Change, read_change
+from rackassign.stateful.records import Change, read_change
 from rackassign.stateful.replay import Replay
 
 KEYS = [b"a", b"b", b"c"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.pipeline.counters import SCHEMA
-from rackassign.spark.stream import knows_limits
+from rackassign.spark.source.stream import knows_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rackassign.racks.detect import Finding, ZoneForm, ask_all, detect_rack
-from rackassign.racks.environment import RACK_VARIABLE, rack_from_environment
-from rackassign.racks.memory import RackMemory
+from rackassign.racks.cache import RackMemory
+from rackassign.racks.detect import RACK_VARIABLE, Finding, ZoneForm, ask_all, detect_rack, rack_from_environment
 
 __all__ = ["RACK_VARIABLE", "Finding", "RackMemory", "ZoneForm", "ask_all", "detect_rack", "rack_from_environment"]

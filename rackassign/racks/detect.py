@@ -27,11 +27,10 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
 
-from rackassign.racks.environment import RACK_VARIABLE, rack_from_environment
-
 ZoneForm = Literal["id", "name"]
 """How to call a zone of EC2: by its id (use1-az1) or by its name (us-east-1a)."""
 
+RACK_VARIABLE = "RACKASSIGN_RACK"
 FILE_VARIABLE = "RACKASSIGN_RACK_FILE"
 PODINFO = "/etc/podinfo/labels"
 """Where a downward-API volume with the pod's labels is mounted by custom."""
@@ -218,3 +217,8 @@ SOURCES: Mapping[str, Source] = {
     "azure": _azure,
 }
 """All sources, in order of precedence."""
+
+
+def rack_from_environment(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the rack set in `RACKASSIGN_RACK`, without surrounding blanks; None if unset or empty."""
+    return environment.get(RACK_VARIABLE, "").strip() or None

@@ -17,8 +17,8 @@ Rules of this room:
 from __future__ import annotations
 
 from rackassign.spark.barrier import read_barrier
-from rackassign.spark.coordinator import HeldCoordinator as Coordinator
-from rackassign.spark.doctor import Diagnosis, doctor
-from rackassign.spark.jvm import kafka_options
+from rackassign.spark.diagnosis import Diagnosis, doctor
+from rackassign.spark.jvm_options import kafka_options
+from rackassign.spark.pull.coordinator import HeldCoordinator as Coordinator
 
 __all__ = ["Coordinator", "Diagnosis", "doctor", "kafka_options", "read_barrier"]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
-from rackassign.spark.dealing import plan
-from rackassign.spark.executor import batches, rack_here
 from rackassign.spark.options import Options
-from rackassign.spark.ranges import Split
+from rackassign.spark.pull.scheduler import plan
+from rackassign.spark.splits import Split
+from rackassign.spark.task import batches, rack_here
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -67,7 +67,8 @@ def read_barrier(
         ConfigError: An option is wrong, or there are too few slots.
         NoAnswerError: Kafka does not answer.
     """
-    from rackassign.spark.source import full_schema, planner  # noqa: PLC0415 - brings Spark
+    from rackassign.spark.source.partitions import planner  # noqa: PLC0415 - brings Spark
+    from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - brings Spark
 
     read = Options.of(_without_pull(options), "batch")
     names = tuple(columns) or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)

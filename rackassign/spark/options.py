@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.spark.fetching import LARGEST_FETCH
-from rackassign.spark.javaregex import compiled
+from rackassign.spark.client_config import to_librdkafka
+from rackassign.spark.fetch_size import LARGEST_FETCH
+from rackassign.spark.java_regex import compiled
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
-from rackassign.spark.properties import to_librdkafka
-from rackassign.spark.values import one_of, switch, text, whole
+from rackassign.spark.option_values import one_of, switch, text, whole
 from rackassign.util.redaction import Settings
 from rackassign.util.text import cut, shown
 

@@ -15,8 +15,8 @@ Rules of this room:
 
 from __future__ import annotations
 
+from rackassign.stateful.active_partition import StateLostError
 from rackassign.stateful.consumer import StatefulConsumer
-from rackassign.stateful.owner import StateLostError
-from rackassign.stateful.store import Store, StoreError
+from rackassign.stateful.state_store import Store, StoreError
 
 __all__ = ["StateLostError", "StatefulConsumer", "Store", "StoreError"]

@@ -17,8 +17,8 @@ from rackassign.clients.kafka_python.patches import READING
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import NoAnswerError, WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changes import HEADER, Change, read_change
-from rackassign.stateful.topics import prepare
+from rackassign.stateful.changelog_topics import prepare
+from rackassign.stateful.records import HEADER, Change, read_change
 from rackassign.util.log_once import Once
 
 _ANSWER_S = 60.0

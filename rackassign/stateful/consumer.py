@@ -17,10 +17,11 @@ from kafka.structs import OffsetAndMetadata
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import TopicPartition
+from rackassign.stateful.active_partition import FencedError, Owner
 from rackassign.stateful.changelog import Changelogs, Read
-from rackassign.stateful.options import OnRestore, Process, check
-from rackassign.stateful.owner import FencedError, Owner
-from rackassign.stateful.store import LONGEST_LEFT_S, Shelf, Store, StoreError
+from rackassign.stateful.state_directory import LONGEST_LEFT_S, Shelf
+from rackassign.stateful.state_store import Store, StoreError
+from rackassign.stateful.validation import OnRestore, Process, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import Once
 

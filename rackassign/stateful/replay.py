@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rackassign.stateful.changes import NO_SOURCE, Change
+from rackassign.stateful.records import NO_SOURCE, Change
 
 NO_EPOCH = -1
 

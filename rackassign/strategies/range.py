@@ -38,8 +38,8 @@ from operator import and_, or_
 from rackassign.locality import RackBits
 from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
 from rackassign.solver import NOBODY
-from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
+from rackassign.strategies.indexed_group import Door
 from rackassign.strategies.options import Options
 
 ANYWHERE = -1

@@ -24,8 +24,8 @@ from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.solver import Problem, Work, solve, solve_weighted
 from rackassign.solver.types import Ints
-from rackassign.strategies.door import Door
 from rackassign.strategies.explain import explain
+from rackassign.strategies.indexed_group import Door
 from rackassign.strategies.options import Options
 
 

@@ -22,12 +22,19 @@ from rackassign.wire.consumer import (
     encode_subscription,
 )
 from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
-from rackassign.wire.streams import ACTIVE_SUM, UNKNOWN_SUM, StreamsInfo, Task, decode_streams, encode_streams
 from rackassign.wire.streams_assignment import (
     NO_REBALANCE,
     StreamsAssignment,
     decode_streams_assignment,
     encode_streams_assignment,
+)
+from rackassign.wire.streams_subscription import (
+    ACTIVE_SUM,
+    UNKNOWN_SUM,
+    StreamsInfo,
+    Task,
+    decode_streams,
+    encode_streams,
 )
 
 __all__ = [

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
 from rackassign.wire.primitives import Reader, Writer
-from rackassign.wire.streams import NEWEST_STREAMS, Task
+from rackassign.wire.streams_subscription import NEWEST_STREAMS, Task
 
 NO_REBALANCE = 2**63 - 1
 """In place of a time: none is foreseen."""

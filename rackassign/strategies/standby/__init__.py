@@ -10,10 +10,10 @@ Rules of this room, beyond those of strategies:
 
 from __future__ import annotations
 
+from rackassign.strategies.standby.assign import StandbyPlan, plan_standby
+from rackassign.strategies.standby.client_tags import check_tags
 from rackassign.strategies.standby.options import MODES, RULES, Mode, Rule, StandbyOptions
-from rackassign.strategies.standby.plan import StandbyPlan, plan_standby
-from rackassign.strategies.standby.rounds import Copies
-from rackassign.strategies.standby.tags import check_tags
+from rackassign.strategies.standby.warmup import Copies
 
 __all__ = [
     "MODES",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from rackassign.errors import ConfigError
-from rackassign.strategies.standby.tags import MOST_TAGS
+from rackassign.strategies.standby.client_tags import MOST_TAGS
 from rackassign.util.text import shown
 
 Mode = Literal["best", "kafka"]

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changes import Change
-from rackassign.stateful.store import Store
+from rackassign.stateful.records import Change
+from rackassign.stateful.state_store import Store
 
 log = logging.getLogger(__name__)
 

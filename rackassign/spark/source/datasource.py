@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from rackassign.errors import ConfigError, NoAnswerError, RackassignError
-from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
-from rackassign.spark.executor import batches, rack_here
+from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.spark.options import Mode, Options
-from rackassign.spark.planning import Planner
-from rackassign.spark.ranges import Split
+from rackassign.spark.source.partitions import Piece, Pull, planner, read_piece
+from rackassign.spark.source.schema import columns, full_schema
+from rackassign.spark.splits import Split
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rackassign.spark.coordinator import Desk
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ class RackassignDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
         """Return what reads a stream, or says why it cannot be read as soon as it is asked anything."""
-        from rackassign.spark.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - a batch does without
+        from rackassign.spark.source.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - a batch does without
 
         try:
             options = self._options("stream")
@@ -63,88 +61,6 @@ class RackassignDataSource(DataSource):
             told = {name: value for name, value in told.items() if name.lower() in kept}
             told = {"subscribe": "any", "kafka.bootstrap.servers": "any", **told}
         return Options.of(told, mode)
-
-
-def full_schema(*, headers: bool) -> StructType:
-    """Return all columns there are."""
-    from pyspark.sql.types import (  # noqa: PLC0415 - only here
-        ArrayType,
-        BinaryType,
-        IntegerType,
-        LongType,
-        StringType,
-        TimestampType,
-    )
-
-    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    types = (
-        *(BinaryType(), BinaryType(), StringType(), IntegerType(), LongType(), TimestampType(), IntegerType()),
-        ArrayType(header),
-    )
-    names = (*COLUMNS, HEADERS) if headers else COLUMNS
-    return StructType([StructField(name, kind) for name, kind in zip(names, types, strict=False)])
-
-
-def columns(options: Options, schema: StructType) -> tuple[str, ...]:
-    """Return the columns a query wants: all, or those of a schema the user has given.
-
-    Raises:
-        ConfigError: One of them there is not, or not of that type.
-    """
-    check_columns(schema.names, headers=options.headers)
-    ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}
-    for field in schema:
-        if field.dataType != ours[field.name]:
-            kind = ours[field.name].simpleString()
-            raise ConfigError(f"{field.name}: expected type {kind}, got {field.dataType.simpleString()}")
-        if not field.nullable:
-            raise ConfigError(f"{field.name}: a column of a Python source cannot be NOT NULL")
-    return tuple(schema.names)
-
-
-class Piece(InputPartition):
-    """What one task reads.
-
-    Args:
-        split: Which.
-    """
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(None)
-        self.split = split
-
-
-class Pull(InputPartition):
-    """A task that asks for what it reads.
-
-    Args:
-        desk: Where.
-        task: Its index.
-    """
-
-    def __init__(self, desk: Desk, task: int) -> None:
-        super().__init__(None)
-        self.desk = desk
-        self.task = task
-
-
-def read_piece(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
-    """Yield the rows of a task; Spark makes a task of nothing where there are no splits."""
-    if isinstance(piece, Piece):
-        yield from batches(options, piece.split, names)
-    elif isinstance(piece, Pull):
-        from rackassign.spark.pulling import pulled  # noqa: PLC0415 - most do without
-
-        for split in pulled(piece.desk, piece.task, rack_here(options), options.coordinator_timeout_s):
-            yield from batches(options, split, names)
-
-
-def planner(options: Options) -> Planner:
-    """Return what plans for these options, connected to the brokers."""
-    from rackassign.spark.cluster import Cluster  # noqa: PLC0415 - not where rows are read
-    from rackassign.spark.sampling import sample  # noqa: PLC0415
-
-    return Planner(options, Cluster(options.client), lambda wanted: sample(options.client, wanted))
 
 
 class BatchReader(DataSourceReader):
@@ -176,8 +92,8 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
 
     Where nobody takes the offer, no task has been dealt anything yet: each split is bound to a task, as with `late`.
     """
-    from rackassign.spark.coordinator import Desk  # noqa: PLC0415 - most do without
-    from rackassign.spark.pulling import offered  # noqa: PLC0415 - the same
+    from rackassign.spark.pull.client import offered  # noqa: PLC0415 - the same
+    from rackassign.spark.pull.protocol import Desk  # noqa: PLC0415 - most do without
 
     tasks = min(options.tasks or len(splits), len(splits))
     held = Desk(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)

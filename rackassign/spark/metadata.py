@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import RackMemory
-from rackassign.spark.javaregex import compiled
+from rackassign.spark.java_regex import compiled
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from rackassign.errors import ConfigError
-from rackassign.spark.values import one_of, switch, text, whole
+from rackassign.spark.option_values import one_of, switch, text, whole
 from rackassign.util.redaction import shown_setting
 
 _RENAMED = {

@@ -13,13 +13,13 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.spark.offsets import from_json, to_json
 from rackassign.spark.options import Options
-from rackassign.spark.planning import Planner
-from rackassign.spark.source import Piece, Pull, planner, read_piece
+from rackassign.spark.planner import Planner
+from rackassign.spark.source.partitions import Piece, Pull, planner, read_piece
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rackassign.spark.coordinator import Coordinator
+    from rackassign.spark.pull.coordinator import Coordinator
 
 
 def knows_limits() -> bool:
@@ -122,8 +122,8 @@ class StreamReader(DataSourceStreamReader):
 
     def _coordinator(self) -> Coordinator:
         if self._deals is None:
-            from rackassign.spark.coordinator import Coordinator  # noqa: PLC0415 - most do without
-            from rackassign.spark.listener import address_towards  # noqa: PLC0415 - the same
+            from rackassign.spark.pull.coordinator import Coordinator  # noqa: PLC0415 - most do without
+            from rackassign.spark.pull.server import address_towards  # noqa: PLC0415 - the same
 
             host = self._options.coordinator_host or address_towards(self._options.client["bootstrap.servers"])
             self._deals = Coordinator(host, self._options.coordinator_port, steal_after_s=self._options.steal_after_s)
@@ -165,6 +165,6 @@ def stream_reader(options: Options, names: Sequence[str]) -> StreamReader:
     """Return a reader that can do what this Spark knows of."""
     if not knows_limits():
         return StreamReader(options, names)
-    from rackassign.spark.limits import LimitedStreamReader  # noqa: PLC0415 - what it needs, older Sparks do not have
+    from rackassign.spark.source.stream_limits import LimitedStreamReader  # noqa: PLC0415 - what it needs, older Sparks do not have
 
     return LimitedStreamReader(options, names)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from rackassign.spark.stream import StreamReader
+from rackassign.spark.source.stream import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):

@@ -8,7 +8,7 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful.store import Store
+from rackassign.stateful.state_store import Store
 from rackassign.util.text import shown
 
 Process = Callable[[Any, Store], None]

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from rackassign.errors import NoAnswerError, RackassignError
-from rackassign.spark.coordinator import Desk, from_wire, to_wire
-from rackassign.spark.listener import LONGEST, read_line
-from rackassign.spark.ranges import Split
+from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
+from rackassign.spark.pull.server import LONGEST, read_line
+from rackassign.spark.splits import Split
 from rackassign.util.text import shown
 
 _AGAIN_S = 0.05

@@ -12,11 +12,11 @@ from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
 from rackassign.solver import NOBODY
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Wanted
 from rackassign.solver.standby.exchange import spread_over
-from rackassign.strategies.door import Door
+from rackassign.strategies.indexed_group import Door
 from rackassign.strategies.options import Options
-from rackassign.strategies.standby import kafka
+from rackassign.strategies.standby import client_tag_aware
 from rackassign.strategies.standby.options import StandbyOptions
-from rackassign.strategies.standby.rounds import Copies, Moves, Warm, kept_on, staying, warming_up
+from rackassign.strategies.standby.warmup import Copies, Moves, Warm, kept_on, staying, warming_up
 from rackassign.strategies.sticky import plan_cooperative
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
@@ -270,15 +270,15 @@ class _Crowd:
         found.proven &= placed.proven
         return list(placed.nodes), list(placed.missing)
 
-    def _as_kafka(self, options: StandbyOptions) -> kafka.Holders:
+    def _as_kafka(self, options: StandbyOptions) -> client_tag_aware.Holders:
         active: list[set[int]] = [set() for _ in self.tags]
         for number, owner in enumerate(self.owner):
             active[owner].add(number)
-        clients = kafka.Clients((1,) * len(self.tags), tuple(self.tags), tuple(map(frozenset, active)))
-        placed = kafka.place(
+        clients = client_tag_aware.Clients((1,) * len(self.tags), tuple(self.tags), tuple(map(frozenset, active)))
+        placed = client_tag_aware.place(
             clients, range(len(self.owner)), options.num_standby_replicas, options.rack_aware_assignment_tags
         )
-        return kafka.balance(clients, placed)
+        return client_tag_aware.balance(clients, placed)
 
     def _dimensions(self, options: StandbyOptions) -> Iterable[Dimension]:
         most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST}[options.rule]

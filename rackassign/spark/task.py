@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rackassign.errors import ConfigError
-from rackassign.spark.metering import meter_of_this_process, metered, report
+from rackassign.spark.consumer_pool import consumers_of_this_process
 from rackassign.spark.options import Options
-from rackassign.spark.pool import consumers_of_this_process
-from rackassign.spark.ranges import Split
-from rackassign.spark.reading import Terms, end_of_log, read, settings
+from rackassign.spark.range_reader import Terms, end_of_log, read, settings
+from rackassign.spark.splits import Split
+from rackassign.spark.task_metrics import meter_of_this_process, metered, report
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -1,4 +1,4 @@
-"""What records of a topic are like on the wire, found out by reading a few of its batches."""
+"""The size of records and batches of a topic, sampled by one short read before a query is planned."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rackassign.spark.fetching import ONE_BATCH, UNKNOWN, Grain
-from rackassign.spark.ranges import Range
-from rackassign.spark.reading import settings
+from rackassign.spark.range_reader import settings
+from rackassign.spark.splits import Range
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, Grain
 
 _ENOUGH_FETCHES = 8
+
+
 _ENOUGH_BYTES = 256 * 2**10
+
+
 _MOST_S = 3.0
+
+
 _STATISTICS_MS = 20
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import re
 import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from heapq import merge
 from pathlib import Path
 
 from rackassign.errors import RackassignError
-from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.stateful.changes import NO_SOURCE, Change
+from rackassign.stateful.records import NO_SOURCE, Change
 from rackassign.stateful.replay import NO_EPOCH, Replay
 
 _FORMAT = 1
@@ -25,7 +21,6 @@ CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL)
 PRAGMA user_version = {_FORMAT};
 """
 _ENDS = ("", "-wal", "-shm")
-_NAMED = re.compile(rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")
 
 
 class StoreError(RackassignError):
@@ -238,100 +233,3 @@ def _bytes(given: bytes) -> bytes:
     if not isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(f"keys and values of a state are bytes, got {type(given).__name__}")
     return bytes(given)
-
-
-LONGEST_LEFT_S = 12 * 3600.0
-"""Half of what Kafka keeps the record for that a key was deleted; a file that is older might not learn of it."""
-
-
-class Shelf:
-    """A folder with the files of a member, one for each partition.
-
-    The name of a file has the id of the changelog that it is a copy of.
-
-    Args:
-        folder: Made if it is not there.
-
-    Raises:
-        StoreError: Another process uses it, or there cannot be such a folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._ids: Mapping[str, str] = {}
-        self._open: dict[TopicPartition, Store] = {}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / "lock").open("w")
-        except OSError as error:
-            raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
-
-    def take_up(self, ids: Mapping[str, str]) -> None:
-        """Open what is there of some changelogs; what is of others, or more than half a day old, is thrown away.
-
-        Args:
-            ids: Of the changelogs as they are now, by topic.
-        """
-        self._ids = ids
-        for file in sorted(self._folder.glob("*.sqlite")):
-            named = _NAMED.fullmatch(file.name)
-            if named is None or not file.is_file():
-                continue
-            place = TopicPartition(named["topic"], int(named["partition"]))
-            if named["id"] != ids.get(place.topic) or time.time() - _newest(file) > LONGEST_LEFT_S:
-                _remove(file)
-            else:
-                self.open(place)
-
-    def open(self, place: TopicPartition) -> Store:
-        """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
-        if place not in self._open:
-            file = self._file(place)
-            try:
-                self._open[place] = Store(file)
-            except DamagedError:
-                _remove(file)
-                self._open[place] = Store(file)
-        return self._open[place]
-
-    def here(self) -> dict[TopicPartition, int]:
-        """Return how far each file is that is here, made since or left from before."""
-        return {place: store.position for place, store in sorted(self._open.items())}
-
-    def forget(self, place: TopicPartition) -> None:
-        """Throw a file away."""
-        store = self._open.pop(place, None)
-        if store is not None:
-            store.close()
-        _remove(self._file(place))
-
-    def close(self) -> None:
-        """Close all files; may be called again."""
-        for store in self._open.values():
-            store.close()
-        self._open = {}
-        self._lock.close()
-
-    def _file(self, place: TopicPartition) -> Path:
-        if not TOPIC_NAME.fullmatch(place.topic):
-            raise StoreError(f"{place.topic!r} is no name of a topic")
-        return self._folder / f"{place.topic}-{place.partition}@{self._ids.get(place.topic, '')}.sqlite"
-
-
-def _newest(file: Path) -> float:
-    """Return when a file was written last; that may be in the log beside it."""
-    return max(each.stat().st_mtime for each in _parts(file) if each.is_file())
-
-
-def _remove(file: Path) -> None:
-    for each in _parts(file):
-        each.unlink(missing_ok=True)
-
-
-def _parts(file: Path) -> list[Path]:
-    return [Path(f"{file}{end}") for end in _ENDS]

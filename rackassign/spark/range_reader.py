@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import NoAnswerError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark.ranges import Range
+from rackassign.spark.splits import Range
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark import ranges
-from rackassign.spark.cluster import NO_LATER, Places
-from rackassign.spark.fetching import UNKNOWN, Grain, fetch_bytes
+from rackassign.spark import splits
+from rackassign.spark.fetch_size import UNKNOWN, Grain, fetch_bytes
+from rackassign.spark.metadata import NO_LATER, Places
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, places, rationed
 from rackassign.spark.options import Bound, Options, Topics
-from rackassign.spark.ranges import Range, Split
-from rackassign.spark.reading import DataLossError
+from rackassign.spark.range_reader import DataLossError
+from rackassign.spark.splits import Range, Split
 from rackassign.util.text import cut
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ class Planner:
         """Return what is to be read, cut as the options say."""
         # Empty ones are left out where they are cut, and one that runs backwards is an error: nothing is dropped here.
         whole = [Range(place, start, end) for place, (start, end) in bounds.items()]
-        pieces = ranges.cut(whole, least=self._options.least_splits, most_records=self._options.most_records)
+        pieces = splits.cut(whole, least=self._options.least_splits, most_records=self._options.most_records)
         grains = self._grains_of(whole)
         return [
             Split(

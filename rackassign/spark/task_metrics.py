@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rackassign.spark.ranges import Split
+from rackassign.spark.splits import Split
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -16,15 +16,14 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import ConfigError, InputError, RackassignError
-from rackassign.model import TopicPartition
-from rackassign.spark.dealing import Deal, Dealt
-from rackassign.spark.listener import check_reachable, listening
-from rackassign.spark.ranges import Range, Split
+from rackassign.errors import ConfigError, RackassignError
+from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
+from rackassign.spark.pull.scheduler import Deal, Dealt
+from rackassign.spark.pull.server import listening
+from rackassign.spark.splits import Split
 from rackassign.util.redaction import Settings
 from rackassign.util.text import shown
 
@@ -40,38 +39,6 @@ _KEPT_OFFERED = 256
 
 _MOST_SPLITS = 1_000_000
 """Of a batch that is offered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """Where to ask for a batch, and as whom.
-
-    Args:
-        host: Of the coordinator.
-        port: The same.
-        token: Of the query.
-        batch: Which.
-
-    Raises:
-        ConfigError: The host is no address that can be asked.
-    """
-
-    host: str
-    port: int
-    token: str
-    batch: int
-
-    def __post_init__(self) -> None:
-        check_reachable(self.host)
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT, for messages."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    def __repr__(self) -> str:
-        return f"Desk({self.address}, batch {self.batch})"
 
 
 class Coordinator:
@@ -283,31 +250,3 @@ class _Drafts:
     def _forget(self, named: dict[str, Any]) -> None:
         while len(named) > self._most:
             del named[next(iter(named))]
-
-
-def to_wire(split: Split) -> dict[str, Any]:
-    """Return a split as plain values."""
-    place = split.range.place
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "start": split.range.start,
-        "end": split.range.end,
-        "racks": list(split.racks),
-        "size": split.size,
-        "fetch": split.fetch_bytes,
-    }
-
-
-def from_wire(said: Mapping[str, Any]) -> Split:
-    """Return the split behind plain values.
-
-    Raises:
-        InputError: There is none.
-    """
-    try:
-        place = TopicPartition(str(said["topic"]), int(said["partition"]))
-        wanted = Range(place, int(said["start"]), int(said["end"]))
-        return Split(wanted, tuple(said["racks"]), int(said["size"]), int(said["fetch"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError("split", f"not what a coordinator says: {error}") from None

@@ -17,7 +17,7 @@ from rackassign.locality import RackBits, cost_table, read_cost
 from rackassign.model import Group, LocalityMode, Member, Partitions
 from rackassign.solver import NOBODY, Problem
 from rackassign.solver.types import Bools, Floats, Ints
-from rackassign.strategies.claims import Claims, claims_of, one_by_one
+from rackassign.strategies.ownership import Claims, claims_of, one_by_one
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Literal
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
-from rackassign.spark.ranges import Split
+from rackassign.spark.splits import Split
 from rackassign.util.text import shown
 
 _TOPIC = "splits"

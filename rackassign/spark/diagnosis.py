@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
+from rackassign.spark.expected_locality import Executor, Shares, shares
 from rackassign.spark.options import Options, Topics
-from rackassign.spark.shares import Executor, Shares, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +83,7 @@ def doctor(
         ConfigError: An option is wrong, or the topic does not exist.
         NoAnswerError: Kafka does not answer.
     """
-    from rackassign.spark.cluster import Cluster  # noqa: PLC0415 - executors do without
+    from rackassign.spark.metadata import Cluster  # noqa: PLC0415 - executors do without
 
     told = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
     options = Options.of({**told, "subscribe": topic, "rackEnv": rack_env}, "batch")
@@ -206,7 +206,7 @@ def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
 
 def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
     """Yield the addresses at which coordinators listen: of streams, and of batches where the driver is this process."""
-    from rackassign.spark.listener import address_towards  # noqa: PLC0415 - executors do without
+    from rackassign.spark.pull.server import address_towards  # noqa: PLC0415 - executors do without
 
     yield address_towards(bootstrap)
     host = spark.conf.get("spark.driver.host", "")

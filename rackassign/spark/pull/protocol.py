@@ -1,0 +1,72 @@
+"""What a coordinator and the tasks that ask it send each other: where it is, and splits as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rackassign.errors import InputError
+from rackassign.model import TopicPartition
+from rackassign.spark.pull.server import check_reachable
+from rackassign.spark.splits import Range, Split
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where to ask for a batch, and as whom.
+
+    Args:
+        host: Of the coordinator.
+        port: The same.
+        token: Of the query.
+        batch: Which.
+
+    Raises:
+        ConfigError: The host is no address that can be asked.
+    """
+
+    host: str
+    port: int
+    token: str
+    batch: int
+
+    def __post_init__(self) -> None:
+        check_reachable(self.host)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Desk({self.address}, batch {self.batch})"
+
+
+def to_wire(split: Split) -> dict[str, Any]:
+    """Return a split as plain values."""
+    place = split.range.place
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "start": split.range.start,
+        "end": split.range.end,
+        "racks": list(split.racks),
+        "size": split.size,
+        "fetch": split.fetch_bytes,
+    }
+
+
+def from_wire(said: Mapping[str, Any]) -> Split:
+    """Return the split behind plain values.
+
+    Raises:
+        InputError: There is none.
+    """
+    try:
+        place = TopicPartition(str(said["topic"]), int(said["partition"]))
+        wanted = Range(place, int(said["start"]), int(said["end"]))
+        return Split(wanted, tuple(said["racks"]), int(said["size"]), int(said["fetch"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("split", f"not what a coordinator says: {error}") from None

@@ -1,0 +1,46 @@
+"""The columns of the source, and those that a query selects."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructField, StructType
+
+from rackassign.errors import ConfigError
+from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
+from rackassign.spark.options import Options
+
+
+def full_schema(*, headers: bool) -> StructType:
+    """Return all columns there are."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only here
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        TimestampType,
+    )
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types = (
+        *(BinaryType(), BinaryType(), StringType(), IntegerType(), LongType(), TimestampType(), IntegerType()),
+        ArrayType(header),
+    )
+    names = (*COLUMNS, HEADERS) if headers else COLUMNS
+    return StructType([StructField(name, kind) for name, kind in zip(names, types, strict=False)])
+
+
+def columns(options: Options, schema: StructType) -> tuple[str, ...]:
+    """Return the columns a query wants: all, or those of a schema the user has given.
+
+    Raises:
+        ConfigError: One of them there is not, or not of that type.
+    """
+    check_columns(schema.names, headers=options.headers)
+    ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}
+    for field in schema:
+        if field.dataType != ours[field.name]:
+            kind = ours[field.name].simpleString()
+            raise ConfigError(f"{field.name}: expected type {kind}, got {field.dataType.simpleString()}")
+        if not field.nullable:
+            raise ConfigError(f"{field.name}: a column of a Python source cannot be NOT NULL")
+    return tuple(schema.names)
