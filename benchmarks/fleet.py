@@ -31,7 +31,7 @@ from rackassign.fleet.audit import SCHEMA
 from rackassign.model import STRATEGY_NAMES, Broker, Partition, TopicPartition, Topology
 from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates, Shots
 from rackassign.monitoring.snapshot import snapshot
-from rackassign.testing.processes import processes
+from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import session
 from rackassign.wire import Subscription
 

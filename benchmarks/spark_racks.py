@@ -30,7 +30,7 @@ from integration.support import wait_until
 from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import slots_of
 from rackassign.testing import LocalCluster, create_topic
-from rackassign.testing.processes import processes
+from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import SparkCluster, session
 
 RACKS = {1: "a", 2: "b", 3: "c"}

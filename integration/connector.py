@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyspark
 
-from rackassign.testing.jars import Jar, fetched
+from rackassign.testing.local.jars import Jar, fetched
 
 _JARS = (
     Jar(

@@ -21,7 +21,6 @@ from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 
 import rackassign
-from rackassign.cli.measure import fill
 from rackassign.clients.aiokafka import (
     RackAwareConsumer,
     RackAwareCooperativeStickyAssignor,
@@ -31,6 +30,7 @@ from rackassign.clients.aiokafka import (
     attach,
 )
 from rackassign.clients.common.fetch_metrics import ReadLocality
+from rackassign.clients.kafka_python.measured_read import fill
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
-from rackassign.cli.measure import fill
+from rackassign.clients.kafka_python.measured_read import fill
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 

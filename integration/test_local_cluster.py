@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from rackassign.errors import ClusterError
 from rackassign.testing import LocalCluster, create_topic
-from rackassign.testing.probe import alive_brokers
+from rackassign.testing.readiness import alive_brokers
 from tests.processes import alive, eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]

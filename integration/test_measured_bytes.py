@@ -7,7 +7,7 @@ from kafka import KafkaAdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.cli.measure import Reading, fill, read_once
+from rackassign.clients.kafka_python.measured_read import Reading, fill, read_once
 from rackassign.locality import RackBits
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range

@@ -33,7 +33,7 @@ from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read
 from rackassign.reassignment import Journal, Move, journal
 from rackassign.testing import Cluster, LocalCluster, create_topic
-from rackassign.testing.listeners import MECHANISM, PASSWORD
+from rackassign.testing.security import MECHANISM, PASSWORD
 
 from .support import CONSUMER, consumers, polled, settled, wait_until
 

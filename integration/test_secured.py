@@ -8,11 +8,11 @@ import pytest
 from kafka.errors import KafkaError
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.cli.measure import fill, read_once
+from rackassign.clients.kafka_python.measured_read import fill, read_once
 from rackassign.model import TopicPartition
 from rackassign.testing import create_topic
-from rackassign.testing.admin import admin_client
 from rackassign.testing.pytest_plugin import MakeCluster
+from rackassign.testing.topics import admin_client
 
 pytestmark = pytest.mark.brokers
 

@@ -8,10 +8,10 @@ import pytest
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareCooperativeStickyAssignor
-from rackassign.cli.demo import RACKS, striped
-from rackassign.cli.measure import MakeAssignor, fill, read_once
+from rackassign.cli.commands.demo import RACKS, striped
+from rackassign.clients.kafka_python.measured_read import MakeAssignor, fill, read_once
 from rackassign.testing import create_topic
-from rackassign.testing.docker import DockerCluster
+from rackassign.testing.docker.cluster import DockerCluster
 from rackassign.testing.pytest_plugin import MakeCluster
 
 from .wire import WireMeter

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping
 
 from rackassign.testing.cluster import Broker
-from rackassign.testing.docker import DockerCluster
-from rackassign.testing.dockerconfig import published
+from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing.docker.config import published
 
 _COUNT = re.compile(r"^\s*\d+\s+(\d+)\s.*\bspt:(\d+)", re.MULTILINE)
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from rackassign.admin.cluster import DescribedTopic
-from rackassign.cli import create as create_command
 from rackassign.cli.app import run
-from rackassign.cli.placing import settings_of
+from rackassign.cli.commands import create_topic as create_command
+from rackassign.cli.placement_options import settings_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement import create_topic as making

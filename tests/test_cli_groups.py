@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.cli.groups import surveys
+from rackassign.cli.group_options import surveys
 from rackassign.monitoring import Odd, RackMap, Rates, Survey
 
 from .live import cluster, group, inspected, member
@@ -89,7 +89,7 @@ class Seen:
 
 def answer(monkeypatch: pytest.MonkeyPatch, survey: Survey) -> None:
     monkeypatch.setattr("rackassign.monitoring.Inspector", lambda *_: Seen(survey))
-    monkeypatch.setattr("rackassign.cli.inspect.connected", lambda *_: nullcontext())
+    monkeypatch.setattr("rackassign.cli.commands.inspect.connected", lambda *_: nullcontext())
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
 
 def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("rackassign.cli.groups.time.sleep", slept.append)
+    monkeypatch.setattr("rackassign.cli.group_options.time.sleep", slept.append)
     answer(monkeypatch, Survey(cluster({}), (), (), Rates()))
     assert len(list(surveys(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
     assert [round(seconds) for seconds in slept] == [7, 7]

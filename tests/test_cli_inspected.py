@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from rackassign.cli.groups import warnings
-from rackassign.cli.inspected import actions, detail, overview, totals
+from rackassign.cli.group_options import warnings
 from rackassign.cli.output import complain, safe
+from rackassign.cli.render.inspection import actions, detail, overview, totals
 from rackassign.monitoring import Odd, Price, RackMap, Rates, Survey
 
 from .live import brokers, cluster, group, inspected, member, rates

@@ -15,11 +15,12 @@ import pytest
 from docker.errors import APIError, ImageNotFound, NotFound
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing import Broker, dockerengine
-from rackassign.testing.docker import DockerCluster
-from rackassign.testing.dockerconfig import environment, variable
-from rackassign.testing.dockerengine import OFFICIAL_IMAGE, OWN_IMAGE, connect, find_image
-from rackassign.testing.leftovers import Owner, remove
+from rackassign.testing import Broker
+from rackassign.testing.docker import engine
+from rackassign.testing.docker.cleanup import Owner, remove
+from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing.docker.config import environment, variable
+from rackassign.testing.docker.engine import OFFICIAL_IMAGE, OWN_IMAGE, connect, find_image
 from rackassign.testing.pytest_plugin import _provider
 
 NOWHERE = "unix:///nowhere/docker.sock"
@@ -165,7 +166,7 @@ def fake_engine(monkeypatch: pytest.MonkeyPatch, here: set[str], remote: set[str
         here.add(image)
 
     images = SimpleNamespace(get=get, pull=pull)
-    monkeypatch.setattr(dockerengine, "connect", lambda: SimpleNamespace(images=images, close=lambda: None))
+    monkeypatch.setattr(engine, "connect", lambda: SimpleNamespace(images=images, close=lambda: None))
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 
 from rackassign.errors import ConfigError
 from rackassign.testing import Broker, LocalCluster
-from rackassign.testing.brokerconfig import _identity, lay_out, ports_needed
-from rackassign.testing.dockerconfig import environment, published
-from rackassign.testing.listeners import Security
+from rackassign.testing.docker.config import environment, published
+from rackassign.testing.local.broker_config import _identity, lay_out, ports_needed
+from rackassign.testing.security import Security
 
 BOTH = {"SECURE": "SASL_SSL", "OTHER": "PLAINTEXT"}
 

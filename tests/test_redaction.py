@@ -14,7 +14,7 @@ from rackassign.spark.consumer_pool import _Resting
 from rackassign.spark.metadata import Cluster
 from rackassign.spark.options import Options
 from rackassign.spark.pull.coordinator import HeldCoordinator
-from rackassign.testing.listeners import Security
+from rackassign.testing.security import Security
 from rackassign.util.redaction import HIDDEN, Settings, is_secret, shown_setting, without_secrets
 
 SECRET = "73195528"  # noqa: S105 - of nothing

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import Progress as Display
 
 from rackassign.admin.authorization import NotAllowedError
-from rackassign.cli import repair as cli_repair
-from rackassign.cli import repair_state
 from rackassign.cli.app import run
+from rackassign.cli.commands import reassign as cli_repair
+from rackassign.cli.commands import reassign_status
 from rackassign.cli.progress import Steps
 from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError
@@ -423,7 +423,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     clusters = {"c": "c"}
     monkeypatch.setattr(desk_room, "LiveHands", lambda _: stage)
     monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
-    for module in (repair_state, cli_repair):
+    for module in (reassign_status, cli_repair):
         monkeypatch.setattr(module, "connected", lambda *_: nullcontext())
     file = tmp_path / "rackassign-repair.json"
     write(file, Journal("c", moves=MOVES, phase="begun", throttled=Earlier({}, {"t": {}})))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.cli import spark_doctor
+from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.diagnosis import Said, diagnose, gathered, listening

@@ -22,24 +22,14 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing import (
-    Broker,
-    LocalCluster,
-    Progress,
-    cache_dir,
-    create_topic,
-    find_java,
-    jars,
-    java,
-    kafka_jars,
-    ports,
-)
-from rackassign.testing.brokerconfig import check_config, lay_out, ports_needed, write_files
-from rackassign.testing.homes import Home, new_home
-from rackassign.testing.keeper import Keeper
+from rackassign.testing import Broker, LocalCluster, Progress, cache_dir, create_topic, find_java, kafka_jars, ports
+from rackassign.testing.local import jars, java
+from rackassign.testing.local.broker_config import check_config, lay_out, ports_needed, write_files
+from rackassign.testing.local.cluster_dir import Home, new_home
 from rackassign.testing.ports import reserve_ports
-from rackassign.testing.probe import alive_brokers, unready_brokers
+from rackassign.testing.processes.supervisor import Keeper
 from rackassign.testing.pytest_plugin import _racks, _spread
+from rackassign.testing.readiness import alive_brokers, unready_brokers
 
 from .processes import DEADLINE_S, alive, eventually
 
@@ -400,8 +390,8 @@ def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
 
 OWNER = """
 import os, sys, time
-from rackassign.testing.homes import new_home
-from rackassign.testing.keeper import Keeper
+from rackassign.testing.local.cluster_dir import new_home
+from rackassign.testing.processes.supervisor import Keeper
 
 home = new_home()
 keeper = Keeper(home)

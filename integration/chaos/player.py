@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rackassign.testing import Cluster
-from rackassign.testing.docker import DockerCluster
+from rackassign.testing.docker.cluster import DockerCluster
 
 from .desk import Desk
 from .history import Journal, Played, now

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.testing import Cluster, create_topic
-from rackassign.testing.docker import DockerCluster
+from rackassign.testing.docker.cluster import DockerCluster
 
 from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettled
 from .desk import Desk

@@ -9,21 +9,21 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
-from rackassign.cli import cluster, repair_state
-from rackassign.cli.audit import audit
-from rackassign.cli.create import create
-from rackassign.cli.demo import demo
-from rackassign.cli.doctor import doctor
-from rackassign.cli.exporter import exporter
-from rackassign.cli.fleet import fleet
-from rackassign.cli.inspect import inspect
-from rackassign.cli.leaders import leaders
-from rackassign.cli.place import place
-from rackassign.cli.plan import plan
-from rackassign.cli.rack import rack
-from rackassign.cli.snapshot import snapshot
-from rackassign.cli.spark_doctor import spark_doctor
-from rackassign.cli.top import top
+from rackassign.cli.commands import cluster, reassign_status
+from rackassign.cli.commands.audit import audit
+from rackassign.cli.commands.balance_leaders import leaders
+from rackassign.cli.commands.create_topic import create
+from rackassign.cli.commands.demo import demo
+from rackassign.cli.commands.detect_rack import rack
+from rackassign.cli.commands.doctor import doctor
+from rackassign.cli.commands.exporter import exporter
+from rackassign.cli.commands.fleet import fleet
+from rackassign.cli.commands.inspect import inspect
+from rackassign.cli.commands.plan import plan
+from rackassign.cli.commands.simulate_placement import place
+from rackassign.cli.commands.snapshot import snapshot
+from rackassign.cli.commands.spark_doctor import spark_doctor
+from rackassign.cli.commands.top import top
 from rackassign.errors import ClusterError, NoAnswerError, RackassignError
 from rackassign.util.text import printable
 
@@ -52,7 +52,7 @@ app.command()(snapshot)
 app.command()(spark_doctor)
 app.command()(top)
 app.add_typer(cluster.app, name="cluster")
-app.add_typer(repair_state.app, name="repair")
+app.add_typer(reassign_status.app, name="repair")
 
 
 def _version(*, wanted: bool) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackassign.cli.files import text_of
+from rackassign.cli.inputs import text_of
 from rackassign.errors import ConfigError, NoAnswerError
 from rackassign.util.redaction import Settings, shown_setting
 from rackassign.util.text import cut, shown

@@ -13,15 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rackassign.testing.cluster import Broker, Cluster
-from rackassign.testing.jars import KAFKA_VERSION, kafka_jars
-from rackassign.testing.java import Java, find_java
-from rackassign.testing.local import LocalCluster
+from rackassign.testing.local.cluster import LocalCluster
+from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
+from rackassign.testing.local.java import Java, find_java
 from rackassign.testing.paths import cache_dir
 from rackassign.testing.topics import create_topic
 from rackassign.util.progress import Progress
 
 if TYPE_CHECKING:
-    from rackassign.testing.docker import DockerCluster
+    from rackassign.testing.docker.cluster import DockerCluster
 
 __all__ = [
     "KAFKA_VERSION",
@@ -41,5 +41,5 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # Only who wants containers pays for what they need.
     if name == "DockerCluster":
-        return import_module("rackassign.testing.docker").DockerCluster
+        return import_module("rackassign.testing.docker.cluster").DockerCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

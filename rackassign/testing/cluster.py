@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError
-from rackassign.testing.listeners import Security, check_listeners, create_user, secured
-from rackassign.testing.probe import unready_brokers
+from rackassign.testing.readiness import unready_brokers
+from rackassign.testing.security import Security, check_listeners, create_user, secured
 
 if TYPE_CHECKING:
     from typing_extensions import Self

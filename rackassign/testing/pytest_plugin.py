@@ -22,10 +22,10 @@ import pytest
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing.cluster import Cluster
-from rackassign.testing.docker import DockerCluster, find_image
-from rackassign.testing.jars import kafka_jars
-from rackassign.testing.java import find_java
-from rackassign.testing.local import LocalCluster
+from rackassign.testing.docker.cluster import DockerCluster, find_image
+from rackassign.testing.local.cluster import LocalCluster
+from rackassign.testing.local.jars import kafka_jars
+from rackassign.testing.local.java import find_java
 from rackassign.testing.topics import create_topic
 
 _OPTION = "rack_cluster_racks"

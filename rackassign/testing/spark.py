@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing.homes import Home, new_home
-from rackassign.testing.keeper import Keeper
-from rackassign.testing.processes import processes
+from rackassign.testing.local.cluster_dir import Home, new_home
+from rackassign.testing.processes.listing import processes
+from rackassign.testing.processes.supervisor import Keeper
 from rackassign.util.text import shown
 
 if TYPE_CHECKING:

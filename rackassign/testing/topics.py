@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rackassign.errors import ClusterError, ConfigError
-from rackassign.testing.admin import admin_client
 
 _LOOK_EVERY_S = 0.05
 
@@ -76,3 +76,28 @@ def _unready(partitions: Iterable[Mapping[str, Any]], wanted: Mapping[int, list[
                 f"and in sync {sorted(partition['isr_nodes'])}"
             )
     return problems
+
+
+@contextmanager
+def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator[Any]:
+    """Lend an admin client, closed afterwards.
+
+    Args:
+        client_config: Where the brokers are, and how to come in.
+        timeout_s: Seconds for the first contact and for each request.
+
+    Raises:
+        KafkaError: No broker answers in time.
+    """
+    from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster may be started without a client at hand
+
+    client = KafkaAdminClient(
+        **client_config,
+        client_id="rackassign-testing",
+        request_timeout_ms=max(1, int(timeout_s * 1000)),
+        bootstrap_timeout_ms=max(1, int(timeout_s * 1000)),
+    )
+    try:
+        yield client
+    finally:
+        client.close()

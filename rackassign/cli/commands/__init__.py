@@ -1,0 +1,1 @@
+"""The commands of `rackassign`: one module for each."""

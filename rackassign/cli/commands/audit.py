@@ -1,0 +1,111 @@
+"""`rackassign audit`: what is wrong with how replicas lie."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.cli.commands.create_topic import STATE
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.output import check_output, plain, safe
+
+if TYPE_CHECKING:
+    from rackassign.placement.audit import Audit, Finding, Load
+
+SOUND, FINDINGS, UNRELIABLE = 0, 1, 3
+
+_NAMED = 5
+
+
+def audit(
+    *,
+    bootstrap: Bootstrap,
+    want_rf: Annotated[int, typer.Option(min=0, help="Replicas that each partition should have; 0 for any.")] = 0,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    state: Annotated[str, typer.Option(help="File of brokers that were seen; may be missing.")] = STATE,
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Say what is wrong with how replicas lie; exit 1 if there is something, 3 if brokers disagree."""
+    check_output(output, "table", "json")
+    # Imports a client, which other commands do without.
+    from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
+    from rackassign.placement import state_file  # noqa: PLC0415
+    from rackassign.placement.audit import audit as judged  # noqa: PLC0415
+    from rackassign.placement.cluster_state import observe, with_rates  # noqa: PLC0415
+
+    known = state_file.read(Path(state))
+    with connected(bootstrap, client_config) as admin:
+        known = known.on(cluster_id(admin))
+        found = with_rates(admin, observe(admin, topic))
+    seen = judged(found.remembering(known.brokers), want_rf=want_rf or None, plans=known.plans)
+    if output == "json":
+        sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
+    else:
+        _show(seen, plain())
+    if not seen.reliable:
+        return UNRELIABLE
+    return FINDINGS if seen.findings else SOUND
+
+
+def _as_json(seen: Audit) -> dict[str, Any]:
+    return {
+        "topics": seen.topics,
+        "partitions": seen.partitions,
+        "findings": [_finding(finding) for finding in seen.findings],
+        "brokers": [{"id": broker, **load._asdict()} for broker, load in seen.by_broker.items()],
+        "racks": [{"rack": rack, **load._asdict()} for rack, load in seen.by_rack.items()],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    partitions: dict[str, list[int]] = {}
+    for place in finding.partitions:
+        partitions.setdefault(place.topic, []).append(place.partition)
+    return {**asdict(finding), "partitions": partitions}
+
+
+def _show(seen: Audit, console: Console) -> None:
+    if seen.findings:
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in ("what", "where", "what to do"):
+            table.add_column(column, overflow="fold")
+        for finding in seen.findings:
+            table.add_row(safe(finding.problem), safe(_where(finding)), safe(finding.advice), end_section=True)
+        console.print(table)
+    console.print(_loads("rack", {"none" if rack is None else rack: load for rack, load in seen.by_rack.items()}))
+    console.print(_loads("broker", {str(broker): load for broker, load in seen.by_broker.items()}))
+    count = len(seen.findings)
+    verdict = "nothing is wrong" if not count else f"{count} thing{'' if count == 1 else 's'} found"
+    if not seen.topics:
+        verdict += "; there is no topic, or none that may be described"
+    topics = f"{seen.topics} topic{'' if seen.topics == 1 else 's'}"
+    partitions = f"{seen.partitions} partition{'' if seen.partitions == 1 else 's'}"
+    console.print(f"{topics}, {partitions}: {verdict}", soft_wrap=True)
+
+
+def _where(finding: Finding) -> str:
+    places = [f"{place.topic}-{place.partition}" for place in finding.partitions] or list(finding.topics)
+    places = places or [f"broker {broker}" for broker in finding.brokers]
+    more = len(places) - _NAMED
+    return ", ".join(places[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _loads(kind: str, loads: dict[str, Load]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(kind, overflow="fold")
+    for column in ("leaders", "of all", "replicas", "of all"):
+        table.add_column(column, justify="right")
+    for name, load in loads.items():
+        shares = (f"{100 * share:.1f} %" for share in (load.leader_share, load.replica_share))
+        leaders, replicas = shares
+        table.add_row(safe(name), str(load.leaders), leaders, str(load.replicas), replicas)
+    return table

@@ -1,0 +1,91 @@
+"""`rackassign leaders`: leaders spread evenly without copying anything."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackassign.cli.commands.reassign import TAKING_BACK, told_if_interrupted
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.output import check_output, plain
+from rackassign.cli.progress import steps
+from rackassign.cli.render.layout import counted, figures
+from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
+from rackassign.cli.signals import asked_to_stop
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
+
+DONE, NO, INTERRUPTED = 0, 1, 130
+PLAN = "rackassign-leaders.json"
+
+_WAVE = 200
+
+
+def leaders(
+    *,
+    bootstrap: Bootstrap,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    even: Annotated[str, typer.Option(help="What leads evenly first: broker, rack, or mixed.")] = "broker",
+    leader_rack: Annotated[
+        list[str] | None, typer.Option(help="A rack in which leaders are to be; may be given several times.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, and change nothing.")] = False,
+    plan: Annotated[str, typer.Option("--plan", help="File of the lists as they were, for `repair rollback`.")] = PLAN,
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Even leaders by the order of replica lists and elections, copying nothing; exit 1 if some cannot be had."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement import Quality, Rules  # noqa: PLC0415
+    from rackassign.reassignment import Pace, journal  # noqa: PLC0415
+    from rackassign.reassignment.service import perform, prepare_leaders  # noqa: PLC0415
+    from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
+
+    if even not in LEADER_GOALS:
+        raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {shown(even)}")
+    file = Path(plan)
+    if not dry_run:
+        journal.check_over(file)
+    rules = Rules.of({"leaders": even, "leader_racks": leader_rack or []})
+    with connected(bootstrap, client_config) as admin:
+        prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
+        planned, outcome, stopped = prepared.planned, None, False
+        if planned.moves and not dry_run:
+            with journal.locked(file), steps() as display, asked_to_stop(TAKING_BACK) as stop:
+                journal.begin(file, prepared.journal)
+                with told_if_interrupted(file):
+                    _, outcome = perform(
+                        admin,
+                        prepared.journal,
+                        "apply",
+                        keep=lambda kept: journal.write(file, kept),
+                        pace=Pace(_WAVE),
+                        told=lambda at: display.count("Having others lead", at.settled, at.partitions),
+                        stop=stop,
+                    )
+                stopped = stop()
+    if output == "json":
+        result = {} if outcome is None else outcome_as_json(outcome)
+        sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
+    else:
+        console = plain()
+        before = Quality.among(planned.before, planned.topics)
+        after = Quality.among(planned.after, planned.topics, planned.before)
+        console.print(figures({"now": before, "then": after}))
+        changed = sum(move.before != move.after for move in planned.moves.values())
+        console.print(
+            f"{counted(changed, 'list')} in another order, {counted(len(planned.moves), 'partition')} to elect,"
+            " nothing to copy",
+            soft_wrap=True,
+        )
+        show_rest(planned, console)
+        if outcome is not None:
+            show_outcome(outcome, "as planned", console)
+    if stopped:
+        return INTERRUPTED
+    return NO if outcome is not None and (outcome.failed or outcome.not_led) else DONE

@@ -1,0 +1,126 @@
+"""`rackassign create`: a topic, or more partitions of one, while brokers may be away (KIP-409)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.output import check_output, complain, plain, safe
+from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, pairs_of, settings_of
+from rackassign.cli.render.layout import counted, waiting
+from rackassign.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rackassign.placement.create_topic import New
+
+DONE, NO = 0, 1
+RF = 3
+STATE = "rackassign-state.json"
+
+
+def create(
+    name: Annotated[str, typer.Argument(help="Of the topic.")],
+    *,
+    bootstrap: Bootstrap,
+    partitions: Annotated[int, typer.Option(min=0, help="Of a new topic; 0 for one.")] = 0,
+    rf: Annotated[
+        int, typer.Option("--rf", min=0, help=f"Replicas of each partition; 0: {RF}, or what the topic has.")
+    ] = 0,
+    add_to: Annotated[int, typer.Option(min=0, help="Add so many partitions to a topic that exists, instead.")] = 0,
+    policy: Annotated[
+        str,
+        typer.Option(help="Whether brokers that are away may be named: disabled, enabled, enabled_prefer_observed."),
+    ] = "disabled",
+    allow_placeholders: Annotated[
+        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+    ] = False,
+    placer: Annotated[str, typer.Option(help="Who decides: kafka, striped, optimal, or module:Class.")] = "optimal",
+    placer_config: PlacerConfig = None,
+    placer_config_file: PlacerConfigFile = "",
+    ignore_racks: IgnoreRacks = False,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", help="KEY=VALUE of a new topic; may be given several times.")
+    ] = None,
+    state: Annotated[str, typer.Option(help="File of brokers that were seen, and of placeholders.")] = STATE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have it checked, and make nothing.")] = False,
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Make a topic, also while brokers are away, as long as it can be written to; exit 1 if it could not be."""
+    check_output(output, "table", "json")
+    configs = pairs_of("config", config or ())
+    if add_to and (partitions or configs):
+        raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-to")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.placement import create_topic as making  # noqa: PLC0415
+    from rackassign.placement import state_file  # noqa: PLC0415
+    from rackassign.placement.creation_policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
+    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415
+
+    file = Path(state)
+    known = state_file.read(file)
+    replicas = rf or (None if add_to else RF)
+    wanted = making.Wanted(
+        name, add_to or partitions or 1, replicas, check_policy(policy), configs, ignore_racks, allow_placeholders
+    )
+    chosen = load_asked(placer, settings_of(placer, placer_config, placer_config_file))
+    make = making.add if add_to else making.create
+    try:
+        with connected(bootstrap, client_config) as admin:
+            new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
+    except NotEnoughBrokersError as error:
+        complain(str(error))
+        return NO
+    finally:
+        chosen.close()
+    for doubt in new.doubts:
+        complain(f"not proven best: {doubt}")
+    if output == "json":
+        sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
+    else:
+        show_new(new, plain(), made=not dry_run)
+    return DONE
+
+
+def _as_json(new: New, *, made: bool) -> dict[str, Any]:
+    placed = new.placed
+    return {
+        "topic": new.name,
+        "created": made,
+        "min_isr": new.min_isr,
+        "partitions": {str(place.partition): list(row) for place, row in new.plans().items()},
+        "under_replicated": placed.under_replicated(),
+        "placeholders": placed.placeholders(),
+        "offline_replicas": sorted(placed.offline),
+        "doubts": list(new.doubts),
+    }
+
+
+def show_new(new: New, console: Console, *, made: bool) -> None:
+    """Print a topic that was made, or would be."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("partition", "replicas", "missing"):
+        table.add_column(column, overflow="fold")
+    placed = new.placed
+    for place, row in new.plans().items():
+        missing = [f"broker {broker} is away" for broker in row if broker in placed.offline]
+        to_come = sum(broker < 0 for broker in row)
+        missing += [f"{to_come} with no broker yet"] if to_come else []
+        there = ", ".join(str(broker) for broker in row if broker >= 0)
+        table.add_row(str(place.partition), there, ", ".join(missing))
+    console.print(table)
+    verb = "made" if made else "would be made"
+    line = f"{new.name}: {counted(len(placed.plan), 'partition')} {verb}"
+    if placed.under_replicated():
+        line += f", {placed.under_replicated()} of them with replicas missing"
+    if placed.placeholders():
+        line += f"; {waiting(placed.placeholders())}: `repair plan` finds one when it is there"
+    console.print(safe(line), soft_wrap=True)

@@ -1,0 +1,94 @@
+"""`rackassign fleet`: all groups of a cluster from their snapshots, under every strategy and change."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackassign.cli.group_options import PriceOption
+from rackassign.cli.output import check_output, check_writable, plain, write_text
+from rackassign.cli.progress import Steps, steps
+from rackassign.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DONE = 0
+
+ALL = "all"
+
+
+def fleet(
+    snapshots: Annotated[str, typer.Argument(help="Folder of what `snapshot --parquet` wrote, or one file of it.")],
+    *,
+    out: Annotated[str, typer.Option(help="New folder for all that is found, as Parquet.")] = "",
+    html: Annotated[str, typer.Option(help="File to write a report to: one page, without scripts or network.")] = "",
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            help="Change to try, as often as needed: racks-told, racks-given, any-replica, members-even,"
+            " one-more-replica, one-more-rack, or all.",
+        ),
+    ] = None,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Work out what each group takes, for several times as long.")
+    ] = False,
+    price: PriceOption = None,
+    output: Annotated[str, typer.Option(help="table, json or jsonl: a line for each group.")] = "table",
+) -> int:
+    """Say from snapshots what all groups of a cluster read across racks, and what would change that."""
+    check_output(output, "table", "json", "jsonl")
+    check_writable("html", html)
+    if find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "spark")
+    # These import pyarrow, which comes with an extra.
+    from rackassign.cli.render.fleet import as_json, as_lines, show  # noqa: PLC0415
+    from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage  # noqa: PLC0415
+    from rackassign.fleet.aggregate import summed  # noqa: PLC0415
+    from rackassign.monitoring import Price  # noqa: PLC0415
+
+    cost = Price.given(price)
+    wanted = what_if or []
+    named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
+    how = FleetAudit(cost, tuple(named), advise)
+    source = Path(snapshots)
+    total = storage.count(source)
+    with ExitStack() as kept:
+        folder = Path(out or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
+        with steps() as progress:
+            storage.keep(folder, audit_groups(_counted(storage.load(source), total, progress), how))
+        found = summed(storage.kept(folder))
+        if html:
+            from rackassign.fleet.html import page  # noqa: PLC0415 - imports a template engine
+
+            write_text("html", html, page(folder, cost))
+    if output == "table":
+        show(found, cost, plain())
+    elif output == "json":
+        _write(as_json(found, cost))
+    else:
+        for line in as_lines(found, cost):
+            _write(line)
+    return DONE
+
+
+def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: Steps) -> Iterator[pa.RecordBatch]:
+    """Yield the same, and tell when each has been dealt with."""
+    done = 0
+    for batch in batches:
+        progress.count("Judging groups", done, total)
+        yield batch
+        done += batch.num_rows
+
+
+def _write(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")

@@ -1,0 +1,108 @@
+"""`rackassign inspect`: how much groups read across racks, what that costs, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.group_options import (
+    INTERVAL_S,
+    All,
+    Groups,
+    Interval,
+    PriceOption,
+    RackMapFile,
+    check_interval,
+    read_rack_map,
+    wanted_groups,
+    warnings,
+)
+from rackassign.cli.output import check_output, check_writable, complain, safe, write_text
+from rackassign.cli.progress import steps
+from rackassign.errors import ConfigError, NoAnswerError
+
+if TYPE_CHECKING:
+    from rackassign.monitoring import Inspection, Price, Survey
+
+ENOUGH, BELOW = 0, 1
+
+
+def inspect(
+    *,
+    bootstrap: Bootstrap,
+    group: Groups = None,
+    all_: All = False,
+    rack_map: RackMapFile = "",
+    price: PriceOption = None,
+    interval: Interval = INTERVAL_S,
+    min_local: Annotated[
+        str, typer.Option(help="Exit 1 if a group has fewer of its partitions at home, as in 95%.")
+    ] = "",
+    html: Annotated[str, typer.Option(help="File to write a report to: one page, without scripts or network.")] = "",
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Say how much groups of any client read across racks, what it costs, and what would gain most."""
+    check_output(output, "table", "json")
+    least = _share(min_local)
+    check_interval(interval)
+    names = wanted_groups(group, all_=all_)
+    racks = read_rack_map(rack_map)
+    check_writable("html", html)
+    from rackassign.monitoring import Inspector, Price, as_json  # noqa: PLC0415 - imports a client
+
+    cost = Price.given(price)
+    with connected(bootstrap, client_config) as admin, steps() as progress:
+        survey = Inspector(admin, racks).survey(names, interval_s=interval, told=progress.count)
+    for line in warnings(survey, racks):
+        complain(line)
+    if html:
+        from rackassign.monitoring.html.page import page  # noqa: PLC0415 - imports a template engine
+
+        write_text("html", html, page(survey, cost))
+    if output == "json":
+        sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
+    else:
+        _show(survey, cost, Console(highlight=False))
+    if names is not None and len(survey.inspections) < len(names):
+        raise NoAnswerError(f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now")
+    if any(_below(inspected, least) for inspected in survey.inspections):
+        return BELOW
+    if least is not None and any(odd.unseen for odd in survey.odd):
+        raise NoAnswerError("not all groups were seen, so it cannot be said that all are local enough")
+    return ENOUGH
+
+
+def _show(survey: Survey, price: Price, console: Console) -> None:
+    from rackassign.cli.render.inspection import actions, detail, overview, totals  # noqa: PLC0415 - imports a client
+
+    if survey.inspections:
+        console.print(overview(survey, price))
+    if len(survey.inspections) == 1:
+        console.print(detail(survey.inspections[0], survey, price))
+    to_do = actions(survey, price)
+    if to_do is not None:
+        console.print(to_do)
+    console.print(safe(totals(survey, price)), soft_wrap=True)
+
+
+def _below(inspected: Inspection, least: float | None) -> bool:
+    return least is not None and inspected.local_share is not None and inspected.local_share < least
+
+
+def _share(text: str) -> float | None:
+    """Return a share, 0 to 1, of a text like 95%; None for none."""
+    if not text:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"min-local: expected a percentage like 95%, got {text!r}")
+    return share

@@ -1,0 +1,118 @@
+"""`rackassign repair status` and `repair abandon`: where a plan stands, and an end to one that finds none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackassign.cli.commands import reassign
+from rackassign.cli.commands.reassign import DONE, NO, PLAN, Output, PlanFile
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.output import check_output, plain, safe
+from rackassign.cli.render.layout import counted
+
+if TYPE_CHECKING:
+    from rackassign.model import TopicPartition
+    from rackassign.reassignment import Journal
+    from rackassign.reassignment.plan_status import Place, Standing
+
+_NAMED = 5
+
+app = reassign.app
+
+_WORDS: Mapping[Place, str] = {
+    "as-planned": "as planned",
+    "as-before": "as before the plan",
+    "on-its-way": "between the two: being reassigned, or left in the middle",
+    "changed-by-others": "with replicas that the plan does not know: somebody else has changed them",
+    "gone": "no longer there",
+}
+
+
+@app.command()
+def status(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Tell how far a plan is, by what the cluster tells now; exit 1 if it was begun and is not over."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.reassignment import journal  # noqa: PLC0415
+    from rackassign.reassignment.service import look  # noqa: PLC0415
+
+    found = journal.read(Path(plan))
+    with connected(bootstrap, client_config) as admin:
+        seen = look(admin, found)
+    _show(found, seen, output)
+    if output == "table" and found.open:
+        named = "" if plan == PLAN else f" --plan {plan}"
+        plain().print(
+            f"not over: `repair apply{named}` goes on, `repair rollback{named}` goes back,"
+            f" `repair abandon{named}` leaves all as it is",
+            soft_wrap=True,
+        )
+    return NO if found.open else DONE
+
+
+@app.command()
+def abandon(
+    *,
+    bootstrap: Bootstrap,
+    plan: PlanFile = PLAN,
+    client_config: ClientConfig = "",
+    output: Output = "table",
+) -> int:
+    """Give a plan up and leave all partitions as they are now; only a throttle of it is taken away."""
+    check_output(output, "table", "json")
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.reassignment import journal, service  # noqa: PLC0415
+
+    file = Path(plan)
+    with journal.claimed(file) as found, connected(bootstrap, client_config) as admin:
+        kept, seen = service.abandon(admin, found, lambda written: journal.write(file, written))
+    _show(kept, seen, output)
+    if output == "table":
+        plain().print(
+            f"left as it is; {plan} still has the lists as they were: `repair export --before` prints them",
+            soft_wrap=True,
+        )
+    return DONE
+
+
+def _show(found: Journal, seen: Standing, output: str) -> None:
+    from rackassign.reassignment.plan_status import PLACES  # noqa: PLC0415 - as above
+
+    at = {place: seen.of(place) for place in PLACES}
+    if output == "json":
+        written: dict[str, Any] = {place: _by_topic(partitions, seen) for place, partitions in at.items()}
+        sys.stdout.write(json.dumps({"phase": found.phase, "throttled": seen.throttled, **written}) + "\n")
+        return
+    console = plain()
+    console.print(f"{found.phase}: {counted(len(found.moves), 'partition')}", soft_wrap=True)
+    for place, partitions in at.items():
+        if partitions:
+            names = ", ".join(_named(partition, place, seen) for partition in partitions[:_NAMED])
+            more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
+            console.print(safe(f"{len(partitions)} {_WORDS[place]}: {names}{more}"), soft_wrap=True)
+    if seen.throttled:
+        console.print("the throttle is still set", soft_wrap=True)
+
+
+def _named(partition: TopicPartition, place: Place, seen: Standing) -> str:
+    name = f"{partition.topic}-{partition.partition}"
+    if place in {"on-its-way", "changed-by-others"}:
+        return f"{name} ({', '.join(map(str, seen.lists[partition]))})"
+    return name
+
+
+def _by_topic(partitions: Sequence[TopicPartition], seen: Standing) -> dict[str, dict[str, list[int]]]:
+    found: dict[str, dict[str, list[int]]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, {})[str(partition.partition)] = list(seen.lists.get(partition, ()))
+    return found

@@ -1,0 +1,99 @@
+"""`rackassign place`: where placers would put the replicas of a layout, side by side, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rackassign import scenario
+from rackassign.cli.inputs import text_of
+from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
+from rackassign.cli.render.layout import figures, picture
+from rackassign.errors import ConfigError
+from rackassign.util.text import shown
+
+if TYPE_CHECKING:
+    from rackassign.placement.layout import Layout
+
+DONE = 0
+NOW = "now"
+COMPARED = ("kafka", "striped", "optimal")
+
+
+def place(
+    file: Annotated[str, typer.Argument(help="Layout as JSON: brokers and topics of a scenario; - is stdin.")] = "-",
+    *,
+    placer: Annotated[str, typer.Option(help="A name, or module:Class.")] = "optimal",
+    compare: Annotated[bool, typer.Option("--compare", help=f"Beside it {', '.join(COMPARED)}.")] = False,
+    placer_config: PlacerConfig = None,
+    placer_config_file: PlacerConfigFile = "",
+    ignore_racks: IgnoreRacks = False,
+    rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
+    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+) -> int:
+    """Place the replicas of a layout anew, and say how good that is."""
+    check_output(output, "table", "json")
+    # Together with the solver it takes longer to import than other commands.
+    from rackassign.placement.layout import Layout  # noqa: PLC0415
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415
+
+    layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
+    names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
+    base = _without_racks(layout) if ignore_racks else layout
+    configs = settings_of(placer, placer_config, placer_config_file)
+    # Settings are of the placer that was named, and not of those beside it.
+    found = {name: _placed(name, base, rf, dict(configs) if name == placer else {}) for name in names}
+    layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
+    for name, (_, doubts) in found.items():
+        for doubt in doubts:
+            complain(f"{name}: not proven best: {doubt}")
+    quality = {NOW: Quality.of(layout)} | {name: Quality.of(made, layout) for name, made in layouts.items()}
+    if output == "json":
+        written = {
+            name: {"topics": made.written()["topics"], **asdict(quality[name]), "doubts": list(found[name][1])}
+            for name, made in layouts.items()
+        }
+        sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
+    else:
+        console = plain()
+        console.print(figures(quality))
+        console.print(picture({NOW: layout, **layouts}))
+    return DONE
+
+
+def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
+    """Return the layout as a placer would have it, and its doubts; `optimal` moves little, others begin anew."""
+    from rackassign.placement.constraints import Rules  # noqa: PLC0415
+    from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
+    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415 - as above
+
+    if name == "optimal":
+        found = rebalance(layout, Rules.of(configs), replication_factor=rf or None)
+        return layout.with_topics(found.topics), found.doubts
+    placer = load_asked(name, configs)
+    made: dict[str, list[list[int]]] = {}
+    doubts: dict[str, None] = {}
+    try:
+        for topic, lists in sorted(layout.topics.items()):
+            factors = {rf or len(replicas) for replicas in lists}
+            if len(factors) > 1:
+                raise ConfigError(
+                    f"topic {shown(topic)}: its partitions differ in their replicas, which {name} cannot place"
+                )
+            if lists:
+                # Those before it are what brokers carry already.
+                placer.observe(replace(layout, topics={name: tuple(map(tuple, rows)) for name, rows in made.items()}))
+                made[topic] = placer.place(0, len(lists), factors.pop(), layout.brokers)
+                doubts.update(dict.fromkeys(placer.doubts))
+    finally:
+        placer.close()
+    return layout.with_topics(made), tuple(doubts)
+
+
+def _without_racks(layout: Layout) -> Layout:
+    return replace(layout, brokers=tuple(replace(broker, rack=None) for broker in layout.brokers))

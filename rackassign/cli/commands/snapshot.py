@@ -1,0 +1,79 @@
+"""`rackassign snapshot`: live groups of any client, as scenarios."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.group_options import All, Groups, RackMapFile, check_interval, read_rack_map, wanted_groups
+from rackassign.cli.output import check_output, complain
+from rackassign.cli.progress import steps
+from rackassign.errors import ConfigError, MissingExtraError, NoAnswerError
+from rackassign.scenario import write_group
+
+DONE = 0
+
+
+def snapshot(
+    *,
+    bootstrap: Bootstrap,
+    group: Groups = None,
+    all_: All = False,
+    rack_map: RackMapFile = "",
+    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file instead, for the audit of a fleet.")] = "",
+    interval: Annotated[float, typer.Option(min=0, help="Seconds to measure what is written, for --parquet.")] = 0.0,
+    client_config: ClientConfig = "",
+    output: Annotated[str, typer.Option(help="json or jsonl.", show_default="json, or jsonl for several groups")] = "",
+) -> int:
+    """Write live groups as scenarios, for `rackassign plan` and for keeping."""
+    names = wanted_groups(group, all_=all_)
+    output = output or ("json" if names is not None and len(names) == 1 else "jsonl")
+    check_output(output, "json", "jsonl")
+    racks = read_rack_map(rack_map)
+    check_interval(interval)
+    if interval and not parquet:
+        raise ConfigError("--interval is for --parquet: scenarios have no rates")
+    if parquet and find_spec("pyarrow") is None:
+        raise MissingExtraError("pyarrow", "spark")
+    file = _file(parquet) if parquet else None
+    from rackassign.monitoring import Inspector  # noqa: PLC0415 - imports a client
+
+    with connected(bootstrap, client_config) as admin, steps() as progress:
+        shots, rates = Inspector(admin, racks).measure(names, interval_s=interval, told=progress.count)
+    for odd in shots.odd:
+        complain(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
+    for topic, why in shots.cluster.missing.items():
+        complain(f"topic {topic} is not described: {why}")
+    for shot in shots.snapshots:
+        if shot.unknown:
+            who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)
+            complain(f"{shot.live.name}: rack not known of {who}")
+        if file is not None:
+            continue
+        written = write_group(shot.group)
+        text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
+        sys.stdout.write(f"{text}\n")
+    if file is not None:
+        from rackassign.fleet.storage import save  # noqa: PLC0415 - imports pyarrow
+
+        save(file, datetime.now(timezone.utc), shots, rates)
+        sys.stdout.write(f"{file}\n")
+    if names is not None and len(shots.snapshots) < len(names):
+        raise NoAnswerError(f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now")
+    return DONE
+
+
+def _file(folder: str) -> Path:
+    """Return a new file in the folder, which is made; its name is the time, in order of which files are then."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
+    return Path(folder) / f"groups-{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%fZ}.parquet"

@@ -1,0 +1,88 @@
+"""`rackassign top`: what crosses racks, live in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
+from rich.live import Live
+from rich.text import Text
+
+from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.group_options import (
+    All,
+    Groups,
+    Interval,
+    PriceOption,
+    RackMapFile,
+    check_interval,
+    read_rack_map,
+    surveys,
+    wanted_groups,
+    warnings,
+)
+from rackassign.cli.signals import stopped_by_signals
+from rackassign.util.text import printable
+
+if TYPE_CHECKING:
+    from rackassign.monitoring import Price, RackMap, Survey
+
+STOPPED = 0
+INTERVAL_S = 5.0
+
+
+def top(
+    *,
+    bootstrap: Bootstrap,
+    group: Groups = None,
+    all_: All = False,
+    rack_map: RackMapFile = "",
+    price: PriceOption = None,
+    interval: Interval = INTERVAL_S,
+    looks: Annotated[int, typer.Option(min=0, help="End after so many; 0 for never.")] = 0,
+    client_config: ClientConfig = "",
+) -> int:
+    """Show what groups read across racks, again and again until stopped."""
+    names = wanted_groups(group, all_=all_)
+    check_interval(interval)
+    racks = read_rack_map(rack_map)
+    from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
+
+    cost = Price.given(price)
+    console = Console(highlight=False)
+    screen = console.is_terminal
+    try:
+        with (
+            stopped_by_signals(),
+            connected(bootstrap, client_config) as admin,
+            Live(
+                Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True
+            ) as live,
+        ):
+            for survey in surveys(admin, names, racks, interval_s=interval, looks=looks):
+                picture = _picture(survey, racks, cost)
+                if screen:
+                    live.update(picture, refresh=True)
+                else:
+                    console.print(picture)
+    except KeyboardInterrupt:
+        # That is how it is meant to end.
+        pass
+    return STOPPED
+
+
+def _picture(survey: Survey | str, racks: RackMap, price: Price) -> RenderableType:
+    from rackassign.cli.render.inspection import actions, overview, totals  # noqa: PLC0415 - imports a client
+
+    if isinstance(survey, str):
+        return Text(printable(survey))
+    parts: list[RenderableType] = [Text(totals(survey, price))]
+    if survey.inspections:
+        parts.append(overview(survey, price))
+    to_do = actions(survey, price)
+    if to_do is not None:
+        parts.append(to_do)
+    parts += [Text(printable(line)) for line in warnings(survey, racks)]
+    return Stack(*parts)

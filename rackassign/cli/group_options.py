@@ -1,0 +1,115 @@
+"""What the commands have in common that look at live groups."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rackassign.cli.inputs import json_of
+from rackassign.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from rackassign.monitoring import RackMap, Survey
+
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
+All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
+RackMapFile = Annotated[
+    str, typer.Option("--rack-map", help="JSON file: racks of members that send none, by client id, host or subnet.")
+]
+PriceOption = Annotated[
+    float | None, typer.Option("--price", help="USD for a GB that crosses racks.", show_default="0.02, as AWS")
+]
+Interval = Annotated[float, typer.Option(min=0, help="Seconds to measure what is written; 0 for not at all.")]
+
+INTERVAL_S = 10.0
+
+_SHORTEST_S = 1.0
+"""Of surveys without end: brokers have other work to do."""
+
+
+def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
+    """Return the names that were asked for, None for all.
+
+    Raises:
+        ConfigError: If it is neither, or both.
+    """
+    if bool(groups) == all_:
+        raise ConfigError("either --group or --all is needed")
+    if groups and not all(groups):
+        raise ConfigError("group: expected the name of a group")
+    return None if all_ else sorted(set(groups or ()))
+
+
+def check_interval(seconds: float) -> None:
+    """Refuse an interval that never ends; `ConfigError` says so."""
+    if not math.isfinite(seconds):
+        raise ConfigError(f"interval: expected seconds, got {seconds}")
+
+
+def read_rack_map(file: str) -> RackMap:
+    """Read the file of `--rack-map`; an empty name stands for an empty map.
+
+    Raises:
+        ConfigError: If it cannot be read or used; names the field.
+    """
+    # Imports a client, which other commands do without.
+    from rackassign.monitoring import RackMap  # noqa: PLC0415
+
+    return json_of(file, RackMap.read) if file else RackMap()
+
+
+def surveys(
+    admin: KafkaAdminClient, names: list[str] | None, racks: RackMap, *, interval_s: float, looks: int
+) -> Iterator[Survey | str]:
+    """Survey groups again and again, each survey from where the last one ended; what keeps one from it is a text.
+
+    Args:
+        admin: To look with.
+        names: Of the groups; None for all.
+        racks: Of members that send none.
+        interval_s: Seconds of each.
+        looks: How many; 0 for no end.
+
+    Raises:
+        ConfigError: The first one finds that a group does not exist.
+        KafkaError: The first one gets no answer.
+    """
+    # Imports a client, which other commands do without.
+    from kafka.errors import KafkaError  # noqa: PLC0415
+
+    from rackassign.monitoring import Inspector  # noqa: PLC0415
+
+    inspector = Inspector(admin, racks)
+    interval_s = max(interval_s, _SHORTEST_S)
+    for look in count(1):
+        begin = time.monotonic()
+        try:
+            yield inspector.survey(names, interval_s=interval_s)
+        except (ConfigError, KafkaError) as error:
+            if look == 1:
+                raise
+            yield f"not seen now: {type(error).__name__}: {error}"
+        if look == looks:
+            return
+        # A survey that has nothing to measure is over at once.
+        time.sleep(max(0.0, begin + interval_s - time.monotonic()))
+
+
+def warnings(survey: Survey, racks: RackMap) -> list[str]:
+    """Return what a user should know of what was not seen."""
+    # Imports a client, which other commands do without.
+    from rackassign.monitoring import troubles  # noqa: PLC0415
+
+    known = sorted(set(survey.cluster.topology.racks_of_brokers().values()))
+    foreign = sorted(racks.racks() - set(known)) if known else []
+    lines = [
+        f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign
+    ]
+    return lines + troubles(survey)

@@ -1,0 +1,76 @@
+"""What commands that place have in common: settings of placers, and racks that are left aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from rackassign import scenario
+from rackassign.cli.inputs import json_of
+from rackassign.errors import ConfigError, InputError
+from rackassign.util.text import shown
+
+PlacerConfig = Annotated[
+    list[str] | None,
+    typer.Option("--placer-config", help="KEY=VALUE for the placer, JSON or text; may be given several times."),
+]
+PlacerConfigFile = Annotated[
+    str,
+    typer.Option("--placer-config-file", help="JSON file of settings for the placer; --placer-config comes first."),
+]
+IgnoreRacks = Annotated[
+    bool,
+    typer.Option("--disable-rack-aware", "--ignore-racks", help="Place as if no broker had a rack (KIP-36)."),
+]
+
+_LISTS = {"exclude", "forced_racks", "known", "leader_racks"}
+"""Settings of placers that are ours and are lists: on a command line as Kafka writes lists, with commas."""
+
+
+def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Return what is given as KEY=VALUE.
+
+    Raises:
+        ConfigError: It is not, or a key is given twice; names the option.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"{option}: expected KEY=VALUE, got {shown(text)}")
+        if key in found:
+            raise ConfigError(f"{option}: {shown(key)} is given twice")
+        found[key] = value
+    return found
+
+
+def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str, Any]:
+    """Return the settings of a placer, as the command line and a file say.
+
+    Raises:
+        ConfigError: One is no setting, or the file cannot be read.
+    """
+    from rackassign.placement.placer import BUILT_IN  # noqa: PLC0415 - takes the solver along
+
+    found = dict(json_of(file, _object)) if file else {}
+    for key, text in pairs_of("placer-config", texts or ()).items():
+        value = _value(text)
+        if placer in BUILT_IN and key in _LISTS and not isinstance(value, list):
+            value = [_value(part) for part in text.split(",") if part]
+        found[key] = value
+    return found
+
+
+def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
+    if not isinstance(value, dict):
+        raise InputError("", f"expected an object, got {shown(value)}")
+    return value
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - parsed JSON
+    try:
+        return scenario.parse(text)
+    except InputError:
+        return text

@@ -1,0 +1,184 @@
+"""What the commands that repair print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rackassign.cli.output import safe
+from rackassign.cli.render.layout import counted, figures, waiting
+
+if TYPE_CHECKING:
+    from rackassign.locality import Locality
+    from rackassign.model import TopicPartition
+    from rackassign.placement.group_locality import Readers
+    from rackassign.reassignment import Move, Outcome, Planned, Prepared
+
+_SHOWN = 20
+_NAMED = 5
+
+
+def prepared_as_json(prepared: Prepared) -> dict[str, Any]:
+    """Return a repair that could begin."""
+    near = prepared.readers
+    return {
+        **planned_as_json(prepared.planned),
+        "bytes": prepared.bytes,
+        "group": None
+        if near is None
+        else {
+            "name": near.inspection.snapshot.live.name,
+            "coverage": dict(near.coverage),
+            "unknown_members": near.unknown,
+            "now": asdict(near.inspection.partitions),
+            "possible_now": asdict(near.inspection.reach("cooperative-sticky").partitions),
+            "possible_after": asdict(near.with_layout(prepared.planned.after)),
+        },
+    }
+
+
+def planned_as_json(planned: Planned) -> dict[str, Any]:
+    """Return what would change."""
+    # Takes the solver along, which commands that fail early do without.
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415
+
+    return {
+        "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
+        "waiting": _by_topic({place: list(row) for place, row in planned.waiting.items()}),
+        "left_out": _by_topic(planned.left_out),
+        "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.over)],
+        "copies": planned.copies,
+        "least_copies": planned.least,
+        "doubts": list(planned.doubts),
+        "before": asdict(Quality.among(planned.before, planned.topics)),
+        "after": asdict(Quality.among(planned.after, planned.topics, planned.before)),
+    }
+
+
+def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+    """Return what became of a repair."""
+    return {
+        "done": len(outcome.done),
+        "changed": outcome.sent,
+        "failed": _by_topic(outcome.failed),
+        "gone": _by_topic(outcome.gone),
+        "changed_by_others": _by_topic({place: outcome.failed[place] for place in outcome.final}),
+        "not_led": _by_topic(outcome.not_led),
+    }
+
+
+def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for (topic, partition), value in sorted(rows.items(), key=lambda row: row[0]):
+        found.setdefault(topic, {})[str(partition)] = value
+    return found
+
+
+def show_prepared(prepared: Prepared, console: Console) -> None:
+    """Print a repair that could begin."""
+    from rackassign.monitoring.format import size  # noqa: PLC0415 - as above
+
+    planned = prepared.planned
+    show_planned(planned, console)
+    copied = "" if prepared.bytes is None else f", {size(prepared.bytes)} as logs are now"
+    if planned.moves:
+        console.print(
+            f"{counted(len(planned.moves), 'partition')} to change, {counted(planned.copies, 'replica')} to copy"
+            f"{copied}; nothing does with fewer than {planned.least}",
+            soft_wrap=True,
+        )
+    else:
+        topics = len(planned.topics)
+        count = sum(len(planned.before.topics[topic]) for topic in planned.topics)
+        now = " now" if planned.waiting or planned.left_out else ""
+        console.print(
+            f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to repair{now}", soft_wrap=True
+        )
+    if prepared.readers is not None:
+        _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
+
+
+def show_planned(planned: Planned, console: Console) -> None:
+    """Print what would change: the lists, what is left out, and the figures of the whole."""
+    from rackassign.placement.metrics import Quality  # noqa: PLC0415 - as above
+
+    if planned.moves:
+        console.print(_moves(planned.moves))
+        before = Quality.among(planned.before, planned.topics)
+        after = Quality.among(planned.after, planned.topics, planned.before)
+        console.print(figures({"now": before, "then": after}))
+    show_rest(planned, console)
+
+
+def show_rest(planned: Planned, console: Console) -> None:
+    """Print what would not change although it might have to, and what is not as good as it might be."""
+    _reasons("left out", planned.left_out, console)
+    if planned.waiting:
+        count = sum(broker < 0 for row in planned.waiting.values() for broker in row)
+        console.print(f"{waiting(count)} that can take {'it' if count == 1 else 'them'}", soft_wrap=True)
+    if planned.over:
+        waits = "waits" if len(planned.over) == 1 else "wait"
+        console.print(f"{counted(len(planned.over), 'partition')} {waits} for a broker no longer", soft_wrap=True)
+    for doubt in planned.doubts:
+        console.print(safe(f"not proven best: {doubt}"), soft_wrap=True)
+
+
+def show_outcome(outcome: Outcome, verb: str, console: Console) -> None:
+    """Print what became of a repair."""
+    console.print(
+        f"{counted(len(outcome.done), 'partition')} {verb}, {outcome.sent} of them changed now"
+        + (f"; {len(outcome.failed)} not" if outcome.failed else ""),
+        soft_wrap=True,
+    )
+    _reasons("nothing left to do", outcome.gone, console)
+    _reasons("not done", outcome.failed, console)
+    _reasons("not led by the preferred replica", outcome.not_led, console)
+
+
+def _moves(moves: Mapping[TopicPartition, Move]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("partition", "replicas now", "then"):
+        table.add_column(column, overflow="fold")
+    for place, move in list(moves.items())[:_SHOWN]:
+        table.add_row(safe(f"{place.topic}-{place.partition}"), _listed(move.before), _listed(move.after))
+    if len(moves) > _SHOWN:
+        table.add_row(f".. and {len(moves) - _SHOWN} more", "", "")
+    return table
+
+
+def _listed(replicas: tuple[int, ...]) -> str:
+    return ", ".join(map(str, replicas))
+
+
+def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) -> None:
+    """Print a line for each reason, with some of the partitions it is the reason for."""
+    for why, count in sorted(Counter(rows.values()).items()):
+        places = [f"{place.topic}-{place.partition}" for place, reason in rows.items() if reason == why]
+        more = f" and {count - _NAMED} more" if count > _NAMED else ""
+        console.print(safe(f"{what}: {', '.join(places[:_NAMED])}{more}: {why}"), soft_wrap=True)
+
+
+def _show_gain(near: Readers, after: Locality, console: Console) -> None:
+    name = near.inspection.snapshot.live.name
+    racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
+    possible = near.inspection.reach("cooperative-sticky").partitions
+    unknown = f", {near.unknown} nobody knows where" if near.unknown else ""
+    console.print(safe(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
+    console.print(
+        f"read at home: now {share(near.inspection.partitions)}, with the best assignment {share(possible)};"
+        f" after the repair {share(after)}",
+        soft_wrap=True,
+    )
+
+
+def share(partitions: Locality) -> str:
+    """Show the part of the partitions that is surely read at home."""
+    from rackassign.monitoring.format import percent  # noqa: PLC0415 - as above
+
+    return percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)

@@ -1,0 +1,120 @@
+"""What a broker in a container is told: its environment, in the contract of the image apache/kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rackassign.errors import ConfigError
+from rackassign.testing.cluster import Broker
+from rackassign.testing.local.broker_config import check_config, default_properties
+
+CLIENT_PORT = 9092
+"""Of the listener for clients, inside the container."""
+
+_INTERNAL_PORT = 19092
+_CONTROLLER_PORT = 9093
+_FURTHER_PORT = 9094
+"""Of the first further listener; the others count up from there."""
+
+_CONTROLLERS = 3
+_LOGGERS = {
+    "kafka": "WARN",
+    "org.apache.kafka": "WARN",
+    "kafka.server.KafkaRaftServer": "INFO",
+    # That others are down is what the tests are about.
+    "org.apache.kafka.clients.NetworkClient": "ERROR",
+    "kafka.server.ReplicaFetcherThread": "ERROR",
+}
+_JVM = {
+    # Both images would take a gigabyte for each broker.
+    "KAFKA_HEAP_OPTS": "-Xmx300m -Xms64m",
+    "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Not the root's level: the set-up step of Kafka 4.3 takes its appender away with it, and nothing is logged.
+    "KAFKA_LOG4J_LOGGERS": ",".join(f"{name}={level}" for name, level in _LOGGERS.items()),
+}
+_NOT_PROPERTIES = frozenset(
+    {
+        *_JVM,
+        "KAFKA_VERSION",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+    }
+)
+
+
+def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) -> None:
+    """Refuse racks and properties that cannot work.
+
+    Raises:
+        ConfigError: No racks, an empty one, a property that the cluster sets itself, or one whose name the
+            image's variables cannot carry.
+    """
+    if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
+        raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
+    check_config(config)
+    if "inter.broker.listener.name" in config:
+        raise ConfigError("config: inter.broker.listener.name cannot be set: brokers talk on a listener of their own")
+    for name in config:
+        if name != name.lower() or variable(name) in _NOT_PROPERTIES:
+            raise ConfigError(f"config: the image has no variable for {name!r}")
+
+
+def alias(broker_id: int) -> str:
+    """Return the name by which the other brokers find a broker on their network."""
+    return f"kafka-{broker_id}"
+
+
+def variable(name: str) -> str:
+    """Return the environment variable that sets a server property."""
+    return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+
+
+def environment(
+    broker: Broker, brokers: int, cluster_id: str, config: Mapping[str, str | None], protocols: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of one broker's container.
+
+    Args:
+        broker: The broker, with the port published for it.
+        brokers: How many there are in all, with ids from 1; the first three are controllers too.
+        cluster_id: The same for all of them.
+        config: Properties for all brokers, over the defaults; None takes a default away.
+        protocols: Of the further listeners, by their names.
+    """
+    chosen = {**default_properties(brokers), **config, **_identity(broker, brokers, protocols)}
+    properties = {name: value for name, value in chosen.items() if value is not None}
+    return {"CLUSTER_ID": cluster_id, **_JVM, **{variable(name): value for name, value in properties.items()}}
+
+
+def published(broker: Broker) -> dict[int, int]:
+    """Return the ports inside a broker's container that clients come to, each with the one it is published on."""
+    return {CLIENT_PORT: broker.port} | {_FURTHER_PORT + i: port for i, port in enumerate(broker.listeners.values())}
+
+
+def _identity(broker: Broker, brokers: int, protocols: Mapping[str, str]) -> dict[str, str]:
+    controllers = range(1, min(brokers, _CONTROLLERS) + 1)
+    controls = broker.id in controllers
+    clients = dict(zip(("EXTERNAL", *broker.listeners), published(broker).items(), strict=True))
+    listeners = [*(f"{name}://:{port}" for name, (port, _) in clients.items()), f"INTERNAL://:{_INTERNAL_PORT}"]
+    if controls:
+        listeners.append(f"CONTROLLER://:{_CONTROLLER_PORT}")
+    advertised = [f"{name}://{broker.host}:{port}" for name, (_, port) in clients.items()]
+    known = dict.fromkeys(("EXTERNAL", "INTERNAL", "CONTROLLER"), "PLAINTEXT") | dict(protocols)
+    identity = {
+        "node.id": str(broker.id),
+        "process.roles": "broker,controller" if controls else "broker",
+        "listeners": ",".join(listeners),
+        "advertised.listeners": ",".join([*advertised, f"INTERNAL://{alias(broker.id)}:{_INTERNAL_PORT}"]),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in known.items()),
+        "inter.broker.listener.name": "INTERNAL",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(f"{n}@{alias(n)}:{_CONTROLLER_PORT}" for n in controllers),
+        # On the container's own layer: a volume would outlive it, and memory would not outlive a kill.
+        "log.dirs": "/tmp/kafka-data",  # noqa: S108 - a path in a container of its own
+    }
+    return identity if broker.rack is None else {**identity, "broker.rack": broker.rack}

@@ -1,0 +1,121 @@
+"""The Docker engine: reaching it, and finding an image of Kafka on it."""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rackassign.errors import ClusterError, MissingExtraError
+from rackassign.testing.local.jars import KAFKA_VERSION
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+
+OFFICIAL_IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+OWN_IMAGE = f"rackassign/kafka:{KAFKA_VERSION}"
+
+
+def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
+    """Return a client of the Docker engine that testcontainers would use, for the caller to close.
+
+    Raises:
+        ClusterError: None answers.
+        MissingExtraError: testcontainers is not installed.
+    """
+    try:
+        from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415 - only for this provider
+    except ImportError as error:
+        raise MissingExtraError("testcontainers", "docker") from error
+    try:
+        with engine_errors("no Docker engine answers"):
+            # It asks the engine for its version at once.
+            return DockerClient(version="auto").client
+    except ClusterError as error:
+        _drop_socket(error)
+        raise
+
+
+@contextmanager
+def engine_errors(problem: str) -> Iterator[None]:
+    """Turn what Docker's own client raises into a ClusterError that begins with the problem."""
+    from docker.errors import DockerException  # noqa: PLC0415 - only for this provider
+    from requests import RequestException  # noqa: PLC0415 - the same
+
+    try:
+        yield
+    except (DockerException, RequestException) as error:
+        raise ClusterError(f"{problem}: {' '.join(str(error).split())[:500]}") from error
+
+
+def find_image(image: str | None = None, progress: ProgressCallback | None = None) -> str:
+    """Return the image to run: the one given, else `KAFKA_IMAGE`, else apache/kafka, else the one we build.
+
+    Whichever it is, it is on the engine afterwards: pulled if it was missing.
+
+    Args:
+        image: The image wanted, if it is a certain one.
+        progress: Told of a pull.
+
+    Raises:
+        ClusterError: No engine answers, or there is no image and none can be pulled.
+        MissingExtraError: testcontainers is not installed.
+    """
+    wanted = image or os.environ.get("KAFKA_IMAGE") or None
+    tell = progress or say_nothing
+    client = connect()
+    try:
+        first = wanted or OFFICIAL_IMAGE
+        problem = _have(client, first, tell)
+        if not problem:
+            return first
+        if wanted is None and _is_here(client, OWN_IMAGE):
+            return OWN_IMAGE
+    finally:
+        client.close()
+    raise ClusterError(
+        f"no image of Kafka: {first} cannot be pulled ({problem})"
+        + (f", and {OWN_IMAGE} is not built" if wanted is None else "")
+        + f"; docker/build.sh in a checkout of rackassign builds {OWN_IMAGE} without a registry"
+    )
+
+
+def _is_here(client: Any, image: str) -> bool:  # noqa: ANN401
+    from docker.errors import ImageNotFound  # noqa: PLC0415 - only for this provider
+
+    try:
+        with engine_errors("the Docker engine does not answer"):
+            client.images.get(image)
+    except ClusterError as error:
+        if isinstance(error.__cause__, ImageNotFound):
+            return False
+        raise
+    return True
+
+
+def _have(client: Any, image: str, tell: ProgressCallback) -> str:  # noqa: ANN401
+    """Pull an image unless it is here; return why that failed, or nothing."""
+    if _is_here(client, image):
+        return ""
+    tell(Progress(f"Pulling {image}"))
+    try:
+        with engine_errors("pull"):
+            client.images.pull(image)
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def _drop_socket(error: BaseException) -> None:
+    """Let go of the socket that docker-py leaves open when nobody answers.
+
+    Otherwise its warning comes at some later moment, and where warnings are errors it fails a test that has nothing
+    to do with it.
+    """
+    cause: BaseException | None = error.__cause__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while cause is not None:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__

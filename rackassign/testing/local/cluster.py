@@ -1,0 +1,194 @@
+"""Real Kafka brokers as processes of this machine: no Docker, no Maven, no installed Kafka or Java."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rackassign.errors import ClusterError, ConfigError
+from rackassign.testing.cluster import READY_TIMEOUT_S, Broker, Cluster
+from rackassign.testing.local.broker_config import (
+    HOST,
+    Node,
+    broker_command,
+    check_config,
+    lay_out,
+    ports_needed,
+    write_files,
+)
+from rackassign.testing.local.cluster_dir import new_home
+from rackassign.testing.local.format import bootstrap_checkpoint
+from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
+from rackassign.testing.local.java import find_java
+from rackassign.testing.ports import reserve_ports
+from rackassign.testing.processes.supervisor import Keeper
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+
+_LOG_LINES = 30
+_STOP_TIMEOUT_S = 30.0
+_KILL_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.1
+
+
+class LocalCluster(Cluster):
+    """Apache Kafka 4.3.0 brokers on loopback, one for each rack given, as KRaft cluster of their own.
+
+    Everything is in place after `start_all()`, which a `with` block calls. Nothing survives `close()` or the
+    end of this process, however it ends: no process and no data.
+
+    Args:
+        racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
+            more than once.
+        config: Server properties for all brokers, over our defaults; None takes a default away.
+        listeners: Further listeners besides the plain one, by name: `{"SECURE": "SASL_SSL"}` lets clients in with a
+            password and over TLS, see `client_config()`; "PLAINTEXT" gives another plain one.
+        start_timeout_s: Seconds until all brokers must be ready, without the first download of Kafka.
+        progress: Told what is being done, and of a download how far it is.
+
+    Raises:
+        ConfigError: No racks, an empty rack, or a property that the cluster sets itself.
+    """
+
+    def __init__(
+        self,
+        racks: Sequence[str | None],
+        *,
+        config: Mapping[str, str | None] | None = None,
+        listeners: Mapping[str, str] | None = None,
+        start_timeout_s: float = READY_TIMEOUT_S,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        super().__init__(start_timeout_s, listeners or {})
+        if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
+            raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
+        check_config(config or {})
+        self._racks = tuple(racks)
+        self._config = dict(config or {})
+        self._tell = progress or say_nothing
+        self._keeper: Keeper | None = None
+        self._nodes: dict[int, Node] = {}
+        self._java = Path()
+        self._jars: tuple[Path, ...] = ()
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process ids of the brokers that run, by broker id."""
+        return {int(name): pid for name, pid in self._running().items() if name.isdigit()}
+
+    def start_all(self) -> None:
+        """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
+
+        Raises:
+            ClusterError: There is no Java, Kafka cannot be fetched, or a broker does not start; the message then
+                has the end of its log.
+        """
+        if self._keeper is not None:
+            super().start_all()
+            return
+        self._java = find_java().path
+        self._jars = kafka_jars(self._tell)
+        try:
+            self._found()
+            self._tell(Progress(f"Starting {len(self._racks)} brokers of Kafka {KAFKA_VERSION}"))
+            super().start_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all brokers and remove all they have written. May be called again, which does nothing.
+
+        Raises:
+            ClusterError: Something would not go away.
+        """
+        keeper, self._keeper = self._keeper, None
+        self._wanted.clear()
+        self._paused.clear()
+        atexit.unregister(self.close)
+        if keeper is not None:
+            keeper.close()
+
+    def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
+        """Return the last lines a broker has logged, its standard error included.
+
+        Raises:
+            ConfigError: There is no such broker.
+        """
+        log = self._nodes[self._broker(broker_id).id].log
+        if not log.exists():
+            return ""
+        return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def _found(self) -> None:
+        """Set up what the cluster keeps for all its life: ports, directory, keeper."""
+        home = new_home()
+        try:
+            ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
+            try:
+                self._keeper = Keeper(home, inherit=ports.descriptors)
+            finally:
+                ports.close()
+        finally:
+            # The keeper holds it from here on; if there is none, the next cluster sweeps the directory away.
+            os.close(home.descriptor)
+        atexit.register(self.close)
+        checkpoint = bootstrap_checkpoint(self._keeper, self._java, self._jars, home.directory / "format")
+        nodes = lay_out(self._racks, ports.numbers, home.directory, list(self._listeners))
+        config = self._config | self._secure(HOST, home.directory)
+        write_files(nodes, config, checkpoint, self._listeners)
+        self._nodes = {node.id: node for node in nodes}
+        self._brokers = tuple(Broker(node.id, node.rack, HOST, node.port, node.listeners) for node in nodes)
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None:
+            raise ClusterError("the cluster is not running: start_all() first, or use it in a with block")
+        return self._keeper
+
+    def _running(self) -> dict[str, int]:
+        return {} if self._keeper is None else self._keeper.running()
+
+    def _start(self, brokers: Sequence[Broker]) -> None:
+        keeper = self._kept()
+        for broker in brokers:
+            node = self._nodes[broker.id]
+            keeper.start(str(broker.id), broker_command(self._java, self._jars, node), node.log)
+
+    def _stop(self, brokers: Sequence[Broker]) -> None:
+        self._signal(brokers, signal.SIGTERM)
+        if not self._kept().wait_exit([str(broker.id) for broker in brokers], _STOP_TIMEOUT_S):
+            self._kill(brokers)
+
+    def _kill(self, brokers: Sequence[Broker]) -> None:
+        self._signal(brokers, signal.SIGKILL)
+        if not self._kept().wait_exit([str(broker.id) for broker in brokers], _KILL_TIMEOUT_S):
+            raise ClusterError(f"brokers {', '.join(str(broker.id) for broker in brokers)} survive SIGKILL")
+
+    def _freeze(self, broker: Broker) -> None:
+        if not self._runs(broker):
+            raise ClusterError(f"broker {broker.id} cannot be paused: it is down")
+        self._kept().signal(str(broker.id), signal.SIGSTOP)
+
+    def _thaw(self, broker: Broker) -> None:
+        self._signal([broker], signal.SIGCONT)
+
+    def _signal(self, brokers: Sequence[Broker], number: int) -> None:
+        for broker in brokers:
+            self._kept().signal(str(broker.id), number)
+
+    def _runs(self, broker: Broker) -> bool:
+        return str(broker.id) in self._kept().running()
+
+    def _check_alive(self, wanted: Sequence[Broker]) -> None:
+        running = self._kept().running()
+        for broker in wanted:
+            if str(broker.id) not in running:
+                code = self._kept().exit_code(str(broker.id))
+                raise ClusterError(
+                    f"broker {broker.id} has ended with {code}; the end of its log:\n{self.log_tail(broker.id)}"
+                )
+
+    def _pause_between_looks(self) -> None:
+        self._kept().wait_change(_LOOK_EVERY_S)

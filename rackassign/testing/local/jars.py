@@ -1,0 +1,221 @@
+"""Kafka's jars: fetched once, checked against recorded hashes, then used without any network.
+
+Which jars is recorded in `kafka_jars.txt` rather than resolved on the user's machine: that saves the reading of
+eighty project files, and nothing but the very bytes we tested can end up on a class path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rackassign.errors import ClusterError, MissingExtraError
+from rackassign.testing.paths import cache_dir
+from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
+
+KAFKA_VERSION = "4.3.0"
+
+_LOCK_FILE = "kafka_jars.txt"
+_THREADS = 6
+_HTTP_TIMEOUT_S = 30
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """A jar as it was recorded.
+
+    Args:
+        coordinates: Of Maven, `group:artifact:version`.
+        size: Bytes.
+        sha256: Of those, in hexadecimal.
+    """
+
+    coordinates: str
+    size: int
+    sha256: str
+
+
+def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
+    """Return the jars of Kafka's broker and clients, fetching them first where they are missing.
+
+    With the jars in the cache there is no network access, and nothing is read but a small index. Processes
+    that fetch at the same time wait for each other.
+
+    They come from the central Maven repository, or from the mirror whose address is in the environment variable
+    `RACKASSIGN_MAVEN_REPO`; the bytes are checked either way.
+
+    Args:
+        progress: Told of the download: what is fetched, bytes done and in all.
+
+    Raises:
+        ClusterError: They cannot be fetched; one line says why.
+        MissingExtraError: They would have to be fetched and jgo is not installed.
+    """
+    tell = progress or say_nothing
+    recorded = resources.files("rackassign.testing.local").joinpath(_LOCK_FILE).read_text("utf-8")
+    root = cache_dir() / "jars"
+    index = root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
+    found = _read_index(index)
+    if found:
+        return found
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with _lock(root / "lock", tell):
+            # Another process may have fetched everything while this one waited.
+            found = _read_index(index)
+            if found:
+                return found
+            jars = _fetch(root / "maven", _parse(recorded), tell)
+            _write_index(index, jars)
+    except OSError as error:
+        raise ClusterError(f"cannot write Kafka's jars below {root}: {error}") from error
+    return jars
+
+
+def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tuple[Path, ...]:
+    """Return other jars in the same way: fetched where they are missing, and checked.
+
+    Raises:
+        ClusterError: They cannot be fetched.
+        MissingExtraError: They would have to be, and jgo is not installed.
+    """
+    root = cache_dir() / "jars"
+    root.mkdir(parents=True, exist_ok=True)
+    tell = progress or say_nothing
+    with _lock(root / "lock", tell):
+        return _fetch(root / "maven", list(jars), tell)
+
+
+def _parse(recorded: str) -> list[Jar]:
+    lines = (line.split() for line in recorded.splitlines() if line and not line.startswith("#"))
+    return [Jar(coordinates, int(size), sha256) for coordinates, size, sha256 in lines]
+
+
+def _read_index(index: Path) -> tuple[Path, ...]:
+    """Return the jars listed, or nothing where one of them is no longer what was listed."""
+    try:
+        listed: dict[str, int] = json.loads(index.read_text("utf-8"))
+        if all((index.parent / name).stat().st_size == size for name, size in listed.items()):
+            return tuple(index.parent / name for name in listed)
+    except FileNotFoundError:
+        pass
+    return ()
+
+
+def _write_index(index: Path, jars: tuple[Path, ...]) -> None:
+    listed = {str(jar.relative_to(index.parent)): jar.stat().st_size for jar in jars}
+    unfinished = index.with_suffix(".part")
+    unfinished.write_text(json.dumps(listed, indent=1), "utf-8")
+    unfinished.replace(index)
+
+
+@contextmanager
+def _lock(path: Path, tell: ProgressCallback) -> Iterator[None]:
+    with path.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(Progress("Waiting for another process that is fetching Kafka"))
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+class _Meter:
+    """Adds up the bytes that several threads fetch, in the form jgo reports them."""
+
+    def __init__(self, step: str, total: int, tell: ProgressCallback) -> None:
+        self._step = step
+        self._total = total
+        self._done = 0
+        self._tell = tell
+        self._mutex = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._mutex:
+            # A retry counts the same bytes again; more than everything would look wrong.
+            self._done = min(self._done + count, self._total)
+            self._tell(Progress(self._step, self._done, self._total))
+
+    @contextmanager
+    def file(self, _name: str, _size: int) -> Iterator[Callable[[int], None]]:
+        yield self.add
+
+
+def _fetch(repository: Path, jars: list[Jar], tell: ProgressCallback) -> tuple[Path, ...]:
+    meter = _Meter(
+        f"Fetching Kafka {KAFKA_VERSION} ({len(jars)} jars) into {cache_dir()}",
+        sum(jar.size for jar in jars),
+        tell,
+    )
+    meter.add(0)
+    context = _maven(repository, meter)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="rackassign-jars") as pool:
+        tasks = [pool.submit(partial(_fetch_one, context, jar, meter)) for jar in jars]
+        try:
+            wait(tasks, return_when=FIRST_EXCEPTION)
+        finally:
+            # After a failure, and after Ctrl-C, what has not begun never begins.
+            pool.shutdown(wait=True, cancel_futures=True)
+    failed = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+    if failed:
+        raise failed[0]
+    return tuple(task.result() for task in tasks)
+
+
+def _maven(repository: Path, meter: _Meter) -> MavenContext:
+    try:
+        from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - a warm start does without
+    except ImportError as error:
+        raise MissingExtraError("jgo", "testing") from error
+    mirror = os.environ.get("RACKASSIGN_MAVEN_REPO")
+    return MavenContext(
+        resolver=PythonResolver(progress_callback=meter.file),
+        repo_cache=repository,
+        local_repos=[],
+        # Any mirror will do: what comes is checked against the recorded hashes.
+        remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
+        timeout=_HTTP_TIMEOUT_S,
+    )
+
+
+def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
+    artifact = context.create_dependency(jar.coordinates).artifact
+    target = artifact.cached_path
+    if target is None:  # pragma: no cover - jgo has none only without a repo_cache
+        raise ClusterError(f"cannot fetch {jar.coordinates}: no place to keep it")
+    if target.exists() and _sha256(target) == jar.sha256:
+        meter.add(jar.size)
+        return target
+    problem = ""
+    for _ in range(_TRIES):
+        # What is there is a download that broke off: jgo would take it for whole.
+        target.unlink(missing_ok=True)
+        try:
+            artifact.resolve()
+        except (OSError, RuntimeError) as error:
+            problem = " ".join(str(error).split())[:300]
+            continue
+        if _sha256(target) == jar.sha256:
+            return target
+        problem = "the bytes received are not those recorded for it"
+    target.unlink(missing_ok=True)
+    raise ClusterError(f"cannot fetch {jar.coordinates} in {_TRIES} tries (is there a network?): {problem}")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,198 @@
+"""The owner's side of the keeper: start it, give it commands, hear which processes have ended."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from rackassign.errors import ClusterError
+from rackassign.testing.local.cluster_dir import Home
+
+_SCRIPT = Path(__file__).with_name("_supervisor.py")
+_ANSWER_TIMEOUT_S = 60.0
+_CLOSE_TIMEOUT_S = 60.0
+
+
+class Keeper:
+    """A child process that keeps a cluster's processes and outlives its owner just long enough to end them.
+
+    Args:
+        home: The cluster's directory, which the keeper removes in the end.
+        inherit: Descriptors the keeper holds for as long as it lives.
+
+    Raises:
+        ClusterError: The keeper does not start.
+    """
+
+    def __init__(self, home: Home, inherit: Sequence[int] = ()) -> None:
+        self._owner = os.getpid()
+        self._changed = threading.Condition()
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._numbers = itertools.count(1)
+        self._running: dict[str, int] = {}
+        self._codes: dict[str, int] = {}
+        self._up = False
+        self._gone = False
+        self._complaints: IO[bytes] = tempfile.TemporaryFile(dir=home.directory)  # noqa: SIM115 - closed in close()
+        self._process = subprocess.Popen(
+            # Isolated from the user's environment, without site-packages: fast, and no module is shadowed.
+            [sys.executable, "-I", "-S", str(_SCRIPT), str(self._owner), str(home.directory), str(home.lock)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            pass_fds=(home.descriptor, *inherit),
+            # A terminal's Ctrl-C is for the owner, which then closes the cluster in its own way.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="rackassign-keeper", daemon=True)
+        self._reader.start()
+        try:
+            self._await(lambda: self._up, _ANSWER_TIMEOUT_S, "did not start")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The keeper's own process id."""
+        return self._process.pid
+
+    def start(self, name: str, argv: Sequence[str], log: Path) -> int:
+        """Start a process under a name; return its process id.
+
+        Raises:
+            ClusterError: It cannot be started.
+        """
+        answer = self._ask({"op": "start", "name": name, "argv": list(argv), "log": str(log)})
+        return int(answer["pid"])
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a process, or do nothing where it has ended already.
+
+        Raises:
+            ClusterError: The signal cannot be sent.
+        """
+        self._ask({"op": "signal", "name": name, "signal": int(number)})
+
+    def running(self) -> dict[str, int]:
+        """Return the names and process ids of what runs."""
+        with self._changed:
+            self._check_keeper()
+            return dict(self._running)
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a process ended the last time (negative: by that signal), None if it has not."""
+        with self._changed:
+            return None if name in self._running else self._codes.get(name)
+
+    def wait_exit(self, names: Sequence[str], timeout_s: float) -> bool:
+        """Wait until none of the processes runs; return whether that came true."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._gone or not set(names) & set(self._running), timeout_s)
+
+    def wait_change(self, timeout_s: float) -> None:
+        """Wait until a process has ended, or for the time given."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def close(self) -> None:
+        """End all processes, remove the cluster's directory, and wait until that is done.
+
+        Raises:
+            ClusterError: Something would not go away.
+        """
+        if os.getpid() != self._owner or self._complaints.closed:
+            # A forked copy of the owner owns nothing.
+            return
+        try:
+            self._close_stdin()
+            code = self._process.wait(_CLOSE_TIMEOUT_S)
+            problem = self._complaint() if code else ""
+        except subprocess.TimeoutExpired:
+            # Its processes die with it; the directory goes with the next cluster's start.
+            self._process.kill()
+            self._process.wait()
+            code, problem = -9, f"it did not finish within {_CLOSE_TIMEOUT_S:.0f} s"
+        self._reader.join(_ANSWER_TIMEOUT_S)
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._complaints.close()
+        if code:
+            raise ClusterError(f"the cluster's keeper ended with {code}: {problem}")
+
+    def _close_stdin(self) -> None:
+        try:
+            if self._process.stdin:
+                self._process.stdin.close()
+        except BrokenPipeError:
+            # It is gone already, which its exit code explains.
+            return
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        number = next(self._numbers)
+        line = json.dumps({"n": number, **command}).encode() + b"\n"
+        with self._changed:
+            self._check_keeper()
+            try:
+                if self._process.stdin:
+                    self._process.stdin.write(line)
+                    self._process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                raise ClusterError(f"the cluster's keeper is gone: {self._complaint()}") from None
+            self._await(lambda: number in self._answers, _ANSWER_TIMEOUT_S, "does not answer")
+            answer = self._answers.pop(number)
+            if "error" in answer:
+                raise ClusterError(f"broker process {command['name']}: {answer['error']}")
+            return answer
+
+    def _await(self, condition: Callable[[], bool], timeout_s: float, problem: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not condition():
+                self._check_keeper()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ClusterError(f"the cluster's keeper {problem} within {timeout_s:.0f} s")
+                self._changed.wait(left)
+
+    def _check_keeper(self) -> None:
+        if self._gone:
+            raise ClusterError(f"the cluster's keeper is gone: {self._complaint()}")
+
+    def _complaint(self) -> str:
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it left no word why"
+
+    def _read(self) -> None:
+        """Take in what the keeper says, until it has no more to say."""
+        output = self._process.stdout
+        for line in output or ():
+            message = json.loads(line)
+            with self._changed:
+                self._take(message)
+                self._changed.notify_all()
+        with self._changed:
+            self._gone = True
+            self._changed.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            self._up = True
+        elif "exit" in message:
+            self._running.pop(message["exit"], None)
+            self._codes[message["exit"]] = int(message["code"])
+        else:
+            # Noted here and not by who asked, because the next line may already say that the process has ended.
+            if "pid" in message:
+                self._running[message["name"]] = int(message["pid"])
+            self._answers[int(message["n"])] = message

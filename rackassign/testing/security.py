@@ -1,0 +1,148 @@
+"""Further listeners of a test cluster: for clients that must be secure, or that one wants to tell apart.
+
+Every broker has a plain listener on loopback, by which the cluster sees to its own brokers and tests may as well. On
+top of it a cluster can have others, each with a port of its own on every broker: with `SASL_SSL` as protocol, a test of
+secured clients; with `PLAINTEXT`, a way in whose bytes can be counted apart from all others.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rackassign.errors import ClusterError, ConfigError, MissingExtraError
+from rackassign.testing.topics import admin_client
+
+PLAINTEXT = "PLAINTEXT"
+SASL_SSL = "SASL_SSL"
+MECHANISM = "SCRAM-SHA-512"
+
+USERNAME = "rackassign"
+PASSWORD = "a-password-for-tests"  # noqa: S105 - of clusters on loopback that live for minutes
+
+_NAME = re.compile(r"[A-Z][A-Z0-9]*")
+_TAKEN = frozenset({"CONTROLLER", "EXTERNAL", "INTERNAL", "PLAINTEXT"})
+_RETRY_S = 0.1
+
+
+def check_listeners(listeners: Mapping[str, str]) -> None:
+    """Refuse names and protocols that cannot work.
+
+    Raises:
+        ConfigError: The message says which and what would do.
+    """
+    for name, protocol in listeners.items():
+        if not _NAME.fullmatch(name) or name in _TAKEN:
+            taken = ", ".join(sorted(_TAKEN))
+            raise ConfigError(f"listeners: a name is capital letters and digits, and none of {taken}; got {name!r}")
+        if protocol not in {PLAINTEXT, SASL_SSL}:
+            raise ConfigError(f"listeners.{name}: expected {PLAINTEXT} or {SASL_SSL}, got {protocol!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """The certificates of one cluster: an authority of its own, and what it has issued to the brokers.
+
+    Args:
+        authority: PEM file for clients: the certificate they must trust.
+        key: The brokers' private key, PEM in one line as a Kafka property takes it.
+        chain: The brokers' certificates, likewise.
+    """
+
+    authority: Path
+    key: str = field(repr=False)
+    chain: str
+
+    @classmethod
+    def issued(cls, host: str, directory: Path) -> Security:
+        """Make a new authority and a certificate for a host name or address.
+
+        Raises:
+            MissingExtraError: trustme is not installed.
+        """
+        try:
+            import trustme  # noqa: PLC0415 - only where a cluster is secured
+            from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingExtraError("trustme", "testing") from error
+        made = trustme.CA()
+        authority = directory / "authority.pem"
+        made.cert_pem.write_to_path(str(authority))
+        issued = made.issue_cert(host)
+        # Kafka reads keys in this form only.
+        key = form.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
+            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+        )
+        chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+        return cls(authority, _one_line(key), _one_line(chain))
+
+    def broker_properties(self, listeners: Mapping[str, str]) -> dict[str, str]:
+        """Return what brokers are told, besides the listeners themselves."""
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        prefix = MECHANISM.lower()
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": self.key,
+            "ssl.keystore.certificate.chain": self.chain,
+            "sasl.enabled.mechanisms": MECHANISM,
+            **{f"listener.name.{name.lower()}.{prefix}.sasl.jaas.config": login for name in secured(listeners)},
+        }
+
+    def client_config(self) -> dict[str, str]:
+        """Return what a kafka-python client is told, besides where the brokers are."""
+        return {
+            "security_protocol": SASL_SSL,
+            "sasl_mechanism": MECHANISM,
+            "sasl_plain_username": USERNAME,
+            "sasl_plain_password": PASSWORD,
+            "ssl_cafile": str(self.authority),
+        }
+
+
+def secured(listeners: Mapping[str, str]) -> list[str]:
+    """Return the names of the listeners that ask for a login."""
+    return [name for name, protocol in listeners.items() if protocol == SASL_SSL]
+
+
+def create_user(bootstrap: str, ways_in: Iterable[Mapping[str, Any]], timeout_s: float) -> None:
+    """Create the user, and wait until every broker lets it in.
+
+    Args:
+        bootstrap: Of the plain listeners.
+        ways_in: For each broker what a secured client is told to come to it.
+        timeout_s: Seconds for all of it.
+
+    Raises:
+        ClusterError: The brokers refuse, or time is up.
+    """
+    from kafka.admin import UserScramCredentialUpsertion  # noqa: PLC0415 - only where a cluster is secured
+    from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415
+
+    deadline = time.monotonic() + timeout_s
+    try:
+        with admin_client({"bootstrap_servers": bootstrap}, timeout_s) as client:
+            refused = client.alter_user_scram_credentials([UserScramCredentialUpsertion(USERNAME, MECHANISM, PASSWORD)])
+    except KafkaError as error:
+        raise ClusterError(f"the user cannot be created: {type(error).__name__}: {error}") from error
+    if any(refused.values()):
+        raise ClusterError(f"the user cannot be created: {refused}")
+    for way_in in ways_in:
+        while True:
+            try:
+                with admin_client(way_in, max(1.0, deadline - time.monotonic())):
+                    break
+            except KafkaConfigurationError:
+                raise
+            except KafkaError as error:
+                if time.monotonic() >= deadline:
+                    raise ClusterError(f"{way_in['bootstrap_servers']} does not let the user in: {error}") from error
+                # The broker has not heard of the user yet, of which nobody tells.
+                time.sleep(_RETRY_S)
+
+
+def _one_line(pem: bytes) -> str:
+    return " ".join(pem.decode("ascii").split("\n")).strip()
