@@ -24,7 +24,7 @@ from benchmarks.show import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.clients.common.subscriptions import read_join
 from rackassign.model import Member, Plan, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12
@@ -162,7 +162,7 @@ def _one_round(case: Case, cluster: HostObject, joined: list[tuple[str, bytes]],
     assignor = _assignor(case)
     strategy: Callable[..., Plan] = assignor._strategy
     assignor._strategy = plan
-    once = Once(logging.getLogger(__name__))
+    once = WarnOnce(logging.getLogger(__name__))
     whole = time.perf_counter()
     timed(CHECK, lambda: read_join(members, assignor, once))
     timed(DECODE, lambda: _decode(members))

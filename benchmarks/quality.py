@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rackassign.locality import Locality, RackBits
+from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, Partitions
 
 
@@ -26,7 +26,7 @@ class Quality:
     @classmethod
     def of(cls, group: Group, assignment: Mapping[str, Partitions]) -> Quality:
         """Look at a whole assignment: for cooperative strategies that is the target."""
-        racks = RackBits.of(group.topology, "any-replica")
+        racks = RackSets.of(group.topology, "any-replica")
         return cls(
             imbalance=sum(sum(map(len, owned.values())) ** 2 for owned in assignment.values()),
             cross=Locality.count(group, assignment, racks).cross,

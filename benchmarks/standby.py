@@ -15,7 +15,7 @@ from itertools import combinations
 
 from benchmarks.show import Sheet, show
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
-from rackassign.strategies.standby import MODES, Copies, Mode, StandbyOptions, StandbyPlan, plan_standby
+from rackassign.strategies.standby import MODES, Copies, Mode, StandbyOptions, StandbyPlan, assign_standbys
 
 KEYS = ("zone", "cluster")
 
@@ -66,7 +66,7 @@ class Tally:
         self.groups += 1
         self.ideal += not possible
         for mode in MODES:
-            found = plan_standby(group, {}, StandbyOptions(standbys, KEYS, mode))
+            found = assign_standbys(group, {}, StandbyOptions(standbys, KEYS, mode))
             holders = {name for name, theirs in found.standbys.items() if theirs}
             collisions = crowdedness(tags, {*holders, owner}, copies)
             self.worse[mode] += collisions > possible
@@ -108,7 +108,7 @@ def timed(members: int, partitions: int, options: StandbyOptions) -> list[float]
             group = replace(group, members=tuple(each for each in group.members if each.tags["zone"] != "a"))
         had: Copies = {member.id: copies.get(member.id, {}) for member in group.members}
         begun = time.perf_counter()
-        plan = plan_standby(group, had, options)
+        plan = assign_standbys(group, had, options)
         found.append(time.perf_counter() - begun)
         group, after = carried_out(group, plan)
         copies = {name: dict(theirs) for name, theirs in after.items()}

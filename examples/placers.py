@@ -9,7 +9,7 @@ from rackassign.errors import ConfigError
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import UsableBroker
 from rackassign.placement.placers.optimal import OptimalPlacer
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 
 class NewBrokersFirstPlacer:
@@ -34,7 +34,7 @@ class NewBrokersFirstPlacer:
             self._placer.configure(configs)
             return
         if not isinstance(known, (list, tuple, set, frozenset)) or any(type(broker) is not int for broker in known):
-            raise ConfigError(f"known: expected a list of broker ids, got {shown(known)}")
+            raise ConfigError(f"known: expected a list of broker ids, got {short_repr(known)}")
         self._known = frozenset(known)
         self._placer.configure(configs)
 
@@ -86,11 +86,11 @@ class FreeSpacePlacer:
         """
         given, least = configs.pop("free", {}), configs.pop("least", 0)
         if not isinstance(given, Mapping) or not all(_is_id(broker) for broker in given):
-            raise ConfigError(f"free: expected bytes by broker id, got {shown(given)}")
+            raise ConfigError(f"free: expected bytes by broker id, got {short_repr(given)}")
         free = {int(broker): room for broker, room in given.items()}
         for name, value in [("least", least), *((f"free.{broker}", room) for broker, room in free.items())]:
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-                raise ConfigError(f"{name}: expected bytes, 0 or more, got {shown(value)}")
+                raise ConfigError(f"{name}: expected bytes, 0 or more, got {short_repr(value)}")
         full = [broker for broker, room in free.items() if room < least or not room]
         weights = {broker: room for broker, room in free.items() if broker not in full}
         self._placer.configure({**configs, "weights": weights, "exclude": [*configs.get("exclude", []), *full]})

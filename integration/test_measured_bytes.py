@@ -8,7 +8,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor
 from rackassign.clients.kafka_python.measured_read import Reading, fill, read_once
-from rackassign.locality import RackBits
+from rackassign.locality import RackSets
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
 from rackassign.testing import Cluster
@@ -65,8 +65,8 @@ def test_what_crosses_racks_is_what_the_plan_says(
     sizes = log_sizes(rack_cluster.bootstrap, topic)
     group = group_of(rack_cluster, topic, replicas)
     plan = plan_range(group)
-    racks = RackBits.of(group.topology, "any-replica")
-    near = racks.of_topic(group.topology.topics[topic])
+    racks = RackSets.of(group.topology, "any-replica")
+    near = racks.topic_racks(group.topology.topics[topic])
 
     reading = read_once(
         dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda rack: RackAwareRangeAssignor(rack=rack)

@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from pyspark.sql.functions import col, udf
 
 from integration.spark_stage import Received, fill, session, told_in, wire_size
-from rackassign.errors import ClusterError, ConfigError, NoAnswerError
+from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.java_regex import compiled
@@ -150,7 +150,7 @@ def test_what_is_not_there_is_named(rack_cluster: Cluster, make_topic: MakeTopic
         asked.places(Topics(assigned=(TopicPartition(topic, 7),)))
     with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*no.such.property"):
         Asked({"bootstrap.servers": rack_cluster.bootstrap, "no.such.property": "1"})
-    with pytest.raises(NoAnswerError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(KafkaUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
         Asked({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"}).offsets([TopicPartition(topic, 0)], -1)
 
 
@@ -272,7 +272,7 @@ def remade(cluster: Cluster, topic: str) -> None:
 def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
     try:
         return Asked({"bootstrap.servers": cluster.bootstrap}).high([TopicPartition(topic, n) for n in range(3)])
-    except NoAnswerError:
+    except KafkaUnavailableError:
         # Not all brokers know the new topic yet.
         return {TopicPartition(topic, 0): -1}
 

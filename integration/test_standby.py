@@ -17,8 +17,8 @@ from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.wire import Subscription, Task, encode_streams
-from rackassign.wire.streams_subscription import StreamsInfo
+from rackassign.wire import Subscription, TaskId, encode_streams
+from rackassign.wire.streams_subscription import StreamsSubscriptionInfo
 
 from .service import Given, note_assignments, state_of
 from .support import CONSUMER, wait_until
@@ -299,10 +299,17 @@ def test_only_what_has_to_move_moves(make_crew: MakeCrew) -> None:
 def garbage(topic: str, seed: int) -> Iterator[bytes]:
     """Yield user data without end: of no sense at all, cut short, of other versions, or true to form and absurd."""
     dice = random.Random(seed)
-    tasks = [Task(group, p, name) for group in (0, -1) for p in range(-1, 14) for name in (topic, None, "elsewhere")]
+    tasks = [TaskId(group, p, name) for group in (0, -1) for p in range(-1, 14) for name in (topic, None, "elsewhere")]
     absurd = {task: dice.choice((-1 << 63, -3, -2, 0, (1 << 63) - 1)) for task in tasks}
-    sound = encode_streams(StreamsInfo(sums=absurd, tags={"zone": "z" * 300, "": "\U0001f980"}))
-    yield from (b"", b"\0\0\0\x0b", b"\xff" * 40, b"\0\0\0\x63" * 2, encode_streams(StreamsInfo(version=7)), sound)
+    sound = encode_streams(StreamsSubscriptionInfo(task_offset_sums=absurd, tags={"zone": "z" * 300, "": "\U0001f980"}))
+    yield from (
+        b"",
+        b"\0\0\0\x0b",
+        b"\xff" * 40,
+        b"\0\0\0\x63" * 2,
+        encode_streams(StreamsSubscriptionInfo(version=7)),
+        sound,
+    )
     while True:
         data = bytearray(sound)
         for _ in range(dice.randrange(1, 4)):

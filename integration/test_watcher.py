@@ -15,7 +15,7 @@ from rackassign.clients.common.rack_monitor import View
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 from .support import wait_until
 from .team import Team, at_rest
@@ -47,7 +47,7 @@ class Naive:
         self._topic = topic
         self._last: View | None = None
         self.changes = 0
-        internals.on_refresh(self._cluster, self._look, Once(logging.getLogger(WATCHER)), key=self)
+        internals.on_refresh(self._cluster, self._look, WarnOnce(logging.getLogger(WATCHER)), key=self)
 
     def _look(self) -> None:
         view = View.of(internals.topology(self._cluster, [self._topic]), "any-replica")

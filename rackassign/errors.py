@@ -7,7 +7,7 @@ assignment.
 
 from __future__ import annotations
 
-from rackassign.util.text import cut
+from rackassign.util.text import truncate
 
 
 class RackassignError(Exception):
@@ -23,11 +23,11 @@ class InputError(RackassignError, ValueError):
     """
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{cut(path)}: {problem}" if path else problem)
+        super().__init__(f"{truncate(path)}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
 
-    def under(self, parent: str) -> InputError:
+    def with_prefix(self, parent: str) -> InputError:
         """Return the same error, its path seen from the enclosing value."""
         joint = "" if not self.path or self.path.startswith("[") else "."
         return InputError(f"{parent}{joint}{self.path}", self.problem)
@@ -68,5 +68,5 @@ class ClusterError(RackassignError):
     """A test cluster did not do what was asked; the message carries the broker's own last words."""
 
 
-class NoAnswerError(RackassignError):
+class KafkaUnavailableError(RackassignError):
     """Kafka cannot be reached, or does not answer what it was asked."""

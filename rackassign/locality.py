@@ -23,7 +23,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology
 
 
-def check_mode(mode: str) -> LocalityMode:
+def validate_locality_mode(mode: str) -> LocalityMode:
     """Return the mode, typed; `ConfigError` names the two there are."""
     for known in LOCALITY_MODES:
         if mode == known:
@@ -32,7 +32,7 @@ def check_mode(mode: str) -> LocalityMode:
 
 
 @dataclass(frozen=True, slots=True)
-class RackBits:
+class RackSets:
     """A set of racks as an int: each rack of the brokers is one bit.
 
     Args:
@@ -46,9 +46,9 @@ class RackBits:
     mode: LocalityMode
 
     @classmethod
-    def of(cls, topology: Topology, mode: LocalityMode) -> RackBits:
+    def of(cls, topology: Topology, mode: LocalityMode) -> RackSets:
         """Give a bit to each rack of the topology, in order of their names."""
-        racks = topology.racks_of_brokers()
+        racks = topology.broker_racks()
         bits = {rack: 1 << i for i, rack in enumerate(sorted(set(racks.values())))}
         return cls(bits, {broker: bits[rack] for broker, rack in racks.items()}, mode)
 
@@ -56,7 +56,7 @@ class RackBits:
         """Return the racks of a set, in order."""
         return [rack for rack, bit in self.bits.items() if bit & bits]
 
-    def of_partition(self, partition: Partition) -> int:
+    def partition_racks(self, partition: Partition) -> int:
         """Return the racks that hold a counting replica."""
         if self.mode == "leader":
             return 0 if partition.leader is None else self.of_broker.get(partition.leader, 0)
@@ -65,16 +65,16 @@ class RackBits:
             racks |= self.of_broker.get(replica, 0)
         return racks
 
-    def of_topic(self, partitions: tuple[Partition, ...]) -> list[int]:
+    def topic_racks(self, partitions: tuple[Partition, ...]) -> list[int]:
         """Return the racks of each partition of a topic, computed once per `Partition` object."""
         # By identity: to hash a partition costs more than to work out its racks.
         objects = {id(partition): partition for partition in partitions}
-        known = {key: self.of_partition(partition) for key, partition in objects.items()}
+        known = {key: self.partition_racks(partition) for key, partition in objects.items()}
         return [known[id(partition)] for partition in partitions]
 
-    def of_topics(self, topology: Topology) -> dict[str, list[int]]:
+    def all_partition_racks(self, topology: Topology) -> dict[str, list[int]]:
         """Return the racks of each partition, by topic."""
-        return {topic: self.of_topic(partitions) for topic, partitions in topology.topics.items()}
+        return {topic: self.topic_racks(partitions) for topic, partitions in topology.topics.items()}
 
 
 COST_UNIT = 1e-6
@@ -113,7 +113,7 @@ def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
     )
 
 
-def read_cost(table: CostTable, home: str | None, racks: Sequence[str]) -> int:
+def cross_rack_cost(table: CostTable, home: str | None, racks: Sequence[str]) -> int:
     """Return what a reader pays for a partition with counting replicas in these racks."""
     if home is None or not racks or home in racks:
         return 0
@@ -137,13 +137,13 @@ class Locality:
     @classmethod
     def of(cls, group: Group, plan: Plan) -> Locality:
         """Count over the target of a plan."""
-        racks = RackBits.of(group.topology, plan.locality)
+        racks = RackSets.of(group.topology, plan.locality)
         return cls.count(group, plan.target, racks)
 
     @classmethod
-    def count(cls, group: Group, assignment: Mapping[str, Partitions], racks: RackBits) -> Locality:
+    def count(cls, group: Group, assignment: Mapping[str, Partitions], racks: RackSets) -> Locality:
         """Count over any assignment of the group's partitions to its members."""
-        of_topic = racks.of_topics(group.topology)
+        of_topic = racks.all_partition_racks(group.topology)
         local = cross = unknown = 0
         for member in group.members:
             # A rack that no broker has is a known rack all the same: everything it reads is cross.

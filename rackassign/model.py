@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from rackassign.errors import InputError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 LocalityMode = Literal["any-replica", "leader"]
 """Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""
@@ -53,14 +53,14 @@ class TopicPartition(NamedTuple):
 def _check_id(path: str, value: object) -> None:
     """Refuse what is not an id: Kafka numbers brokers and partitions from 0."""
     if type(value) is not int:
-        raise InputError(path, f"expected an integer, got {shown(value)}")
+        raise InputError(path, f"expected an integer, got {short_repr(value)}")
     if value < 0:
         raise InputError(path, f"expected 0 or more, got {value}")
 
 
 def _check_text(path: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InputError(path, f"expected a string, got {shown(value)}")
+        raise InputError(path, f"expected a string, got {short_repr(value)}")
 
 
 def _check_rack(path: str, value: object) -> None:
@@ -135,7 +135,7 @@ class Topology:
                 raise InputError(f"brokers[{i}].id", f"broker {broker.id} is listed twice")
             seen.add(broker.id)
 
-    def racks_of_brokers(self) -> dict[int, str]:
+    def broker_racks(self) -> dict[int, str]:
         """Return the rack of every broker that has one, by broker id."""
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
@@ -175,7 +175,7 @@ class Member:
         if self.generation is not None:
             _check_id("generation", self.generation)
             if self.generation > _LARGEST_INT32:
-                raise InputError("generation", f"expected at most {_LARGEST_INT32}, got {shown(self.generation)}")
+                raise InputError("generation", f"expected at most {_LARGEST_INT32}, got {short_repr(self.generation)}")
         for topic, partitions in self.owned.items():
             for i, partition in enumerate(partitions):
                 if type(partition) is not int or partition < 0:
@@ -206,7 +206,7 @@ class Group:
         seen: set[str] = set()
         for i, member in enumerate(self.members):
             if member.id in seen:
-                raise InputError(f"members[{i}].id", f"member {shown(member.id)} is listed twice")
+                raise InputError(f"members[{i}].id", f"member {short_repr(member.id)} is listed twice")
             seen.add(member.id)
         for topic, weights in self.weights.items():
             for i, weight in enumerate(weights):
@@ -218,13 +218,13 @@ class Group:
 
 def _check_amount(path: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(path, f"expected a number, got {shown(value)}")
+        raise InputError(path, f"expected a number, got {short_repr(value)}")
     try:
         fits = math.isfinite(value) and value >= 0
     except OverflowError:
         fits = False
     if not fits:
-        raise InputError(path, f"expected a finite number, 0 or more, got {shown(value)}")
+        raise InputError(path, f"expected a finite number, 0 or more, got {short_repr(value)}")
 
 
 Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
@@ -232,7 +232,7 @@ Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
 
 
 @dataclass(frozen=True, slots=True)
-class NotLocal:
+class NonLocalPartition:
     """A partition that is not read at home, and what keeps it from being.
 
     Args:
@@ -254,11 +254,11 @@ Change = Literal["member", "max-skew", "replicas"]
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Recommendation:
     """What one change would gain, worked out by solving the group with that change.
 
     Args:
-        change: `member`: one more member in `rack`, subscribed to `topics`. `max-skew`: the option, set to
+        kind: `member`: one more member in `rack`, subscribed to `topics`. `max-skew`: the option, set to
             `max_skew`. `replicas`: a counting replica of each of `partitions` in `rack`.
         gain: Partitions fewer that are read across racks.
         cost_gain: What the group's reading across costs less, in the unit of the group's costs; the same as
@@ -269,7 +269,7 @@ class Advice:
         max_skew: For `max-skew`.
     """
 
-    change: Change
+    kind: Change
     gain: int
     cost_gain: float
     rack: str | None = None
@@ -287,8 +287,8 @@ class Explanation:
         advice: The best first; only what gains something.
     """
 
-    not_local: tuple[NotLocal, ...]
-    advice: tuple[Advice, ...]
+    not_local: tuple[NonLocalPartition, ...]
+    advice: tuple[Recommendation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +305,11 @@ class Plan:
         moved: How many partitions leave a valid owner, over `target`.
         optimal: Whether the result is proven best; None for a strategy that does not try.
         seconds: From group to plan.
-        doubt: What is not proven, and why; empty if nothing is in doubt.
-        weight_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
+        optimality_note: What is not proven, and why; empty if nothing is in doubt.
+        optimality_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
             needed; None without.
         weight_loads: With weights: the lightest and the heaviest load; None without.
-        explainer: What `explain` calls; the strategy that made the plan knows.
+        explain_fn: What `explain` calls; the strategy that made the plan knows.
     """
 
     strategy: StrategyName
@@ -320,11 +320,11 @@ class Plan:
     moved: int
     optimal: bool | None
     seconds: float
-    doubt: str = ""
-    weight_gap: float | None = None
+    optimality_note: str = ""
+    optimality_gap: float | None = None
     weight_loads: tuple[float, float] | None = None
-    explainer: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
+    explain_fn: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
 
     def explain(self) -> Explanation:
         """Say for each partition that is not local why, and what would help. Solves the group a few times more."""
-        return Explanation((), ()) if self.explainer is None else self.explainer(self)
+        return Explanation((), ()) if self.explain_fn is None else self.explain_fn(self)

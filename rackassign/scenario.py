@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from rackassign.errors import InputError
 from rackassign.locality import Locality
-from rackassign.model import Advice, Broker, Explanation, Group, Member, Partition, Partitions, Plan, Topology
-from rackassign.util.text import shown
+from rackassign.model import Broker, Explanation, Group, Member, Partition, Partitions, Plan, Recommendation, Topology
+from rackassign.util.text import short_repr
 
 SCENARIO_FORMAT = "rackassign/1"
 PLAN_FORMAT = "rackassign-plan/1"
@@ -78,7 +78,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(made) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError("", f"the key {shown(twice)} stands twice in one object")
+        raise InputError("", f"the key {short_repr(twice)} stands twice in one object")
     return made
 
 
@@ -97,7 +97,7 @@ def read_group(value: Json) -> Group:
     """
     scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs"})
     if scenario["format"] != SCENARIO_FORMAT:
-        raise InputError("format", f"expected {SCENARIO_FORMAT!r}, got {shown(scenario['format'])}")
+        raise InputError("format", f"expected {SCENARIO_FORMAT!r}, got {short_repr(scenario['format'])}")
     brokers = _each("brokers", scenario["brokers"], _broker)
     topics = {
         topic: _each(f"topics.{topic}", partitions, _partition)
@@ -160,8 +160,8 @@ def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None)
         "optimal": plan.optimal,
         "seconds": round(plan.seconds, 6),
     }
-    if plan.weight_gap is not None:
-        written["weight_gap"] = plan.weight_gap
+    if plan.optimality_gap is not None:
+        written["weight_gap"] = plan.optimality_gap
     if plan.weight_loads is not None:
         written["weight_loads"] = dict(zip(("min", "max"), plan.weight_loads, strict=True))
     if explanation is not None:
@@ -170,8 +170,8 @@ def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None)
     return written
 
 
-def _written_advice(advice: Advice) -> dict[str, Json]:
-    written: dict[str, Json] = {"change": advice.change, "gain": advice.gain, "cost_gain": advice.cost_gain}
+def _written_advice(advice: Recommendation) -> dict[str, Json]:
+    written: dict[str, Json] = {"change": advice.kind, "gain": advice.gain, "cost_gain": advice.cost_gain}
     if advice.rack is not None:
         written["rack"] = advice.rack
     if advice.topics:
@@ -210,7 +210,7 @@ def _broker(path: str, value: Json) -> Broker:
     broker = _keys(path, value, {"id"}, {"rack", "fenced"})
     fenced = broker.get("fenced", False)
     if not isinstance(fenced, bool):
-        raise InputError("fenced", f"expected true or false, got {shown(fenced)}").under(path)
+        raise InputError("fenced", f"expected true or false, got {short_repr(fenced)}").with_prefix(path)
     return Broker(id=broker["id"], rack=broker.get("rack"), fenced=fenced)
 
 
@@ -218,7 +218,7 @@ def _partition(path: str, value: Json) -> Partition:
     if isinstance(value, list):
         return Partition(replicas=tuple(value), leader=value[0] if value else None)
     if not isinstance(value, dict):
-        raise InputError(path, f"expected an array of broker ids or an object, got {shown(value)}")
+        raise InputError(path, f"expected an array of broker ids or an object, got {short_repr(value)}")
     partition = _keys(path, value, {"replicas"}, {"leader"})
     replicas = _typed(f"{path}.replicas", partition["replicas"], list)
     preferred = replicas[0] if replicas else None
@@ -249,7 +249,7 @@ def _member(path: str, value: Json) -> Member:
 
 def _number(path: str, value: Json) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(path, f"expected a number, got {shown(value)}")
+        raise InputError(path, f"expected a number, got {short_repr(value)}")
     return value
 
 
@@ -261,7 +261,7 @@ def _each(path: str, value: Json, make: Callable[[str, Json], _T]) -> tuple[_T, 
         try:
             made.append(make(at, element))
         except InputError as error:
-            raise error if error.path.startswith(at) else error.under(at) from None
+            raise error if error.path.startswith(at) else error.with_prefix(at) from None
     return tuple(made)
 
 
@@ -275,7 +275,7 @@ def _keys(path: str, value: Json, required: set[str], optional: set[str]) -> Map
     for key in found:
         if key not in required and key not in optional:
             known = ", ".join(sorted(required | optional))
-            raise InputError(path, f"unknown key {shown(key)}; known are {known}")
+            raise InputError(path, f"unknown key {short_repr(key)}; known are {known}")
     for key in sorted(required):
         if key not in found:
             raise InputError(path, f"the key {key!r} is missing")
@@ -284,5 +284,5 @@ def _keys(path: str, value: Json, required: set[str], optional: set[str]) -> Map
 
 def _typed(path: str, value: Json, kind: type[_T]) -> _T:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(path, f"expected {_NAMES[kind]}, got {shown(value)}")
+        raise InputError(path, f"expected {_NAMES[kind]}, got {short_repr(value)}")
     return value

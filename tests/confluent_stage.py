@@ -16,7 +16,7 @@ from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
 from rackassign.clients.confluent.stall_detector import Stalls
 from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst
 from rackassign.model import TopicPartition
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 GROUP = {"bootstrap.servers": "one:9092,two:9092", "group.id": "g"}
 ONE, TWO, THREE = (TopicPartition("t", number) for number in range(3))
@@ -90,7 +90,7 @@ class Member:
     given: Given | None = None
     pending: list[Any] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
-    racks: RackMemory = field(default_factory=RackMemory)
+    racks: BrokerRackCache = field(default_factory=BrokerRackCache)
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.log.append(("subscribe", list(topics)))

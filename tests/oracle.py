@@ -310,7 +310,7 @@ def check_plan(group: Group, options: Options, plan: Plan) -> None:
 
     assert plan.moved == sum(reader[key] != owner for key, owner in owners(group).items())
     if not group.weights:
-        assert plan.weight_gap is None
+        assert plan.optimality_gap is None
         assert plan.weight_loads is None
         puzzle = Puzzle.of(group, options)
         loads = [sum(map(len, plan.target[member].values())) for member in ids]

@@ -31,7 +31,7 @@ from rackassign.clients.aiokafka import (
 from rackassign.clients.common.fetch_metrics import ReadLocality
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.wire import (
     StickyData,
     Subscription,
@@ -395,7 +395,9 @@ def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
 
 
 def test_listeners_that_are_another_thing_are_left_alone(warnings: pytest.LogCaptureFixture) -> None:
-    internals.on_refresh(SimpleNamespace(_listeners=[]), lambda: None, Once(logging.getLogger("rackassign.t")), key=1)
+    internals.on_refresh(
+        SimpleNamespace(_listeners=[]), lambda: None, WarnOnce(logging.getLogger("rackassign.t")), key=1
+    )
     assert "changes of the metadata are not seen" in warnings.text
 
 
@@ -404,7 +406,7 @@ def test_a_listener_that_raises_does_not_end_the_refreshes(warnings: pytest.LogC
         raise RuntimeError("changed")
 
     cluster = three_racks()
-    once = Once(logging.getLogger("rackassign.t"))
+    once = WarnOnce(logging.getLogger("rackassign.t"))
     for _ in range(2):
         internals.on_refresh(cluster, fail, once, key="k")
     assert len(cluster._listeners) == 1
@@ -489,7 +491,7 @@ def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogC
     }
     seen: list[tuple[int, list[tuple[int, int | None]]]] = []
     consumer = SimpleNamespace(_client=Client(responses))
-    once = Once(logging.getLogger("rackassign.t"))
+    once = WarnOnce(logging.getLogger("rackassign.t"))
     for _ in range(2):
         internals.observe_fetches(
             consumer,
@@ -513,8 +515,8 @@ def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCa
         return request
 
     consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
-    internals.observe_fetches(consumer, lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
-    internals.observe_fetches(SimpleNamespace(), lambda *_: None, Once(logging.getLogger("rackassign.t")), key="k")
+    internals.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
+    internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
     assert consumer._client.send is send
     assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["fetches are not observed"] * 2
 

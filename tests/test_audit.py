@@ -11,7 +11,7 @@ from kafka.errors import KafkaConnectionError
 
 from rackassign.admin.authorization import NotAllowedError
 from rackassign.admin.cluster import DescribedTopic
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit
 from rackassign.placement.cluster_state import ClusterState, Throttles, observe, with_rates
@@ -259,5 +259,5 @@ def test_rates_are_told_by_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -
 def test_no_broker_at_all_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {})
     monkeypatch.setattr("rackassign.placement.cluster_state.listed_brokers", lambda _: ())
-    with pytest.raises(NoAnswerError, match="no broker tells its metadata"):
+    with pytest.raises(KafkaUnavailableError, match="no broker tells its metadata"):
         observe(None)

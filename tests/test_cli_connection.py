@@ -11,7 +11,7 @@ from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError
 from rackassign.admin.authorization import REFUSALS, NotAllowedError, allowed, group_resource, needs, topic_resource
 from rackassign.cli.app import run
 from rackassign.cli.connection import client_config, connected
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ class Refusing:
 )
 def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
-    with pytest.raises(NoAnswerError) as raised, connected("h:1"):
+    with pytest.raises(KafkaUnavailableError) as raised, connected("h:1"):
         raise error
     assert re.fullmatch(told, str(raised.value))
 

@@ -20,7 +20,7 @@ from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.clients.kafka_python.internals import Given
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 from .confluent_stage import GROUP, ONE, TWO, Member, Source, message
 
@@ -60,7 +60,7 @@ class Play:
             self.config = config
             return self.source
 
-        def seat(arguments: dict[str, Any], racks: RackMemory) -> Member:
+        def seat(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
             self.arguments, self.member.racks = arguments, racks
             return self.member
 
@@ -145,7 +145,7 @@ def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -
     seen: list[str] = []
     play = Play(monkeypatch, stats_cb=seen.append, **{"client.rack": "a"})
     said = {"topics": {"t": {"partitions": {"0": {"partition": 0, "broker": 1, "rxbytes": 9, "rxmsgs": 1}}}}}
-    play.member.racks.see([Broker(1, "a")])
+    play.member.racks.update([Broker(1, "a")])
     play.config["stats_cb"](json.dumps({**said, "brokers": {}}))
     assert play.consumer.bytes_by_rack() == {"a": 9}
     assert play.consumer.locality().local_share() == 1.0

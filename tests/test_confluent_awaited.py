@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from rackassign.clients.confluent.group_member import Member
 from rackassign.clients.confluent.topic_metadata import Awaited
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 
 class Host:
@@ -31,7 +31,7 @@ class Host:
         monkeypatch.setattr(
             "rackassign.clients.confluent.group_member.internals.Seat", lambda _: SimpleNamespace(poll=self.join)
         )
-        self.member = Member(arguments, RackMemory())
+        self.member = Member(arguments, BrokerRackCache())
         self.member._awaited = Awaited(self.member._knows, lambda: self.now)
 
     def join(self, _timeout_ms: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rackassign.locality import Locality
-from rackassign.model import Advice, Broker, Group, Member, Partition, Plan, Topology
+from rackassign.model import Broker, Group, Member, Partition, Plan, Recommendation, Topology
 from rackassign.scenario import write_plan
 from rackassign.strategies import STRATEGIES, Options, plan_sticky
 
@@ -47,12 +47,12 @@ def test_all_local_needs_no_words() -> None:
     assert (explanation.not_local, explanation.advice) == ((), ())
 
 
-def advised(made: Group, options: Options, advice: Advice) -> tuple[Group, Options]:
+def advised(made: Group, options: Options, advice: Recommendation) -> tuple[Group, Options]:
     """Take the advice, in another way than it was worked out."""
-    if advice.change == "max-skew":
+    if advice.kind == "max-skew":
         assert advice.max_skew is not None
         return made, replace(options, max_skew=advice.max_skew)
-    if advice.change == "member":
+    if advice.kind == "member":
         joining = Member("zzzz-new", frozenset(advice.topics), rack=advice.rack)
         return replace(made, members=(*made.members, joining)), options
     topics = {topic: list(partitions) for topic, partitions in made.topology.topics.items()}
@@ -77,7 +77,7 @@ def test_advice_gains_what_it_says(seed: int) -> None:
         assert cross - Locality.of(then, plan_sticky(then, how)).cross == advice.gain > 0
         assert advice.cost_gain == advice.gain
     assert cross == 0 or explanation.advice == tuple(
-        sorted(explanation.advice, key=lambda advice: (-advice.cost_gain, advice.change, advice.rack or ""))
+        sorted(explanation.advice, key=lambda advice: (-advice.cost_gain, advice.kind, advice.rack or ""))
     )
 
 

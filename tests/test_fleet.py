@@ -180,7 +180,7 @@ def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() ->
     live = group(*(member(name, rack, {"t": (), "u": ()}) for name, rack in zip("mnopqr", "ababab", strict=True)))
     one = row(live, cluster({"t": copies, "u": [[1], [4], [9]]}, brokers("abab")))
     more = WHAT_IFS["one-more-rack"](one)
-    racks = more.cluster.topology.racks_of_brokers()
+    racks = more.cluster.topology.broker_racks()
     # Broker 9 is nobody's rack, and stays so.
     assert {broker: rack for broker, rack in racks.items() if rack == "new"} == {0: "new", 5: "new"}
     parts = more.snapshot.group.topology.topics["t"]
@@ -193,7 +193,7 @@ def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() ->
     assert Counter(m.rack for m in more.snapshot.group.members) == {"a": 2, "b": 2, "new": 2}
     assert more.cluster.holds == "any-replica"
     again = WHAT_IFS["one-more-rack"](more)
-    assert {*again.cluster.topology.racks_of_brokers().values()} == {"a", "b", "new", "new-2"}
+    assert {*again.cluster.topology.broker_racks().values()} == {"a", "b", "new", "new-2"}
 
 
 @settings(deadline=None, max_examples=60)

@@ -22,7 +22,7 @@ from rackassign.monitoring import LiveCluster, LiveGroup, Price, RackMap, Rates,
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.format import money
 from rackassign.monitoring.snapshot import snapshot
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 from .live import brokers, cluster, group, member, rates
 from .pages import HOSTILE, Browse, Document, with_notes
@@ -229,7 +229,7 @@ def test_names_stay_names(browse: Browse, audited: Audited) -> None:
     assert sum(tag == "h1" for tag, _ in shown.elements) == 1
     assert not [of for _, of in shown.elements if any(name.startswith("on") for name in of)]
     assert {(of.get("href") or "")[:1] for tag, of in shown.elements if tag == "a"} == {"#"}
-    for name in map(printable, HOSTILE):
+    for name in map(strip_control_chars, HOSTILE):
         # A row of the table and a section, and the topic.
         assert shown.texts.count(name) == 3
         assert any(f"svc {name}" in text or name in text for text in shown.texts)

@@ -12,7 +12,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.clients.common.subscriptions import read_join
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 
 from .hostile import broker_survives, subscriptions
@@ -38,7 +38,7 @@ def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
 ) -> None:
     """From the bytes of the join on, with kafka-python's own decoding in between."""
     caplog.set_level(logging.WARNING, "rackassign")
-    once = Once(logging.getLogger("test"))
+    once = WarnOnce(logging.getLogger("test"))
     assignor = kind(rack="a")
     source = subscriptions("h", "t", PARTITIONS, seed=881)
     broken = 0

@@ -11,7 +11,7 @@ import pytest
 from kafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
 from rackassign.clients.kafka_python.patches.join import KEEP_FINISHED_JOIN
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 
 class Task:
@@ -52,7 +52,7 @@ class Coordinator:
 
 
 def joined(coordinator: Any) -> bool:
-    KEEP_FINISHED_JOIN.install(SimpleNamespace(_coordinator=coordinator), Once(logging.getLogger(__name__)))
+    KEEP_FINISHED_JOIN.install(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger(__name__)))
     return bool(asyncio.run(coordinator.join_group_async(timeout_ms=0)))
 
 

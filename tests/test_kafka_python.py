@@ -35,7 +35,7 @@ from rackassign.clients.kafka_python.patches import REMEDIES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, decode_subscription, encode_subscription
 
 
@@ -280,7 +280,7 @@ def test_two_assignors_share_nothing(warnings: pytest.LogCaptureFixture) -> None
 
 
 def test_warnings_that_are_given_once_are_bounded(warnings: pytest.LogCaptureFixture) -> None:
-    once = Once(logging.getLogger("rackassign.test"))
+    once = WarnOnce(logging.getLogger("rackassign.test"))
     for number in range(3000):
         once.warn("member", "no %d", number, about=number)
     assert 0 < len(warnings.records) <= 1000
@@ -314,7 +314,7 @@ class Changed:
 
 def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.LogCaptureFixture) -> None:
     coordinator = Changed()
-    once = Once(logging.getLogger("rackassign.test"))
+    once = WarnOnce(logging.getLogger("rackassign.test"))
     for _ in range(2):
         install(SimpleNamespace(_coordinator=coordinator), REMEDIES, once)
     messages = [record.getMessage() for record in warnings.records]
@@ -326,7 +326,7 @@ def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.Lo
 
 
 def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
-    once = Once(logging.getLogger("rackassign.test"))
+    once = WarnOnce(logging.getLogger("rackassign.test"))
     install(SimpleNamespace(), REMEDIES, once)
     internals.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
     assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(REMEDIES) + 1)
@@ -357,7 +357,7 @@ def response(records: bytes | None, *, preferred: int = -1) -> SimpleNamespace:
 def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytest.LogCaptureFixture) -> None:
     fetcher = Fetcher()
     meter = FetchMeter()
-    once = Once(logging.getLogger("rackassign.test"))
+    once = WarnOnce(logging.getLogger("rackassign.test"))
     for _ in range(2):
         internals.observe_fetches(SimpleNamespace(_fetcher=fetcher), meter, once, key=meter)
     responses = [response(b"12345"), response(None, preferred=0), response(b"12345"), "odd"]
@@ -433,14 +433,14 @@ def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, 
 def test_a_client_rack_that_is_not_the_assignor_s_is_told(
     assignor: object, client_rack: str, message: str | None, warnings: pytest.LogCaptureFixture, *, follows: bool
 ) -> None:
-    assert warn_of_racks([assignor], client_rack, Once(logging.getLogger("rackassign.test"))) is follows
+    assert warn_of_racks([assignor], client_rack, WarnOnce(logging.getLogger("rackassign.test"))) is follows
     told = [record.getMessage() for record in warnings.records]
     assert len(told) == (message is not None)
     assert all(message is not None and message in each for each in told)
 
 
 def test_brokers_without_a_selector_are_told(warnings: pytest.LogCaptureFixture) -> None:
-    once = Once(logging.getLogger("rackassign.test"))
+    once = WarnOnce(logging.getLogger("rackassign.test"))
     warn_of_selectors({1: "x.RackAwareReplicaSelector", 2: "com.example.Own"}, once)
     assert not warnings.records
     warn_of_selectors({1: "x.RackAwareReplicaSelector", 3: None, 2: ""}, once)
@@ -479,7 +479,7 @@ def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> 
     sent = encode_subscription(Subscription(("t",), rack="b"))
     for assignor, whole in ((ours, False), (Named(rack="a"), False), (Own(rack="a"), True)):
         members = [SimpleNamespace(member_id=f"m{i}", metadata=sent) for i in range(3)]
-        read = read_join(members, assignor, Once(logging.getLogger("rackassign.test")))
+        read = read_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
         assert [member.metadata == sent for member in members] == [whole] * 3
         assert [subscription.rack for subscription in read.values()] == ["b"] * 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, RackBits, check_mode
+from rackassign.locality import Locality, RackSets, validate_locality_mode
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
 
 TOPOLOGY = Topology(
@@ -27,9 +27,9 @@ TOPOLOGY = Topology(
 )
 def test_counts(mode: LocalityMode, rack: str | None, expected: Locality) -> None:
     group = Group(TOPOLOGY, (Member("m", frozenset({"t"}), rack=rack),))
-    assert Locality.count(group, {"m": {"t": (0, 1, 2, 3)}}, RackBits.of(TOPOLOGY, mode)) == expected
+    assert Locality.count(group, {"m": {"t": (0, 1, 2, 3)}}, RackSets.of(TOPOLOGY, mode)) == expected
 
 
 def test_an_unknown_mode_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"one of any-replica, leader, got 'near'"):
-        check_mode("near")
+        validate_locality_mode("near")

@@ -16,7 +16,7 @@ import pytest
 
 from rackassign import detect_rack
 from rackassign.cli.app import run
-from rackassign.racks import Finding, ask_all
+from rackassign.racks import RackDetection, detect_all
 
 Answer = Callable[[BaseHTTPRequestHandler], object]
 
@@ -97,7 +97,7 @@ def settings(address: str, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def by_source(findings: list[Finding]) -> dict[str, str | None]:
+def by_source(findings: list[RackDetection]) -> dict[str, str | None]:
     return {finding.source: finding.rack for finding in findings}
 
 
@@ -105,14 +105,14 @@ def test_every_source_is_asked_in_its_own_way(stand_in: Any, tmp_path: Path) -> 
     service = stand_in(ANSWERS)
     environment = settings(service.address, tmp_path) | {"RACKASSIGN_RACK": "here, of all places"}
     (tmp_path / "labels").write_text('app="x"\ntopology.kubernetes.io/zone="eu-1a"\n')
-    assert by_source(ask_all(environment)) == {
+    assert by_source(detect_all(environment)) == {
         "environment": "here, of all places",
         "kubernetes": "eu-1a",
         "ec2": "use1-az4",
         "google": "eu-west1-b",
         "azure": "westeurope-2",
     }
-    assert by_source(ask_all(environment, zone="name"))["ec2"] == "us-east-1d"
+    assert by_source(detect_all(environment, zone="name"))["ec2"] == "us-east-1d"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_every_source_is_asked_in_its_own_way(stand_in: Any, tmp_path: Path) -> 
 def test_forms_of_the_downward_api_file(tmp_path: Path, stand_in: Any, content: str, rack: str | None) -> None:
     environment = settings(stand_in({}).address, tmp_path)
     (tmp_path / "labels").write_text(content)
-    assert by_source(ask_all(environment))["kubernetes"] == rack
+    assert by_source(detect_all(environment))["kubernetes"] == rack
 
 
 def redirect(request: BaseHTTPRequestHandler) -> None:
@@ -159,7 +159,7 @@ BAD: dict[str, Answer] = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_name_is_no_rack(stand_in: Any, tmp_path: Path, what: str) -> None:
     service = stand_in(dict.fromkeys(ANSWERS, BAD[what]))
-    findings = ask_all(settings(service.address, tmp_path))
+    findings = detect_all(settings(service.address, tmp_path))
     racks = by_source(findings)
     if what == "a number":
         # Nothing says that a zone may not be called so, where it is not asked for an object.
@@ -172,7 +172,7 @@ def test_what_is_no_name_is_no_rack(stand_in: Any, tmp_path: Path, what: str) ->
 def test_nobody_there_is_no_rack(tmp_path: Path, stand_in: Any) -> None:
     service = stand_in({})
     service.server.server_close()
-    assert set(by_source(ask_all(settings(service.address, tmp_path))).values()) == {None}
+    assert set(by_source(detect_all(settings(service.address, tmp_path))).values()) == {None}
 
 
 def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
     }
     try:
         started = time.monotonic()
-        findings = ask_all(settings(stand_in(answers).address, tmp_path), timeout_s=0.3)
+        findings = detect_all(settings(stand_in(answers).address, tmp_path), timeout_s=0.3)
         assert time.monotonic() - started < 30
     finally:
         over.set()
@@ -211,7 +211,7 @@ def test_a_source_that_hangs_holds_up_nobody(tmp_path: Path, stand_in: Any) -> N
 def test_ec2_can_be_switched_off_as_its_own_tools_are(stand_in: Any, tmp_path: Path) -> None:
     service = stand_in(ANSWERS)
     environment = settings(service.address, tmp_path) | {"AWS_EC2_METADATA_DISABLED": "true"}
-    assert by_source(ask_all(environment))["ec2"] is None
+    assert by_source(detect_all(environment))["ec2"] is None
     assert not any("latest" in asked for asked in service.asked)
 
 
@@ -221,7 +221,7 @@ def test_an_address_that_is_none_is_an_answer_too(tmp_path: Path, stand_in: Any)
         "AZURE_POD_IDENTITY_AUTHORITY_HOST": "nonsense",
         "GCE_METADATA_HOST": "[",
     }
-    assert set(by_source(ask_all(environment)).values()) == {None}
+    assert set(by_source(detect_all(environment)).values()) == {None}
 
 
 def test_the_environment_is_enough_and_nobody_else_is_asked(

@@ -15,7 +15,7 @@ from rackassign.clients.common.assignment_log import summary
 from rackassign.clients.common.fetch_metrics import Amount, Fetched, ReadMeter, count_records
 from rackassign.clients.kafka_python import internals
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 
 def batch(count: int, compression: int = 0) -> bytes:
@@ -86,7 +86,7 @@ def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:
 def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
     metrics = Metrics()
     try:
-        shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), Once(logging.getLogger("test")))
+        shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("test")))
         meter = ReadMeter("a", {1: "a", 2: "b"}.get, lambda topic, rack: shown.publish_pair(meter, topic, rack))
         shown.publish(meter)
         meter(1, [fetched("t", 75, 3)])
@@ -103,7 +103,9 @@ def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
 def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it() -> None:
     """Who subscribes to a pattern meets ever new topics."""
     with closing(Metrics()) as metrics:
-        shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), Once(logging.getLogger("rackassign.test")))
+        shown = internals.LocalityMetrics(
+            SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("rackassign.test"))
+        )
         meter = ReadMeter("a", {1: "a"}.get, lambda topic, rack: shown.publish_pair(meter, topic, rack))
 
         def named(topic: str) -> list[str]:
@@ -121,7 +123,7 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
 
 
 def test_metrics_that_are_off_or_differ_cost_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    once = Once(logging.getLogger("test"))
+    once = WarnOnce(logging.getLogger("test"))
     meter = ReadMeter("a", lambda _: None)
     internals.LocalityMetrics(SimpleNamespace(_metrics=None), once).publish(meter)
     assert not caplog.records
@@ -179,7 +181,7 @@ class Coordinator:
 
 def test_a_member_says_once_what_the_answers_to_its_joins_tell(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = Coordinator()
-    internals.watch_joins(SimpleNamespace(_coordinator=coordinator), Once(logging.getLogger("test")))
+    internals.watch_joins(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger("test")))
     sound = SimpleNamespace(error_code=0, leader="m1")
     served = SimpleNamespace(error_code=0, leader="")
     refused = SimpleNamespace(error_code=79, leader="")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rackassign.monitoring import Odd, Price, Rates, Survey
 from rackassign.monitoring.html.page import page
 from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, picture
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 from .live import brokers, cluster, group, inspected, member, rates
 from .pages import HOSTILE, Browse, Document, with_notes
@@ -67,7 +67,7 @@ def test_names_stay_names(browse: Browse) -> None:
     assert sum(tag == "h1" for tag, _ in shown.elements) == 1
     assert not [of for _, of in shown.elements if any(name.startswith("on") for name in of)]
     assert {of.get("href", "#")[:1] for tag, of in shown.elements if tag == "a"} == {"#"}  # type: ignore[index]
-    for name in map(printable, HOSTILE):
+    for name in map(strip_control_chars, HOSTILE):
         assert name in shown.texts
         assert f"{name}: odd {name}" in shown.texts
         assert any(of.get("title") == f"{name}-1 from b {HOSTILE[-1]}" for of in shown.of_class("cell"))

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from rackassign.errors import ConfigError, InputError, NoAnswerError
+from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark.pull import server as room
 from rackassign.spark.pull.client import RefusedError, offered, pulled
@@ -124,7 +124,7 @@ def test_a_line_of_an_offer_may_come_again() -> None:
 def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
-    with pytest.raises(NoAnswerError, match=r"does not answer.*coordinatorHost.*or use binding=late"):
+    with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use binding=late"):
         list(pulled(desk, 0, "a", 0.01))
 
 
@@ -307,7 +307,7 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
 
 
 def _told(desk: Desk) -> str:
-    with pytest.raises(NoAnswerError) as error:
+    with pytest.raises(KafkaUnavailableError) as error:
         list(pulled(desk, 0, "a", 0.5))
     return str(error.value)
 
@@ -380,7 +380,7 @@ def test_what_is_no_coordinator_is_named(said: bytes) -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         desk = Desk("127.0.0.1", other.getsockname()[1], "hush", 0)
-        with pytest.raises(NoAnswerError, match="does not answer"):
+        with pytest.raises(KafkaUnavailableError, match="does not answer"):
             list(pulled(desk, 0, "a", 0.2))
         other.shutdown(socket.SHUT_RDWR)
 

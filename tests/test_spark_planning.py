@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.errors import ConfigError, InputError, NoAnswerError
+from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import Partition, TopicPartition
 from rackassign.spark.fetch_size import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
 from rackassign.spark.metadata import NO_LATER, Places
@@ -238,7 +238,7 @@ def test_records_are_looked_at_once_and_not_for_a_few() -> None:
 
 def test_what_records_are_like_may_remain_unknown() -> None:
     def look(_: Range) -> Grain:
-        raise NoAnswerError("nobody there")
+        raise KafkaUnavailableError("nobody there")
 
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
     plan = Planner(options, Cluster({P0: (0, 10_000)}), look)

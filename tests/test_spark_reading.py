@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.errors import ConfigError, NoAnswerError, RackassignError
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark.arrow import check_columns, to_batch
 from rackassign.spark.consumer_pool import ConsumerPool
@@ -137,7 +137,7 @@ def test_large_records_behind_small_ones_are_packed_by_their_bytes() -> None:
 def test_a_transaction_that_is_open_is_waited_for_and_is_no_loss() -> None:
     log: Any = Log([Record(at) for at in range(40)], 0, 40)
     terms = Terms(poll_timeout_s=0.05, fail_on_loss=False, high=lambda _: 80)
-    with pytest.raises(NoAnswerError, match=r"the last trouble was: a transaction is open at 40"):
+    with pytest.raises(KafkaUnavailableError, match=r"the last trouble was: a transaction is open at 40"):
         played(log, 20, 80, terms)
     with pytest.raises(DataLossError, match="the log ends at 40"):
         played(log, 20, 80, Terms(high=lambda _: 40))
@@ -182,7 +182,7 @@ def test_a_follower_that_is_behind_is_waited_for() -> None:
         def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
             return 0, 20
 
-    with pytest.raises(NoAnswerError, match=r"t-0, offsets 0 to 15, at 10: nothing came"):
+    with pytest.raises(KafkaUnavailableError, match=r"t-0, offsets 0 to 15, at 10: nothing came"):
         played(Behind([Record(at) for at in range(10)], 0, 10), 0, 15)
 
 
@@ -190,10 +190,10 @@ def test_passing_trouble_is_passed_and_named_where_it_does_not() -> None:
     log = Log([Record(at) for at in range(10)], 0, 10, [KafkaError(KafkaError._TRANSPORT)])
     assert played(log, 0, 10, Terms()) == list(range(10))
     log = Log([], 0, 10, [KafkaError(KafkaError._ALL_BROKERS_DOWN)] * 1000)
-    with pytest.raises(NoAnswerError, match=r"nothing came .*the last trouble was: "):
+    with pytest.raises(KafkaUnavailableError, match=r"nothing came .*the last trouble was: "):
         played(log, 0, 10)
     log = Log([], 0, 10, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
-    with pytest.raises(NoAnswerError, match="t-0, offsets 0 to 10"):
+    with pytest.raises(KafkaUnavailableError, match="t-0, offsets 0 to 10"):
         played(log, 0, 10, Terms())
 
 

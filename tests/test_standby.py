@@ -16,7 +16,7 @@ from benchmarks.standby import KEYS as BOTH
 from benchmarks.standby import carried_out, crowdedness, group_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
-from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, plan_standby
+from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, assign_standbys
 
 ZONES, CLUSTERS = ("a", "b", "c"), ("x", "y")
 
@@ -44,16 +44,16 @@ def without(group: Group, copies: Copies, gone: set[str]) -> tuple[Group, Copies
 def test_a_zone_that_dies_is_taken_over_by_who_is_warm() -> None:
     options = StandbyOptions(1, BOTH)
     group = group_of(SIX, 12)
-    first = plan_standby(group, {}, options)
+    first = assign_standbys(group, {}, options)
     assert (first.collisions, first.missing) == (0, {})
-    assert not any(first.warming.values())
+    assert not any(first.warmups.values())
     for partition, owner in owner_of(first).items():
         (holder,) = holders_of(first)[partition]
         assert owner[0] != holder[0]
         assert owner[1] != holder[1]
     group, copies = carried_out(group, first)
     group, copies = without(group, copies, {"ax", "ay"})
-    after = plan_standby(group, copies, options)
+    after = assign_standbys(group, copies, options)
     for partition, owner in owner_of(after).items():
         before = owner_of(first)[partition]
         assert owner == before or (before[0] == "a" and owner in holders_of(first)[partition])
@@ -63,16 +63,18 @@ def test_a_zone_that_dies_is_taken_over_by_who_is_warm() -> None:
 
 def test_who_lives_keeps_a_partition_until_the_other_is_warm() -> None:
     group = group_of({"m": {}, "n": {}}, 4, m=(0, 1, 2, 3))
-    cold = plan_standby(group, {"m": dict.fromkeys((TopicPartition("t", p) for p in range(2)), 0)}, StandbyOptions(0))
+    cold = assign_standbys(
+        group, {"m": dict.fromkeys((TopicPartition("t", p) for p in range(2)), 0)}, StandbyOptions(0)
+    )
     assert cold.plan.assignment == {"m": {"t": (0, 1, 2, 3)}, "n": {}}
     assert cold.plan.withheld == {}
-    assert cold.standbys == cold.warming
-    warming = cold.warming["n"]["t"]
+    assert cold.standbys == cold.warmups
+    warming = cold.warmups["n"]["t"]
     assert len(warming) == 2
     nearly = {"n": dict.fromkeys((TopicPartition("t", p) for p in warming), 20_000)}
-    assert plan_standby(group, nearly, StandbyOptions(0)).warming == cold.warming
+    assert assign_standbys(group, nearly, StandbyOptions(0)).warmups == cold.warmups
     warm = {"n": dict.fromkeys((TopicPartition("t", p) for p in warming), 10_000)}
-    moving = plan_standby(group, warm, StandbyOptions(0))
+    moving = assign_standbys(group, warm, StandbyOptions(0))
     assert moving.plan.target["n"] == {"t": warming}
     assert moving.plan.withheld == {"t": warming}
     assert moving.plan.assignment["n"] == {}
@@ -81,39 +83,39 @@ def test_who_lives_keeps_a_partition_until_the_other_is_warm() -> None:
 def test_of_several_that_are_warm_each_takes_over_a_part() -> None:
     group = group_of({"m": {}, "n": {}, "o": {}}, 6, m=(0,), n=(1,), o=(2,))
     copies = {name: dict.fromkeys((TopicPartition("t", p) for p in (3, 4, 5)), 7) for name in "mno"}
-    taken = plan_standby(group, copies, StandbyOptions(1))
+    taken = assign_standbys(group, copies, StandbyOptions(1))
     assert [len(taken.plan.assignment[name]["t"]) for name in "mno"] == [2, 2, 2]
-    assert not any(taken.warming.values())
+    assert not any(taken.warmups.values())
     # One that lacks much stands behind one that does not, also where that is less even.
     copies = {"m": dict.fromkeys((TopicPartition("t", p) for p in (3, 4, 5)), 7), "n": {TopicPartition("t", 3): 10**6}}
-    taken = plan_standby(group, copies, StandbyOptions(1))
+    taken = assign_standbys(group, copies, StandbyOptions(1))
     assert taken.plan.assignment["m"] == {"t": (0, 3, 4, 5)}
-    assert {len(theirs.get("t", ())) for theirs in taken.warming.values()} == {0, 1}
+    assert {len(theirs.get("t", ())) for theirs in taken.warmups.values()} == {0, 1}
 
 
 def test_forced_values_leave_out_what_would_be_crowded() -> None:
     here = {name: tags for name, tags in SIX.items() if name[0] == "a"}
-    crowded = plan_standby(group_of(here, 4), {}, StandbyOptions(1, ("zone",)))
+    crowded = assign_standbys(group_of(here, 4), {}, StandbyOptions(1, ("zone",)))
     assert all(len(who) == 1 for who in holders_of(crowded).values())
     forced = StandbyOptions(1, ("zone",), forced_tag_values={"zone": ["a", "b"]})
-    alone = plan_standby(group_of(here, 4), {}, forced)
+    alone = assign_standbys(group_of(here, 4), {}, forced)
     assert holders_of(alone) == {}
     assert alone.missing == {TopicPartition("t", p): 1 for p in range(4)}
-    back = plan_standby(group_of(SIX, 4), {}, forced)
+    back = assign_standbys(group_of(SIX, 4), {}, forced)
     assert back.missing == {}
     assert back.collisions == 0
 
 
 def test_strict_never_has_two_copies_at_one_value() -> None:
     options = StandbyOptions(2, ("cluster",), rule="strict")
-    strict = plan_standby(group_of(SIX, 6), {}, options)
+    strict = assign_standbys(group_of(SIX, 6), {}, options)
     assert set(strict.missing.values()) == {1}
     for partition, who in holders_of(strict).items():
         assert {name[1] for name in who}.isdisjoint({owner_of(strict)[partition][1]})
 
 
 def test_hadoop_has_two_in_one_rack_and_one_in_another() -> None:
-    found = plan_standby(group_of(SIX, 6), {}, StandbyOptions(2, ("zone",), rule="hadoop"))
+    found = assign_standbys(group_of(SIX, 6), {}, StandbyOptions(2, ("zone",), rule="hadoop"))
     for partition, who in holders_of(found).items():
         zones = Counter(name[0] for name in (*who, owner_of(found)[partition]))
         assert sorted(zones.values()) == [1, 2]
@@ -143,7 +145,7 @@ def groups(draw: st.DrawFn) -> tuple[Group, Copies]:
 @settings(max_examples=150)
 def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, mode: Any, keys: Any) -> None:
     group, copies = drawn
-    found = plan_standby(group, copies, StandbyOptions(standbys, keys, mode))
+    found = assign_standbys(group, copies, StandbyOptions(standbys, keys, mode))
     subscribed = {topic for member in group.members for topic in member.topics}
     owner: dict[TopicPartition, str] = {}
     for member, theirs in found.plan.target.items():
@@ -166,11 +168,11 @@ def test_every_partition_has_an_owner_and_its_copies(drawn: Any, standbys: int, 
                 # Only who waits for a partition keeps a copy of what is its own.
                 assert (owner[place] == member) <= (place in withheld)
                 held[place] += owner[place] != member
-        assert all(set(ids) <= set(theirs.get(topic, ())) for topic, ids in found.warming[member].items())
+        assert all(set(ids) <= set(theirs.get(topic, ())) for topic, ids in found.warmups[member].items())
     for place in owner:
         # More than asked for only while some are not warm yet.
         assert standbys <= held[place] + found.missing.get(place, 0) <= 2 * standbys + 1
-    again = plan_standby(
+    again = assign_standbys(
         replace(group, members=group.members[::-1]),
         dict(reversed(copies.items())),
         StandbyOptions(standbys, keys, mode),
@@ -193,7 +195,7 @@ def test_no_dead_end_is_met_where_there_is_a_way(seed: int) -> None:
         copies = min(standbys, len(members) - 1) + 1
         least: dict[str, int] = {}
         for mode in MODES:
-            found = plan_standby(group, {}, StandbyOptions(standbys, BOTH, mode))
+            found = assign_standbys(group, {}, StandbyOptions(standbys, BOTH, mode))
             owner = owner_of(found)[0]
             least[mode] = crowdedness(members, {*holders_of(found)[0], owner}, copies)
         others = [name for name in members if name != owner]
@@ -213,7 +215,7 @@ def test_best_is_never_worse_than_kafka(drawn: Any, standbys: int) -> None:
     group = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
     by_mode = {}
     for mode in MODES:
-        found = plan_standby(group, {}, StandbyOptions(standbys, BOTH, mode))
+        found = assign_standbys(group, {}, StandbyOptions(standbys, BOTH, mode))
         members = {member.id: dict(member.tags) for member in group.members}
         load = {
             name: sum(map(len, (*found.plan.target[name].values(), *found.standbys[name].values()))) for name in members
@@ -250,9 +252,9 @@ def test_rounds_come_to_an_end(drawn: Any, standbys: int, keeps: bool) -> None: 
     group, copies = drawn
     options = StandbyOptions(standbys, BOTH)
     for _ in range(20):
-        found = plan_standby(group, copies, options)
+        found = assign_standbys(group, copies, options)
         assert_nothing_warm_is_lost(group, copies, found, standbys)
-        done = not found.plan.withheld and not any(found.warming.values())
+        done = not found.plan.withheld and not any(found.warmups.values())
         members = tuple(replace(m, owned=found.plan.assignment[m.id], generation=1) for m in group.members)
         after = replace(group, members=members)
         # A member may throw away what it need not keep, or not yet; what it keeps is warm by the next round.
@@ -284,22 +286,22 @@ def test_half_of_an_exchange_is_not_made(bx: tuple[int, int]) -> None:
             "bx": {TopicPartition("t", p): 0 for p in range(6)},
             "cx": {TopicPartition("t", p): 0 if p in cx else 50_000 for p in range(6)},
         }
-        found = plan_standby(group, copies, StandbyOptions(2, ("zone",)))
+        found = assign_standbys(group, copies, StandbyOptions(2, ("zone",)))
         assert {name: len(theirs["t"]) for name, theirs in found.plan.target.items()} == {"bx": 4, "cx": 2}
         assert found.plan.moved == 0
 
 
 def test_who_joins_takes_nothing_warm_away_and_is_given_only_what_it_keeps() -> None:
     six = group_of(SIX, 60)
-    group, copies = carried_out(six, plan_standby(six, {}, StandbyOptions(1, ("zone",))))
+    group, copies = carried_out(six, assign_standbys(six, {}, StandbyOptions(1, ("zone",))))
     group = replace(group, members=(*group.members, Member("az", frozenset({"t"}), tags={"zone": "a"})))
     begun = 0
     for _ in range(20):
-        found = plan_standby(group, copies, StandbyOptions(1, ("zone",)))
+        found = assign_standbys(group, copies, StandbyOptions(1, ("zone",)))
         group, after = carried_out(group, found)
         begun += sum(len(theirs.keys() - copies.get(name, {}).keys()) for name, theirs in after.items())
         copies = after
-        if not found.plan.withheld and not any(found.warming.values()):
+        if not found.plan.withheld and not any(found.warmups.values()):
             break
     loads = [sum(map(len, (found.plan.target[name]["t"], found.standbys[name]["t"]))) for name in after]
     assert max(loads) - min(loads) <= 1

@@ -15,7 +15,7 @@ from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
-from rackassign.wire import ACTIVE_SUM, NO_REBALANCE, Task, decode_streams, decode_streams_assignment
+from rackassign.wire import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
 
 from .test_kafka_python import FakeCluster, member
 
@@ -133,8 +133,8 @@ def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
     sent = decode_streams(seats[2].joins().metadata.user_data)
     assert sent.tags == {"zone": "b", "cluster": "x"}
     (mine,) = seats[2].tied.holds["t"]
-    assert sent.sums == {Task(0, mine, "t"): ACTIVE_SUM} | {
-        Task(0, place.partition, "t"): 100 for place in seats[2].assignor.standbys
+    assert sent.task_offset_sums == {TaskId(0, mine, "t"): ACTIVE_SUM} | {
+        TaskId(0, place.partition, "t"): 100 for place in seats[2].assignor.standbys
     }
 
     a_round(seats[2:], 2)

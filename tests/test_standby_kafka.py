@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rackassign.errors import ConfigError
-from rackassign.strategies.standby.client_tag_aware import Clients, balance, keeps_spread, keeps_tags, place
-from rackassign.strategies.standby.client_tags import check_tags
+from rackassign.strategies.standby.client_tag_aware import Clients, balance, place, preserves_diversity, preserves_tags
+from rackassign.strategies.standby.client_tags import validate_client_tags
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "standby_vectors.json").read_text("utf-8"))
 SPREAD = [(case, order) for case in VECTORS["tag_aware_standby"] for order in case["expected"]]
@@ -83,25 +83,25 @@ def test_a_standby_moves_where_java_lets_it(case: dict[str, Any]) -> None:
     source, target = clients[str(case["move_from"])], clients[str(case["move_to"])]
     holders = [each for each in clients.values() if case["task"] in (*each["active"], *each["standby"])]
     tags = [each["tags"] for each in holders]
-    assert keeps_tags(source["tags"], target["tags"]) == case["allowed_balance_move"]
-    assert keeps_spread(tags, holders.index(source), target["tags"]) == case["allowed_task_move"]
+    assert preserves_tags(source["tags"], target["tags"]) == case["allowed_balance_move"]
+    assert preserves_diversity(tags, holders.index(source), target["tags"]) == case["allowed_task_move"]
 
 
 @pytest.mark.parametrize("case", VECTORS["client_tag_config"], ids=lambda case: case["name"])
 def test_tags_are_allowed_and_refused_with_java_s_words(case: dict[str, Any]) -> None:
     if case["ok"]:
-        check_tags(case["client_tags"], case["rack_aware_assignment_tags"])
+        validate_client_tags(case["client_tags"], case["rack_aware_assignment_tags"])
         return
     with pytest.raises(ConfigError) as refused:
-        check_tags(case["client_tags"], case["rack_aware_assignment_tags"])
+        validate_client_tags(case["client_tags"], case["rack_aware_assignment_tags"])
     assert str(refused.value) == case.get("message", str(refused.value))
     assert case.get("message_contains", "") in str(refused.value)
 
 
 def test_lengths_are_counted_as_java_counts_them() -> None:
-    check_tags({"x": "😀" * 15}, [])
+    validate_client_tags({"x": "😀" * 15}, [])
     with pytest.raises(ConfigError, match="Tag value exceeds maximum length of 30"):
-        check_tags({"x": "😀" * 16}, [])
+        validate_client_tags({"x": "😀" * 16}, [])
 
 
 def test_no_standbys_are_none() -> None:

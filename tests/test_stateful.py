@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, Store, StoreError
 from rackassign.stateful.active_partition import FencedError, Owner
@@ -43,7 +43,7 @@ class Memory:
         first = len(self.records)
         self.records += changes[:broken]
         if broken is not None:
-            raise NoAnswerError("gone")
+            raise KafkaUnavailableError("gone")
         return first, len(self.records)
 
     def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -60,7 +60,7 @@ def fed(owner: Owner, log: Memory) -> None:
         owner.store.apply(log.records[owner.store.position :], len(log.records))
         try:
             owner.advance()
-        except NoAnswerError:
+        except KafkaUnavailableError:
             continue
 
 
@@ -78,7 +78,7 @@ def process(owner: Owner, records: int) -> None:
         changed.append((offset, owner.store.processed()))
     try:
         owner.write(changed)
-    except (NoAnswerError, FencedError):
+    except (KafkaUnavailableError, FencedError):
         owner.store.forget()
         raise
 
@@ -121,13 +121,13 @@ def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], br
             elif move == "copy":
                 spare.apply(log.records[spare.position :], len(log.records))
             elif move == "former" and former is not None:
-                with suppress(NoAnswerError, FencedError):
+                with suppress(KafkaUnavailableError, FencedError):
                     process(former, 1)
                 former = None
             elif move != "former":
                 try:
                     owner.catch_up() if move == "look" else process(owner, move[1] if isinstance(move, tuple) else 1)
-                except NoAnswerError:
+                except KafkaUnavailableError:
                     owner = seated(owner.store)
             check(owner.store)
         for store in stores:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StoreError
 from rackassign.stateful.state_directory import Shelf
@@ -53,7 +53,7 @@ def test_a_changelog_that_forgets_deletions_soon_is_told_of(
 
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
     kafka.refuse = ["describe_topics"]
-    with pytest.raises(NoAnswerError, match=r"changelogs cannot be prepared on Kafka at x: .*refused"):
+    with pytest.raises(KafkaUnavailableError, match=r"changelogs cannot be prepared on Kafka at x: .*refused"):
         member(tmp_path)
     assert not kafka.open
 

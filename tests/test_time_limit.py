@@ -24,7 +24,7 @@ from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.solver import lexicographic, min_cost_flow
 from rackassign.solver.min_cost_flow import OutOfTimeError, OutOfWorkError, Work
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
-from rackassign.strategies.standby import StandbyOptions, plan_standby
+from rackassign.strategies.standby import StandbyOptions, assign_standbys
 
 from .test_aiokafka import Coordinator, sends, three_racks
 from .test_kafka_python import THREE_RACKS
@@ -82,10 +82,10 @@ def test_past_the_limit_weights_are_balanced_about_and_owners_keep_what_they_can
     best = plan_cooperative(group)
     owned = replace(group, members=tuple(replace(m, owned=best.target[m.id], generation=1) for m in group.members))
     late = plan_cooperative(owned, LATE)
-    assert late.doubt == "the time limit of the plan is over"
+    assert late.optimality_note == "the time limit of the plan is over"
     assert late.moved <= 60
-    assert late.weight_gap is not None
-    assert late.weight_gap < 0.5
+    assert late.optimality_gap is not None
+    assert late.optimality_gap < 0.5
 
 
 def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
@@ -106,7 +106,7 @@ def test_the_limit_is_looked_at_in_the_search_for_bases(monkeypatch: pytest.Monk
     # A solve looks twice: the third one finds that time is over.
     monkeypatch.setattr(Work, "late", lambda _: len(solves) > 2)
     plan = plan_cooperative(own_topics(16, joined=0), Options(max_skew=20))
-    assert plan.doubt == "the time limit of the plan is over"
+    assert plan.optimality_note == "the time limit of the plan is over"
     assert len(solves) == 3
 
 
@@ -117,7 +117,7 @@ def test_solves_that_presolve_ends_are_work_as_well(monkeypatch: pytest.MonkeyPa
     group = Group(topology, tuple(Member(f"m{i}", frozenset({"t"}), "a") for i in range(16)))
     plan = plan_cooperative(group, Options(max_skew=20, work=5))
     assert 0 < len(solves) <= 6
-    assert "iterations" in plan.doubt
+    assert "iterations" in plan.optimality_note
     assert loads(plan) == [25] * 16
 
 
@@ -138,7 +138,7 @@ def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
 def test_past_the_limit_standbys_have_a_place_all_the_same() -> None:
     group = own_topics()
     group = replace(group, members=tuple(replace(m, tags={"zone": m.rack or ""}) for m in group.members))
-    found = plan_standby(group, {}, StandbyOptions(rack_aware_assignment_tags=["zone"]), LATE)
+    found = assign_standbys(group, {}, StandbyOptions(rack_aware_assignment_tags=["zone"]), LATE)
     assert not found.missing
     assert found.collisions == 0
     assert not found.proven
@@ -161,7 +161,7 @@ def test_a_leader_plans_for_a_third_of_its_session_timeout(
 
     def plan(group: Group, options: Options) -> Plan:
         asked.append(options)
-        return replace(STRATEGIES["cooperative-sticky"](group, options), doubt="late")
+        return replace(STRATEGIES["cooperative-sticky"](group, options), optimality_note="late")
 
     assignor._strategy = plan
     for _ in range(2):

@@ -13,7 +13,7 @@ from rackassign.clients.common.rack_monitor import Gain, Look, View, Watch, Watc
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 from rackassign.strategies import STRATEGIES, Options, Strategy, plan_sticky
 
 RACKS = {0: "a", 1: "b", 2: "c", 3: "a", 4: "b", 5: "c"}
@@ -258,21 +258,21 @@ def test_planning_is_done_once_for_a_view_that_gains_nothing() -> None:
 
 def test_a_broker_that_is_away_and_comes_back_is_no_change() -> None:
     led = Led()
-    memory = RackMemory()
-    memory.see(led.group.topology.brokers)
+    memory = BrokerRackCache()
+    memory.update(led.group.topology.brokers)
     away = topology(JAVA, {broker: rack for broker, rack in RACKS.items() if broker})
     assert View.of(away, "any-replica").changed_from(View.of(led.group.topology, "any-replica")) == 2
-    assert led.watched(memory.complete(away), 100) == 0
-    assert led.watched(memory.complete(topology(JAVA)), 100) == 0
+    assert led.watched(memory.fill_missing(away), 100) == 0
+    assert led.watched(memory.fill_missing(topology(JAVA)), 100) == 0
 
 
 def test_a_broker_that_comes_back_in_another_rack_is_a_change() -> None:
     led = Led([[0], [1], [2]])
-    memory = RackMemory()
-    memory.see(led.group.topology.brokers)
+    memory = BrokerRackCache()
+    memory.update(led.group.topology.brokers)
     back = topology([[0], [1], [2]], {**RACKS, 0: "c", 2: "a"})
-    memory.see(back.brokers)
-    assert led.watched(memory.complete(back), 5) == 1
+    memory.update(back.brokers)
+    assert led.watched(memory.fill_missing(back), 5) == 1
 
 
 def test_a_topic_that_is_not_listed_or_has_shrunk_is_as_it_was() -> None:
@@ -336,13 +336,13 @@ def test_decisions_of_a_group_s_former_life_are_not_held_against_anybody() -> No
 
 
 def test_memory_is_bounded_and_forgets_what_was_seen_longest_ago() -> None:
-    memory = RackMemory(most=3)
+    memory = BrokerRackCache(most=3)
     for broker in (1, 2, 3, 1, 4):
-        memory.see([Broker(broker, f"r{broker}")])
+        memory.update([Broker(broker, f"r{broker}")])
     assert memory.racks() == {3: "r3", 1: "r1", 4: "r4"}
     assert memory.rack_of(2) is None
     known = Topology((Broker(1, "r1"), Broker(3), Broker(4, "x")), {})
-    memory.see(known.brokers)
-    assert memory.complete(known) is known
+    memory.update(known.brokers)
+    assert memory.fill_missing(known) is known
     assert memory.racks() == {1: "r1", 3: None, 4: "x"}
-    assert {b.id: b.rack for b in memory.complete(Topology((), {})).brokers} == {1: "r1", 3: None, 4: "x"}
+    assert {b.id: b.rack for b in memory.fill_missing(Topology((), {})).brokers} == {1: "r1", 3: None, 4: "x"}

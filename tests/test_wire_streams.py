@@ -20,9 +20,9 @@ from rackassign.wire import (
     ACTIVE_SUM,
     NO_REBALANCE,
     UNKNOWN_SUM,
-    StreamsAssignment,
-    StreamsInfo,
-    Task,
+    StreamsAssignmentInfo,
+    StreamsSubscriptionInfo,
+    TaskId,
     decode_streams,
     decode_streams_assignment,
     encode_streams,
@@ -35,30 +35,30 @@ INFO, TOLD = VECTORS["subscription_info"], VECTORS["assignment_info"]
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
-named = st.builds(Task, int32s, int32s, st.none() | texts.filter(bool))
-nameless = st.builds(Task, int32s, int32s)
+named = st.builds(TaskId, int32s, int32s, st.none() | texts.filter(bool))
+nameless = st.builds(TaskId, int32s, int32s)
 places = st.lists(st.builds(TopicPartition, texts, int32s), max_size=3).map(tuple)
 hosts = st.dictionaries(
     st.builds(lambda name, port: f"{name}:{port}", texts, st.integers(0, 2**31 - 1)), places, max_size=3
 )
 
 
-def task(name: str) -> Task:
+def task(name: str) -> TaskId:
     group, partition = name.split("_")
-    return Task(int(group), int(partition))
+    return TaskId(int(group), int(partition))
 
 
 def by_host(said: dict[str, list[list[Any]]]) -> dict[str, tuple[TopicPartition, ...]]:
     return {host: tuple(TopicPartition(*place) for place in places) for host, places in said.items()}
 
 
-def info_of(version: int) -> StreamsInfo:
+def info_of(version: int) -> StreamsSubscriptionInfo:
     """The vector's member, as far as a version tells."""
     said = INFO["input"]
     sums = {task(name): total for name, total in said["task_offset_sums_in_order"]}
     if version < 7:
         sums = {each: total if total == ACTIVE_SUM else UNKNOWN_SUM for each, total in sums.items()}
-    return StreamsInfo(
+    return StreamsSubscriptionInfo(
         UUID(said["process_id"]),
         sums,
         dict(said["client_tags_in_order"]) if version >= 11 else {},
@@ -75,7 +75,7 @@ def test_subscriptions_are_java_s(case: dict[str, Any]) -> None:
     data, said = bytes.fromhex(case["hex"]), info_of(case["version"])
     assert encode_streams(said) == data
     assert decode_streams(data) == said
-    assert list(decode_streams(data).sums) == list(said.sums)
+    assert list(decode_streams(data).task_offset_sums) == list(said.task_offset_sums)
 
 
 def test_of_a_newer_version_the_numbers_are_read() -> None:
@@ -89,7 +89,7 @@ def test_of_a_newer_version_the_numbers_are_read() -> None:
 @pytest.mark.parametrize("case", TOLD["encoded"], ids=lambda case: f"v{case['version']}")
 def test_assignments_are_java_s(case: dict[str, Any]) -> None:
     said, version = TOLD["input"], case["version"]
-    told = StreamsAssignment(
+    told = StreamsAssignmentInfo(
         tuple(map(task, said["active"])),
         {task(name): tuple(TopicPartition(*place) for place in where) for name, where in said["standby"].items()},
         by_host(said["partitions_by_host"]) if version >= 2 else {},
@@ -105,7 +105,7 @@ def test_assignments_are_java_s(case: dict[str, Any]) -> None:
 
 @given(
     st.builds(
-        StreamsInfo,
+        StreamsSubscriptionInfo,
         st.uuids(),
         st.dictionaries(named, int64s, max_size=4),
         st.dictionaries(texts, texts, max_size=3),
@@ -115,14 +115,14 @@ def test_assignments_are_java_s(case: dict[str, Any]) -> None:
         st.sampled_from([10, 11]),
     )
 )
-def test_subscriptions_round_trip(info: StreamsInfo) -> None:
+def test_subscriptions_round_trip(info: StreamsSubscriptionInfo) -> None:
     expected = info if info.version >= 11 else replace(info, tags={})
     assert decode_streams(encode_streams(info)) == expected
 
 
 @given(
     st.builds(
-        StreamsAssignment,
+        StreamsAssignmentInfo,
         st.lists(named, max_size=4).map(tuple),
         st.dictionaries(named, places, max_size=3),
         hosts,
@@ -132,30 +132,30 @@ def test_subscriptions_round_trip(info: StreamsInfo) -> None:
         st.sampled_from([10, 11]),
     )
 )
-def test_assignments_round_trip(told: StreamsAssignment) -> None:
+def test_assignments_round_trip(told: StreamsAssignmentInfo) -> None:
     assert decode_streams_assignment(encode_streams_assignment(told)) == told
 
 
 def test_names_are_written_as_java_writes_them() -> None:
     for name, written in (("\0", "c080"), ("ä", "c3a4"), ("😀", "eda0bdedb880")):
-        told = StreamsAssignment((), {Task(0, 0): (TopicPartition(name, 1),)}, version=1, common=-1)
+        told = StreamsAssignmentInfo((), {TaskId(0, 0): (TopicPartition(name, 1),)}, version=1, common=-1)
         data = encode_streams_assignment(told)
         assert data.hex().endswith(f"{len(written) // 2:04x}{written}00000001")
         assert decode_streams_assignment(data) == told
 
 
 def test_what_a_version_has_no_room_for_is_refused() -> None:
-    topology = {Task(0, 0, "named"): 5}
+    topology = {TaskId(0, 0, "named"): 5}
     for version in (6, 9):
         with pytest.raises(WireError, match="no room for the name of a topology"):
-            encode_streams(StreamsInfo(sums=topology, version=version))
+            encode_streams(StreamsSubscriptionInfo(task_offset_sums=topology, version=version))
     with pytest.raises(WireError, match="no room for the name of a topology"):
-        encode_streams_assignment(StreamsAssignment(tuple(topology), version=9))
+        encode_streams_assignment(StreamsAssignmentInfo(tuple(topology), version=9))
     with pytest.raises(WireError, match="expected HOST:PORT"):
-        encode_streams_assignment(StreamsAssignment(hosts={"h": ()}))
+        encode_streams_assignment(StreamsAssignmentInfo(partitions_by_host={"h": ()}))
     for version in (0, -1):
         with pytest.raises(WireError, match=f"version {version}"):
-            encode_streams(StreamsInfo(version=version))
+            encode_streams(StreamsSubscriptionInfo(version=version))
 
 
 @given(st.binary(max_size=80) | st.builds(lambda n, rest: bytes((0, 0, 0, n)) + rest, st.integers(1, 11), st.binary()))

@@ -35,7 +35,7 @@ def check_balanced(group: Group, options: Options) -> None:
     best = optimum(group, options)
     assert tuple(loads) == best.loads
     if any(loads):
-        assert (plan.optimal, plan.doubt) == (False, "HiGHS (highspy) cannot be imported")
+        assert (plan.optimal, plan.optimality_note) == (False, "HiGHS (highspy) cannot be imported")
 
 
 @pytest.mark.usefixtures("no_solver")
@@ -106,7 +106,7 @@ def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPat
     plan = plan_sticky(replace(group, weights={}), options)
     check_plan(replace(group, weights={}), replace(options, max_skew=0), plan)
     assert plan.optimal is False
-    assert "does not hold in integers" in plan.doubt
+    assert "does not hold in integers" in plan.optimality_note
 
 
 def test_another_use_of_the_solver_in_the_process_does_no_harm() -> None:

@@ -19,8 +19,8 @@ from kafka.errors import (
     for_code,
 )
 
-from rackassign.errors import NoAnswerError
-from rackassign.util.text import cut
+from rackassign.errors import KafkaUnavailableError
+from rackassign.util.text import truncate
 
 REFUSALS = (
     TopicAuthorizationFailedError,
@@ -36,7 +36,7 @@ CLUSTER = "the cluster"
 _NAMED = 3
 
 
-class NotAllowedError(NoAnswerError, KafkaError):  # type: ignore[misc] # the host is untyped
+class NotAllowedError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] # the host is untyped
     """A permission is missing.
 
     It is an error of the host as well: who goes on without an answer that a broker does not give, goes on without this.
@@ -98,5 +98,5 @@ def group_resource(name: str) -> str:
 def _named(kind: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
     more = len(known) - _NAMED
-    text = ", ".join(map(cut, known[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(map(truncate, known[:_NAMED])) + (f" and {more} more" if more > 0 else "")
     return f"{kind}{'' if len(known) == 1 else 's'} {text}"

@@ -19,7 +19,7 @@ from rackassign.admin.cluster import default_configs, persist, topic_configs
 from rackassign.admin.raw_requests import EVERY_BROKER, ResourceKind, change_configs
 from rackassign.admin.topics import Controller, RefusedError
 from rackassign.model import TopicPartition
-from rackassign.util.text import cut
+from rackassign.util.text import truncate
 
 _AT_ONCE = 500
 """Topics in one request."""
@@ -153,7 +153,7 @@ class Reassigner:
         if barred:
             raise NotAllowedError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)
         for one in refused:
-            what = f"topic {cut(one.name)}" if kind == "topic" else CLUSTER
+            what = f"topic {truncate(one.name)}" if kind == "topic" else CLUSTER
             raise RefusedError(what, for_code(one.code).__name__, one.message)
 
 

@@ -9,7 +9,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import broker_configs, listed_brokers
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SELECTOR = "replica.selector.class"
@@ -44,7 +44,7 @@ def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
     return selectors
 
 
-def warn_of_selectors(selectors: Mapping[int, str | None], once: Once) -> None:
+def warn_of_selectors(selectors: Mapping[int, str | None], once: WarnOnce) -> None:
     """Warn if brokers have no selector at all; one of somebody's own may well know racks."""
     without = sorted(broker for broker, selector in selectors.items() if not selector)
     if without:

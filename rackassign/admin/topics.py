@@ -18,7 +18,7 @@ from rackassign.admin.authorization import CLUSTER, allowed, topic_resource
 from rackassign.admin.cluster import MIN_ISR
 from rackassign.admin.cluster import topics as described
 from rackassign.admin.raw_requests import DEAD, forget_controller
-from rackassign.errors import NoAnswerError
+from rackassign.errors import KafkaUnavailableError
 
 _PATIENCE_S = 30.0
 """How long a cluster may be without a controller."""
@@ -28,7 +28,7 @@ _PAUSE_S = 0.5
 T = TypeVar("T")
 
 
-class RefusedError(NoAnswerError):
+class RefusedError(KafkaUnavailableError):
     """The cluster does not do what it was asked for.
 
     Args:

@@ -24,8 +24,8 @@ from rackassign.cli.commands.simulate_placement import place
 from rackassign.cli.commands.snapshot import snapshot
 from rackassign.cli.commands.spark_doctor import spark_doctor
 from rackassign.cli.commands.top import top
-from rackassign.errors import ClusterError, NoAnswerError, RackassignError
-from rackassign.util.text import printable
+from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
+from rackassign.util.text import strip_control_chars
 
 DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
@@ -87,7 +87,7 @@ def run(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except typer.TyperException as error:
         return _fail(error.format_message(), BAD_INPUT)
-    except (ClusterError, NoAnswerError) as error:
+    except (ClusterError, KafkaUnavailableError) as error:
         return _fail(str(error), NO_ANSWER)
     except RackassignError as error:
         return _fail(str(error), BAD_INPUT)
@@ -96,6 +96,6 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _fail(message: str, code: int) -> int:
     # What others chose may be in it; a broker's last words have several lines.
-    shown = "\n".join(map(printable, message.split("\n")))
+    shown = "\n".join(map(strip_control_chars, message.split("\n")))
     sys.stderr.write(f"rackassign: {shown}\n")
     return code

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.inputs import text_of
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.redaction import Settings, shown_setting
-from rackassign.util.text import cut, shown
+from rackassign.util.text import short_repr, truncate
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -76,14 +76,14 @@ def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
         try:
             admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
         except (KafkaError, OSError) as error:
-            raise NoAnswerError(_told(_worst(troubles, error), bootstrap)) from None
+            raise KafkaUnavailableError(_told(_worst(troubles, error), bootstrap)) from None
         try:
             yield admin
-        except NoAnswerError:
+        except KafkaUnavailableError:
             # Some are errors of the client as well, and say all there is to say.
             raise
         except KafkaError as error:
-            raise NoAnswerError(_told(error, bootstrap)) from None
+            raise KafkaUnavailableError(_told(error, bootstrap)) from None
         finally:
             admin.close()
 
@@ -94,8 +94,8 @@ def _told(error: Exception, bootstrap: str) -> str:
 
     if is_refusal(error):
         # What the host adds is the whole request.
-        return f"Kafka at {cut(bootstrap)} does not allow it: {type(error).__name__}"
-    return f"Kafka at {cut(bootstrap)} does not answer: {_one_line(error)}"
+        return f"Kafka at {truncate(bootstrap)} does not allow it: {type(error).__name__}"
+    return f"Kafka at {truncate(bootstrap)} does not answer: {_one_line(error)}"
 
 
 def _one_line(error: Exception) -> str:
@@ -147,7 +147,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
-            raise ConfigError(f"bootstrap: expected HOST:PORT, got {shown(server)}")
+            raise ConfigError(f"bootstrap: expected HOST:PORT, got {short_repr(server)}")
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 
@@ -207,7 +207,7 @@ def _meant(name: str, value: str) -> dict[str, Any]:
         _one_of(name, value.upper(), "PEM")
         return {}
     # What is no name, or has no value, may be the rest of a value that was broken in two: part of a password.
-    known = shown(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
+    known = short_repr(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
     raise ConfigError(f"unknown property {known}")
 
 
@@ -223,11 +223,11 @@ def _check_pem(name: str, file: str) -> None:
     try:
         begins = Path(file).read_bytes()
     except ValueError:
-        raise ConfigError(f"{name}: {cut(file)} cannot be the name of a file") from None
+        raise ConfigError(f"{name}: {truncate(file)} cannot be the name of a file") from None
     except OSError as error:
-        raise ConfigError(f"{name}: cannot read {cut(file)}: {error.strerror}") from None
+        raise ConfigError(f"{name}: cannot read {truncate(file)}: {error.strerror}") from None
     if b"-----BEGIN " not in begins:
-        raise ConfigError(f"{name}: {cut(file)} is not PEM, the only form that Python reads")
+        raise ConfigError(f"{name}: {truncate(file)} is not PEM, the only form that Python reads")
 
 
 def _check(file: str, config: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ def warnings(survey: Survey, racks: RackMap) -> list[str]:
     # Imports a client, which other commands do without.
     from rackassign.monitoring import troubles  # noqa: PLC0415
 
-    known = sorted(set(survey.cluster.topology.racks_of_brokers().values()))
+    known = sorted(set(survey.cluster.topology.broker_racks().values()))
     foreign = sorted(racks.racks() - set(known)) if known else []
     lines = [
         f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign

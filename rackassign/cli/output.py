@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 
 def check_output(output: str, *known: str) -> None:
@@ -21,7 +21,7 @@ def check_output(output: str, *known: str) -> None:
 
 def safe(text: str) -> Text:
     """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
-    return Text("\n".join(map(printable, text.split("\n"))))
+    return Text("\n".join(map(strip_control_chars, text.split("\n"))))
 
 
 def plain() -> Console:
@@ -31,7 +31,7 @@ def plain() -> Console:
 
 def complain(problem: str) -> None:
     """Write one line to stderr."""
-    sys.stderr.write(f"rackassign: {printable(problem)}\n")
+    sys.stderr.write(f"rackassign: {strip_control_chars(problem)}\n")
 
 
 def check_writable(option: str, name: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from rackassign import scenario
 from rackassign.cli.inputs import json_of
 from rackassign.errors import ConfigError, InputError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 PlacerConfig = Annotated[
     list[str] | None,
@@ -39,9 +39,9 @@ def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise ConfigError(f"{option}: expected KEY=VALUE, got {shown(text)}")
+            raise ConfigError(f"{option}: expected KEY=VALUE, got {short_repr(text)}")
         if key in found:
-            raise ConfigError(f"{option}: {shown(key)} is given twice")
+            raise ConfigError(f"{option}: {short_repr(key)} is given twice")
         found[key] = value
     return found
 
@@ -65,7 +65,7 @@ def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str
 
 def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
     if not isinstance(value, dict):
-        raise InputError("", f"expected an object, got {shown(value)}")
+        raise InputError("", f"expected an object, got {short_repr(value)}")
     return value
 
 

@@ -21,7 +21,7 @@ from rackassign.errors import ConfigError
 from rackassign.fleet.audit import NOW
 from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Pair = tuple[str | None, str | None]
 """The rack that is read from and the reader's; None stands for what is not known."""
@@ -229,7 +229,7 @@ def _group(name: str, of: _Seen) -> GroupSums:
         # Of a group that reads nothing now there is no row that says so.
         ways.setdefault(what_if, {NOW: Sum()})[strategy] = of.ways[what_if, strategy]
     if AS_IS not in ways:
-        raise ConfigError(f"group {shown(name)} was not audited {AS_IS}, so there is nothing to compare with")
+        raise ConfigError(f"group {short_repr(name)} was not audited {AS_IS}, so there is nothing to compare with")
     return GroupSums(name, of.taken, ways, of.best, of.take)
 
 

@@ -19,7 +19,7 @@ from rackassign.monitoring import Price, Rates, said
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import Run, runs
 from rackassign.strategies import STRATEGIES, Options
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 NOW = "now"
 
@@ -73,7 +73,7 @@ class FleetAudit:
     def __post_init__(self) -> None:
         for name in self.what_ifs:
             if name not in WHAT_IFS:
-                raise ConfigError(f"what-if: expected one of {', '.join(WHAT_IFS)}, got {shown(name)}")
+                raise ConfigError(f"what-if: expected one of {', '.join(WHAT_IFS)}, got {short_repr(name)}")
 
 
 def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator[pa.RecordBatch]:

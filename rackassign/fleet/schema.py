@@ -16,7 +16,7 @@ import pyarrow as pa
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
 from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
-from rackassign.util.text import cut, shown
+from rackassign.util.text import short_repr, truncate
 from rackassign.wire import Subscription
 
 FORMAT = "rackassign-fleet/1"
@@ -109,7 +109,7 @@ def read(batch: pa.RecordBatch) -> Iterator[Row]:
             name = row["group"]
             made = _read(row)
         except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f"group {shown(name)} is not as a snapshot has it: {cut(str(error))}") from None
+            raise ConfigError(f"group {short_repr(name)} is not as a snapshot has it: {truncate(str(error))}") from None
         yield made
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from rackassign.errors import ConfigError
 from rackassign.fleet import audit, schema
 from rackassign.monitoring import Rates, Shots
-from rackassign.util.text import cut, shown
+from rackassign.util.text import short_repr, truncate
 
 GROUPS_AT_ONCE = 50
 """Rows of a row group: what is in memory at the same time, and what one task of Spark takes."""
@@ -58,7 +58,9 @@ def load(path: Path) -> Iterator[pa.RecordBatch]:
             for row in batch.select(["taken", "group"]).to_pylist():
                 key = row["taken"], row["group"]
                 if key in seen:
-                    raise ConfigError(f"{file} has group {shown(key[1])} as it was at a moment that was read before")
+                    raise ConfigError(
+                        f"{file} has group {short_repr(key[1])} as it was at a moment that was read before"
+                    )
                 seen.add(key)
             yield batch
 
@@ -153,4 +155,4 @@ def _batches(file: Path, parquet: pq.ParquetFile, size: int) -> Iterator[pa.Reco
 def _said(error: BaseException) -> str:
     """Return what went wrong in one line, in the system's words where it was the system."""
     number = getattr(error, "errno", None)
-    return os.strerror(number) if number else cut(str(error) or type(error).__name__)
+    return os.strerror(number) if number else truncate(str(error) or type(error).__name__)

@@ -25,7 +25,7 @@ def racks_told(row: Row) -> Row:
 def racks_given(row: Row) -> Row:
     """Return the row with all members in a known rack that they send: those of unknown rack where fewest are."""
     row = racks_told(row)
-    racks = sorted(set(row.cluster.topology.racks_of_brokers().values()))
+    racks = sorted(set(row.cluster.topology.broker_racks().values()))
     if not racks:
         return row
     members = row.snapshot.group.members
@@ -51,7 +51,7 @@ def members_even(row: Row) -> Row:
 
     Who is where it is not too full stays; those of unknown rack go first.
     """
-    racks = sorted(set(row.cluster.topology.racks_of_brokers().values()))
+    racks = sorted(set(row.cluster.topology.broker_racks().values()))
     members = row.snapshot.group.members
     if not racks or not members:
         return row
@@ -80,7 +80,7 @@ def _at_home(row: Row, home: Mapping[str, str]) -> Row:
 
 def one_more_replica(row: Row) -> Row:
     """Return the row with one more copy of each partition, in a rack that has none, on the broker that has least."""
-    racks = row.cluster.topology.racks_of_brokers()
+    racks = row.cluster.topology.broker_racks()
     load = Counter(broker for parts in row.cluster.topology.topics.values() for p in parts for broker in p.replicas)
     topics: dict[str, tuple[Partition, ...]] = {}
     in_sync: dict[str, tuple[tuple[int, ...], ...]] = {}
@@ -105,7 +105,7 @@ def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) ->
 
 def one_more_rack(row: Row) -> Row:
     """Return the row with one more rack, which has its share of the brokers, of the copies and of the members."""
-    racks = row.cluster.topology.racks_of_brokers()
+    racks = row.cluster.topology.broker_racks()
     if not racks:
         return row
     count = len(set(racks.values()))

@@ -20,7 +20,7 @@ from rackassign.monitoring.snapshot import Snapshot, topics_of
 from rackassign.monitoring.throughput import Rates
 from rackassign.monitoring.traffic import Flows, Read, counted, flows, reads
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
-from rackassign.strategies.explain import not_local, tries
+from rackassign.strategies.explain import evaluate_changes, non_local_partitions
 
 ACTIONS = 3
 """Actions that are shown: those that gain most."""
@@ -203,7 +203,7 @@ class _Judge:
             seen.flows,
             moved(self.shot.group, self.owned, plan.target),
             seen.reads,
-            Counter(entry.reason for entry in not_local(told, plan)),
+            Counter(entry.reason for entry in non_local_partitions(told, plan)),
         )
 
     def seen(
@@ -260,9 +260,9 @@ class _Judge:
             seen = self.seen(self.shot.group, self.plan(self.shot.group).target, leaders_only=frozenset())
             yield _gained(Action("rack", 0, 0.0, members=tuple(sorted(self.shot.mapped))), base, seen)
         yield from self._placed(told, base)
-        for tried in tries(told, plan, self.plan, (1, partial(self.plan, max_skew=1))):
+        for tried in evaluate_changes(told, plan, self.plan, (1, partial(self.plan, max_skew=1))):
             advice = tried.advice
-            action = Action(advice.change, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions)
+            action = Action(advice.kind, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions)
             # The group that was tried knows fewer racks than we do.
             racks = {member.id: member.rack for member in self.shot.group.members}
             members = tuple(replace(m, rack=racks.get(m.id, m.rack)) for m in tried.group.members)
@@ -274,7 +274,7 @@ class _Judge:
         if not silent:
             return
         best: Action | None = None
-        for rack in sorted(set(told.topology.racks_of_brokers().values())):
+        for rack in sorted(set(told.topology.broker_racks().values())):
             members = tuple(replace(m, rack=rack) if m.id in silent else m for m in self.shot.group.members)
             there = replace(told, members=members)
             action = _gained(

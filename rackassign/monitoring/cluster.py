@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from rackassign.admin.cluster import topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
 from rackassign.monitoring.groups import LiveBroker, describe_brokers
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]
 """Which replicas readers are sent to: any that is near, the leader, or the one or the other by the leader's broker. If
@@ -85,7 +85,7 @@ def _kept(partition: Partition, plain: set[int]) -> Partition:
     return replace(partition, replicas=(partition.leader,))
 
 
-def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: RackMemory) -> LiveCluster:
+def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: BrokerRackCache) -> LiveCluster:
     """Describe the brokers and some topics.
 
     Args:
@@ -98,7 +98,7 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Rack
     """
     wanted = set(topics)
     brokers = describe_brokers(admin)
-    racks.see(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers)
+    racks.update(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers)
     found = described_topics(admin, wanted)
     sound = {name: topic for name, topic in found.items() if not topic.problem}
     topology = Topology(
@@ -107,7 +107,7 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Rack
     )
     return LiveCluster(
         brokers,
-        racks.complete(topology),
+        racks.fill_missing(topology),
         {name: topic.in_sync for name, topic in sound.items()},
         {name: found[name].problem if name in found else "not described" for name in sorted(wanted - sound.keys())},
     )

@@ -18,7 +18,7 @@ from rackassign.monitoring.groups import LiveGroup, describe_group
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
 from rackassign.monitoring.throughput import Logs, Rates, look_at_logs, rates
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 Told = Callable[[str, int, int], None]
 """Told what is being done, and how much of how much of it is done."""
@@ -87,7 +87,7 @@ class Inspector:
     def __init__(self, admin: KafkaAdminClient, racks: RackMap | None = None) -> None:
         self._admin = admin
         self._map = racks or RackMap()
-        self._memory = RackMemory()
+        self._memory = BrokerRackCache()
         self._logs: Logs | None = None
 
     def shoot(self, names: Sequence[str] | None, told: Told = lambda *_: None) -> Shots:

@@ -16,7 +16,7 @@ from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
 from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 from rackassign.wire import Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"
@@ -154,11 +154,11 @@ def describe_group(calls: GroupCalls, name: str) -> LiveGroup:
     found = calls.classic(name)
     if found is not None:
         if found.protocol_type not in {"consumer", ""}:
-            raise ConfigError(f"group: {shown(name)} is not of consumers but of {shown(found.protocol_type)}")
+            raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(found.protocol_type)}")
         return _live(name, "classic", found)
     found = calls.served(name)
     if found is None:
-        raise ConfigError(f"group: there is no consumer group {shown(name)} on this cluster")
+        raise ConfigError(f"group: there is no consumer group {short_repr(name)} on this cluster")
     return _live(name, "consumer", found)
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from rackassign.errors import InputError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _RACKS = ("client_ids", "hosts", "subnets")
@@ -42,10 +42,10 @@ class RackMap:
         for name in _RACKS:
             for pattern, rack in getattr(self, name).items():
                 if not isinstance(rack, str) or not rack:
-                    raise InputError(f"{name}.{pattern}", f"expected the name of a rack, got {shown(rack)}")
+                    raise InputError(f"{name}.{pattern}", f"expected the name of a rack, got {short_repr(rack)}")
         for i, pattern in enumerate(self.near_readers):
             if not isinstance(pattern, str):
-                raise InputError(f"{_NEAR}[{i}]", f"expected a client id, got {shown(pattern)}")
+                raise InputError(f"{_NEAR}[{i}]", f"expected a client id, got {short_repr(pattern)}")
         networks = [(_network(subnet), rack) for subnet, rack in self.subnets.items()]
         networks.sort(key=lambda pair: -pair[0].prefixlen)
         object.__setattr__(self, "_networks", tuple(networks))
@@ -58,12 +58,12 @@ class RackMap:
             InputError: If anything in it is not as it should be; names the field.
         """
         if not isinstance(value, dict):
-            raise InputError("", f"expected an object, got {shown(value)}")
+            raise InputError("", f"expected an object, got {short_repr(value)}")
         for key, row in value.items():
             if key not in {*_RACKS, _NEAR}:
-                raise InputError("", f"unknown key {shown(key)}; known are {', '.join((*_RACKS, _NEAR))}")
+                raise InputError("", f"unknown key {short_repr(key)}; known are {', '.join((*_RACKS, _NEAR))}")
             if not isinstance(row, list if key == _NEAR else dict):
-                raise InputError(key, f"expected an {'array' if key == _NEAR else 'object'}, got {shown(row)}")
+                raise InputError(key, f"expected an {'array' if key == _NEAR else 'object'}, got {short_repr(row)}")
         return cls(**{**value, _NEAR: tuple(value.get(_NEAR, ()))})
 
     def racks(self) -> set[str]:

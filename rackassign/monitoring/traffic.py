@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rackassign.locality import Locality, RackBits
+from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, Partitions, TopicPartition, Topology
 
 Kind = Literal["local", "cross", "unknown"]
@@ -78,9 +78,9 @@ def runs(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
 ) -> Iterator[Run]:
     """Yield the same as `reads`, a member and a topic at a time."""
-    bits = RackBits.of(serving, "any-replica")
-    racks = serving.racks_of_brokers()
-    near = bits.of_topics(serving)
+    bits = RackSets.of(serving, "any-replica")
+    racks = serving.broker_racks()
+    near = bits.all_partition_racks(serving)
     leading = {
         topic: [None if p.leader is None else racks.get(p.leader) for p in row] for topic, row in serving.topics.items()
     }

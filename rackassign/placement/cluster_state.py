@@ -16,9 +16,9 @@ from kafka.errors import KafkaError
 from rackassign.admin.authorization import NotAllowedError, topic_resource
 from rackassign.admin.cluster import MIN_ISR, DescribedTopic, broker_configs, listed_brokers, topic_configs, topics_of
 from rackassign.admin.reassignments import Reassigner
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _LOOKS = 4
 """So often two brokers are asked until they say the same; a moment after a change they need not."""
@@ -150,7 +150,7 @@ def _check_named(views: list[View]) -> None:
         raise NotAllowedError("DESCRIBE", topic_resource(refused))
     unknown = sorted(name for name in views[0] if all(view[name].unknown for view in views))
     if unknown:
-        raise ConfigError(f"topic: there is no {', no '.join(map(shown, unknown))} on this cluster")
+        raise ConfigError(f"topic: there is no {', no '.join(map(short_repr, unknown))} on this cluster")
 
 
 def _two_views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | None) -> list[View]:
@@ -164,7 +164,7 @@ def _two_views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | Non
         if views and views[0] == views[-1]:
             break
     if not views:
-        raise NoAnswerError("no broker tells its metadata")
+        raise KafkaUnavailableError("no broker tells its metadata")
     return views
 
 

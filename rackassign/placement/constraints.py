@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from rackassign.errors import ConfigError, InputError
 from rackassign.placement.layout import check_weight
 from rackassign.solver.placement import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTAGES, LeaderGoal, Shortage
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 First = Literal["balance", "moves", "topic", "coverage"]
 """What decides first: even brokers, few moves, each topic even over brokers, or `coverage` and then few moves."""
@@ -76,7 +76,7 @@ class Rules:
             ("rackless", RACKLESS),
         ):
             if getattr(self, name) not in known:
-                raise ConfigError(f"{name}: expected {', '.join(known)}, got {shown(getattr(self, name))}")
+                raise ConfigError(f"{name}: expected {', '.join(known)}, got {short_repr(getattr(self, name))}")
         if self.min_racks is not None and self.max_racks is not None and self.min_racks > self.max_racks:
             raise ConfigError(f"min_racks is {self.min_racks}, more than max_racks, {self.max_racks}")
         try:
@@ -89,14 +89,16 @@ class Rules:
     def _check_coverage(self) -> None:
         if isinstance(self.coverage, str):
             if self.coverage not in {"broker", "even"}:
-                raise ConfigError(f"coverage: expected broker, even or weights of racks, got {shown(self.coverage)}")
+                raise ConfigError(
+                    f"coverage: expected broker, even or weights of racks, got {short_repr(self.coverage)}"
+                )
             return
         if not isinstance(self.coverage, Mapping):
-            raise ConfigError(f"coverage: expected broker, even or weights of racks, got {shown(self.coverage)}")
+            raise ConfigError(f"coverage: expected broker, even or weights of racks, got {short_repr(self.coverage)}")
         for rack, weight in self.coverage.items():
             number: object = weight
             if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < float("inf"):
-                raise ConfigError(f"coverage.{rack}: expected a finite number, 0 or more, got {shown(weight)}")
+                raise ConfigError(f"coverage.{rack}: expected a finite number, 0 or more, got {short_repr(weight)}")
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> Rules:
@@ -108,7 +110,7 @@ class Rules:
         known = [rule.name for rule in fields(cls)]
         for name in configs:
             if name not in known:
-                raise ConfigError(f"unknown setting {shown(name)}; known are {', '.join(sorted(known))}")
+                raise ConfigError(f"unknown setting {short_repr(name)}; known are {', '.join(sorted(known))}")
         found = dict(configs)
         for name, kind in (("forced_racks", str), ("leader_racks", str), ("exclude", int)):
             if name in found:
@@ -120,28 +122,28 @@ class Rules:
 
 def _check_count(name: str, value: object, least: int) -> None:
     if type(value) is not int:
-        raise ConfigError(f"{name}: expected an integer, got {shown(value)}")
+        raise ConfigError(f"{name}: expected an integer, got {short_repr(value)}")
     if value < least:
         raise ConfigError(f"{name}: expected {least} or more, got {value}")
 
 
 def _a_set(name: str, values: object, kind: type) -> frozenset[Any]:
     if isinstance(values, (str, Mapping)) or not hasattr(values, "__iter__"):
-        raise ConfigError(f"{name}: expected a list, got {shown(values)}")
+        raise ConfigError(f"{name}: expected a list, got {short_repr(values)}")
     listed = list(values)
     for value in listed:
         if type(value) is not kind:
-            raise ConfigError(f"{name}: expected {'text' if kind is str else 'broker ids'}, got {shown(value)}")
+            raise ConfigError(f"{name}: expected {'text' if kind is str else 'broker ids'}, got {short_repr(value)}")
     return frozenset(listed)
 
 
 def _by_broker(weights: object) -> dict[int, float]:
     if not isinstance(weights, Mapping):
-        raise ConfigError(f"weights: expected weights by broker, got {shown(weights)}")
+        raise ConfigError(f"weights: expected weights by broker, got {short_repr(weights)}")
     found: dict[int, float] = {}
     for broker, weight in weights.items():
         text = str(broker)
         if not (text.isascii() and text.isdecimal()):
-            raise ConfigError(f"weights: expected a broker id, got {shown(broker)}")
+            raise ConfigError(f"weights: expected a broker id, got {short_repr(broker)}")
         found[int(text)] = weight
     return found

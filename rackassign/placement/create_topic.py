@@ -20,7 +20,7 @@ from rackassign.placement.layout import Layout
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.state_file import Registry
 from rackassign.placement.validated_placer import Asked
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Keep = Callable[[Registry], None]
 """Writes a registry down; raises if it cannot."""
@@ -157,15 +157,15 @@ def add(
     if known.refused:
         raise NotAllowedError("DESCRIBE", topic_resource([wanted.name]))
     if known.problem:
-        raise ConfigError(f"topic {shown(wanted.name)}: {known.problem}")
+        raise ConfigError(f"topic {short_repr(wanted.name)}: {known.problem}")
     state = observe(admin, [wanted.name])
     if any(place.topic == wanted.name for place in state.in_flight):
-        raise ConfigError(f"topic {shown(wanted.name)} is being reassigned: wait for the end of that")
+        raise ConfigError(f"topic {short_repr(wanted.name)} is being reassigned: wait for the end of that")
     start = len(known.partitions)
     have = len(set(known.partitions[0].replicas))
     if wanted.replicas not in {None, have}:
         # The cluster takes no others.
-        raise ConfigError(f"topic {shown(wanted.name)} has {have} replicas, so new partitions have as many")
+        raise ConfigError(f"topic {short_repr(wanted.name)} has {have} replicas, so new partitions have as many")
     least = min_isr(admin, [wanted.name]).get(wanted.name, 1)
     _count_in(admin, asked, state.brokers)
     placed = place_new(
@@ -177,7 +177,7 @@ def add(
     )
     if placed.placeholders():
         raise ConfigError(
-            f"topic {shown(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
+            f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
         )
     new = New(wanted.name, start, placed, least, asked.doubts)
     with _input():

@@ -19,7 +19,7 @@ from rackassign.monitoring.traffic import Read, counted, reads
 from rackassign.placement.layout import Layout
 from rackassign.placement.local_reads import Away
 from rackassign.strategies import Options, plan_cooperative
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) ->
     """
     shots = Inspector(admin, racks).shoot([name])
     if not shots.snapshots:
-        raise ConfigError(f"group {shown(name)}: {shots.odd[0].problem if shots.odd else 'it has no members'}")
+        raise ConfigError(f"group {short_repr(name)}: {shots.odd[0].problem if shots.odd else 'it has no members'}")
     (shot,) = shots.snapshots
-    known = sorted(set(shots.cluster.topology.racks_of_brokers().values()))
+    known = sorted(set(shots.cluster.topology.broker_racks().values()))
     members = shot.group.members
     coverage = _counted_in(known, members)
     if not any(coverage.values()):
         raise ConfigError(
-            f"group {shown(name)}: no member is in a rack of the brokers"
+            f"group {short_repr(name)}: no member is in a rack of the brokers"
             f" ({len(members)} member{'' if len(members) == 1 else 's'}; racks are {', '.join(known) or 'none'})"
         )
     by_topic = {

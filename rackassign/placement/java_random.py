@@ -10,7 +10,7 @@ from collections.abc import MutableSequence
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _MULTIPLIER = 0x5DEECE66D
 _INCREMENT = 11
@@ -67,5 +67,5 @@ def chance_of(configs: dict[str, Any]) -> Chance:
     """
     seed = configs.get("seed", 0)
     if type(seed) is not int:
-        raise ConfigError(f"seed: expected an integer, got {shown(seed)}")
+        raise ConfigError(f"seed: expected an integer, got {short_repr(seed)}")
     return SeededChance(seed)

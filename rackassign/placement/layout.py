@@ -10,7 +10,7 @@ from typing import Any
 from rackassign import scenario
 from rackassign.errors import InputError
 from rackassign.model import Broker, Topology
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Lists = Mapping[str, tuple[tuple[int, ...], ...]]
 """For each topic, broker ids by partition, preferred leader first. An id below 0 stands for a replica not placed."""
@@ -42,7 +42,7 @@ class Layout:
                 for i, replica in enumerate(replicas):
                     if type(replica) is not int:
                         path = f"topics.{topic}[{partition}][{i}]"
-                        raise InputError(path, f"expected an integer, got {shown(replica)}")
+                        raise InputError(path, f"expected an integer, got {short_repr(replica)}")
 
     @classmethod
     def of(cls, topology: Topology, weights: Mapping[int, float] | None = None) -> Layout:
@@ -63,7 +63,7 @@ class Layout:
             InputError: Anything in it is not as the format says; names the field.
         """
         if not isinstance(value, dict):
-            raise InputError("", f"expected an object, got {shown(value)}")
+            raise InputError("", f"expected an object, got {short_repr(value)}")
         weights: dict[int, float] = {}
         found = {"format": scenario.SCENARIO_FORMAT, "members": []} | value
         if isinstance(found.get("brokers"), list):
@@ -98,9 +98,9 @@ def check_weight(path: str, weight: object) -> None:
         InputError: It is none.
     """
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
-        raise InputError(path, f"expected a number, got {shown(weight)}")
+        raise InputError(path, f"expected a number, got {short_repr(weight)}")
     if not (math.isfinite(weight) and weight > 0):
-        raise InputError(path, f"expected a finite number above 0, got {shown(weight)}")
+        raise InputError(path, f"expected a finite number above 0, got {short_repr(weight)}")
 
 
 def _without_weight(place: int, entry: Any, weights: dict[int, float]) -> Any:  # noqa: ANN401 - parsed JSON

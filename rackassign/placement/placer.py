@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, cast, runtime_checkable
 
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.util.text import cut, printable, shown
+from rackassign.util.text import short_repr, strip_control_chars, truncate
 
 ENTRY_POINTS = "rackassign.placers"
 
@@ -102,10 +102,10 @@ def named(name: str, what: str, *, own: bool) -> Iterator[None]:
         if not own:
             raise
         words = " ".join(str(error).split())
-        said = cut(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+        said = truncate(f"{type(error).__name__}: {words}" if words else type(error).__name__)
         # Who raises an error of ours has said what is wrong.
-        told = printable(words) if isinstance(error, RackassignError) else f"{what} failed with {said}"
-        raise PlacerError(f"placer {shown(name)}: {told}; nothing was done") from error
+        told = strip_control_chars(words) if isinstance(error, RackassignError) else f"{what} failed with {said}"
+        raise PlacerError(f"placer {short_repr(name)}: {told}; nothing was done") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
             made = getattr(import_module(found.module), found.attribute)
     except PlacerError as error:
         if isinstance(error.__cause__, (ImportError, AttributeError)):
-            why = cut(str(error.__cause__))
-            raise ConfigError(f"placer {shown(name)} cannot be loaded: {why}; {_those_there_are()}") from error
+            why = truncate(str(error.__cause__))
+            raise ConfigError(f"placer {short_repr(name)} cannot be loaded: {why}; {_those_there_are()}") from error
         raise
     with named(name, "its making", own=own):
         placer = made() if callable(made) else made
     missing = [method for method in _METHODS if not callable(getattr(placer, method, None))]
     if missing:
-        raise ConfigError(f"placer {shown(name)} has no method {missing[0]}()")
+        raise ConfigError(f"placer {short_repr(name)} has no method {missing[0]}()")
     with named(name, "configure()", own=own):
         placer.configure(dict(configs or {}))
     return cast("ReplicaPlacer", placer)
@@ -156,7 +156,7 @@ def _find(name: str) -> _Found:
     place = {**announced, **BUILT_IN}.get(name, name)
     dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", place.strip())
     if dotted is None:
-        raise ConfigError(f"there is no placer {shown(name)}; {_those_there_are()}")
+        raise ConfigError(f"there is no placer {short_repr(name)}; {_those_there_are()}")
     return _Found(name, *dotted.groups())
 
 

@@ -19,7 +19,7 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 FORMAT = "rackassign-registry/1"
 
@@ -46,7 +46,7 @@ class Registry:
         """
         if self.cluster and cluster and self.cluster != cluster:
             raise ConfigError(
-                f"state: the file is of cluster {shown(self.cluster)}, and this is {shown(cluster)};"
+                f"state: the file is of cluster {short_repr(self.cluster)}, and this is {short_repr(cluster)};"
                 " name another with --state"
             )
         return replace(self, cluster=self.cluster or cluster)
@@ -86,7 +86,7 @@ def read(file: Path) -> Registry:
 def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
     found = json_fields.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
     if found["format"] != FORMAT:
-        raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
+        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
     brokers = json_fields.mapping(found["brokers"], "brokers")
     plans: dict[TopicPartition, tuple[int, ...]] = {}
     for topic, rows in json_fields.mapping(found["plans"], "plans").items():
@@ -106,7 +106,7 @@ def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
 
 def _id(text: str, path: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise InputError(path, f"expected a number, got {shown(text)}")
+        raise InputError(path, f"expected a number, got {short_repr(text)}")
     return int(text)
 
 

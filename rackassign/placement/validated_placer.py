@@ -12,7 +12,7 @@ from typing import Any
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import BUILT_IN, PlacerError, ReplicaPlacer, UsableBroker, load_placer, named
 from rackassign.placement.placers.optimal import OptimalPlacer
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Asked:
 
     def _listed(self, value: Any, what: str) -> Sequence[Any]:  # noqa: ANN401 - as above
         if not isinstance(value, (list, tuple)):
-            raise self._wrong(f"{what} is no list: {shown(value)}")
+            raise self._wrong(f"{what} is no list: {short_repr(value)}")
         return value
 
     def _id(self, value: Any, what: str) -> int:  # noqa: ANN401 - as above
@@ -127,10 +127,10 @@ class Asked:
                 return index(value)
             except TypeError:
                 pass
-        raise self._wrong(f"{what} has {shown(value)}, which is no broker id")
+        raise self._wrong(f"{what} has {short_repr(value)}, which is no broker id")
 
     def _wrong(self, problem: str) -> PlacerError:
-        return PlacerError(f"placer {shown(self._name)}: {problem}; nothing was done")
+        return PlacerError(f"placer {short_repr(self._name)}: {problem}; nothing was done")
 
 
 def load_asked(name: str, configs: Mapping[str, Any] | None = None) -> Asked:

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from rackassign.racks.cache import RackMemory
-from rackassign.racks.detect import RACK_VARIABLE, Finding, ZoneForm, ask_all, detect_rack, rack_from_environment
+from rackassign.racks.cache import BrokerRackCache
+from rackassign.racks.detect import (
+    RACK_VARIABLE,
+    RackDetection,
+    ZoneForm,
+    detect_all,
+    detect_rack,
+    rack_from_environment,
+)
 
-__all__ = ["RACK_VARIABLE", "Finding", "RackMemory", "ZoneForm", "ask_all", "detect_rack", "rack_from_environment"]
+__all__ = [
+    "RACK_VARIABLE",
+    "BrokerRackCache",
+    "RackDetection",
+    "ZoneForm",
+    "detect_all",
+    "detect_rack",
+    "rack_from_environment",
+]

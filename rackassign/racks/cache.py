@@ -18,7 +18,7 @@ _MOST = 10_000
 """Brokers that are remembered. Far more than a cluster has; ids are handed out anew, though, wherever brokers are."""
 
 
-class RackMemory:
+class BrokerRackCache:
     """Remembers brokers that were seen, and completes a topology with those that are away now.
 
     It may be used from any thread.
@@ -34,7 +34,7 @@ class RackMemory:
         self._most = most
         self._lock = threading.Lock()
 
-    def see(self, brokers: Iterable[Broker]) -> None:
+    def update(self, brokers: Iterable[Broker]) -> None:
         """Take note of the brokers that are listed now. One that is listed without rack has none from now on."""
         with self._lock:
             for broker in brokers:
@@ -54,7 +54,7 @@ class RackMemory:
         with self._lock:
             return self._known.get(broker)
 
-    def complete(self, topology: Topology) -> Topology:
+    def fill_missing(self, topology: Topology) -> Topology:
         """Return the topology with the brokers that are remembered and not listed; the very same if there are none."""
         listed = {broker.id for broker in topology.brokers}
         away = tuple(Broker(broker, rack) for broker, rack in self.racks().items() if broker not in listed)

@@ -46,7 +46,7 @@ _LONGEST = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RackDetection:
     """What one source said.
 
     Args:
@@ -79,12 +79,12 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
     """
     if not network:
         return rack_from_environment()
-    return next((finding.rack for finding in ask_all(zone=zone) if finding.rack is not None), None)
+    return next((finding.rack for finding in detect_all(zone=zone) if finding.rack is not None), None)
 
 
-def ask_all(
+def detect_all(
     environment: Mapping[str, str] = os.environ, *, zone: ZoneForm = "id", timeout_s: float = TIMEOUT_S
-) -> list[Finding]:
+) -> list[RackDetection]:
     """Ask every source and return what each said, in order of precedence.
 
     Args:
@@ -94,7 +94,7 @@ def ask_all(
         zone: On EC2, whether a zone is called by its id or its name.
         timeout_s: For each step of a source; no source has more than two.
     """
-    answers: queue.Queue[Finding] = queue.Queue()
+    answers: queue.Queue[RackDetection] = queue.Queue()
     for name, source in SOURCES.items():
         # Not a pool: its threads would be waited for when the process ends.
         threading.Thread(
@@ -102,7 +102,7 @@ def ask_all(
             name=f"rackassign-{name}",
             daemon=True,
         ).start()
-    found: dict[str, Finding] = {}
+    found: dict[str, RackDetection] = {}
     deadline = time.monotonic() + 2 * timeout_s + 0.5
     while len(found) < len(SOURCES):
         try:
@@ -110,15 +110,15 @@ def ask_all(
         except queue.Empty:
             break
         found[finding.source] = finding
-    return [found.get(name, Finding(name, None, "no answer in time")) for name in SOURCES]
+    return [found.get(name, RackDetection(name, None, "no answer in time")) for name in SOURCES]
 
 
-def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> Finding:
+def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> RackDetection:
     try:
         rack = source(environment, zone, timeout_s)
     except _NoAnswerError as error:
-        return Finding(name, None, str(error))
-    return Finding(name, rack, "")
+        return RackDetection(name, None, str(error))
+    return RackDetection(name, rack, "")
 
 
 def _named(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import NotAllowedError
-from rackassign.errors import ConfigError, NoAnswerError, RackassignError
+from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
 from rackassign.reassignment.batches import Outcome, Pace, Told, Waves
 from rackassign.reassignment.cluster import Hands
 from rackassign.reassignment.journal import Journal, Phase
@@ -23,7 +23,7 @@ from rackassign.reassignment.throttle import Earlier, earlier, lift, throttle
 Direction = Literal["apply", "rollback"]
 
 
-class ThrottleLeftError(NoAnswerError):
+class ThrottleLeftError(KafkaUnavailableError):
     """The throttle could not be taken away; the next run does it."""
 
 

@@ -23,7 +23,7 @@ from rackassign.placement.state_file import write_whole
 from rackassign.reassignment.partition_state import Move, Replicas
 from rackassign.reassignment.request import Wish
 from rackassign.reassignment.throttle import Earlier
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 FORMAT = "rackassign-repair/1"
 
@@ -212,10 +212,10 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
     found = json_fields.fields(value, "", {"format", "cluster", "phase", "wish", "moves", "waiting", "throttled"})
     if found["format"] != FORMAT:
-        raise InputError("format", f"expected {shown(FORMAT)}, got {shown(found['format'])}")
+        raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
     phase = next((known for known in PHASES if known == found["phase"]), None)
     if phase is None:
-        raise InputError("phase", f"expected {', '.join(PHASES)}, got {shown(found['phase'])}")
+        raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(found['phase'])}")
     return Journal(
         json_fields.text(found["cluster"], "cluster"),
         None if found["wish"] is None else Wish.read(found["wish"]),
@@ -251,7 +251,7 @@ def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:
         for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
             if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
-                raise InputError(where, f"there can be no partition {shown(topic)}-{shown(partition)}")
+                raise InputError(where, f"there can be no partition {short_repr(topic)}-{short_repr(partition)}")
             if int(partition) in seen:
                 raise InputError(where, "the partition is there twice")
             seen.add(int(partition))
@@ -265,7 +265,7 @@ def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - i
         or len(set(map(repr, ids))) < len(ids)
         or any(type(b) is not int or not least <= b <= _LARGEST for b in ids)
     ):
-        raise InputError(path, f"{shown(value)} is no list of replicas")
+        raise InputError(path, f"{short_repr(value)} is no list of replicas")
     return ids
 
 

@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 from rackassign.admin.authorization import NotAllowedError, topic_resource
 from rackassign.admin.cluster import listed_brokers, log_sizes, topics
 from rackassign.admin.reassignments import Moving, Reassigner
-from rackassign.errors import NoAnswerError
+from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import Copied
 from rackassign.reassignment.partition_state import Seen
@@ -121,7 +121,7 @@ class LiveHands(Reassigner):
             counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
         try:
             found = log_sizes(self._admin, broker, counts)
-        except (KafkaError, NoAnswerError):
+        except (KafkaError, KafkaUnavailableError):
             # It may be down, or it may not be asked: the figures are for people to look at.
             return {}
         return {place: found[place] for place in places if place in found}

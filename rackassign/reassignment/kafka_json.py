@@ -11,7 +11,7 @@ from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.reassignment.partition_state import Replicas
 from rackassign.reassignment.planner import Planned, given
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _VERSION = 1
 
@@ -32,12 +32,12 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
         InputError: Anything in it is not as the format says; names the field.
     """
     if not isinstance(value, dict):
-        raise InputError("", f"expected an object, got {shown(value)}")
+        raise InputError("", f"expected an object, got {short_repr(value)}")
     if value.get("version") != _VERSION:
-        raise InputError("version", f"expected {_VERSION}, got {shown(value.get('version'))}")
+        raise InputError("version", f"expected {_VERSION}, got {short_repr(value.get('version'))}")
     rows = value.get("partitions")
     if not isinstance(rows, list):
-        raise InputError("partitions", f"expected an array, got {shown(rows)}")
+        raise InputError("partitions", f"expected an array, got {short_repr(rows)}")
     found: dict[TopicPartition, Replicas] = {}
     for i, row in enumerate(rows):
         place, replicas = _row(f"partitions[{i}]", row)
@@ -65,14 +65,14 @@ def plan_given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) ->
 
 def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
     if not isinstance(row, dict):
-        raise InputError(path, f"expected an object, got {shown(row)}")
+        raise InputError(path, f"expected an object, got {short_repr(row)}")
     topic, number, replicas = row.get("topic"), row.get("partition"), row.get("replicas")
     if not isinstance(topic, str) or not topic:
-        raise InputError(f"{path}.topic", f"expected the name of a topic, got {shown(topic)}")
+        raise InputError(f"{path}.topic", f"expected the name of a topic, got {short_repr(topic)}")
     if type(number) is not int or number < 0:
-        raise InputError(f"{path}.partition", f"expected 0 or more, got {shown(number)}")
+        raise InputError(f"{path}.partition", f"expected 0 or more, got {short_repr(number)}")
     if not isinstance(replicas, list) or not replicas or any(type(broker) is not int for broker in replicas):
-        raise InputError(f"{path}.replicas", f"expected broker ids, got {shown(replicas)}")
+        raise InputError(f"{path}.replicas", f"expected broker ids, got {short_repr(replicas)}")
     if len(set(replicas)) < len(replicas):
         raise InputError(f"{path}.replicas", "a broker is listed twice")
     return TopicPartition(topic, number), tuple(replicas)

@@ -16,7 +16,7 @@ from rackassign.placement.placers.optimal import RacklessError, rebalance, reord
 from rackassign.placement.state_file import Registry
 from rackassign.reassignment.partition_state import Move, Replicas
 from rackassign.reassignment.request import Wish
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Coverage = Mapping[str, Mapping[str, float]]
 """For each topic what racks weigh, by where its readers are."""
@@ -181,7 +181,7 @@ def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
     unknown = sorted(rules.leader_racks.difference(racks))
     if unknown:
         raise ConfigError(
-            f"leader rack {', '.join(map(shown, unknown))}: no broker is there; racks are {', '.join(racks) or 'none'}"
+            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is there; racks are {', '.join(racks) or 'none'}"
         )
 
 
@@ -193,7 +193,7 @@ def _places(layout: Layout, topics: Collection[str] | None) -> list[TopicPartiti
 def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
     for topic in sorted(topics or ()):
         if topic not in layout.topics:
-            raise ConfigError(f"there is no topic {shown(topic)}")
+            raise ConfigError(f"there is no topic {short_repr(topic)}")
     return tuple(sorted(layout.topics if topics is None else set(topics)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rackassign.errors import ConfigError
 from rackassign.placement import json_fields
 from rackassign.placement.constraints import Rules
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
 """Rules that a wish says in words of its own, or that a repair decides."""
@@ -51,7 +51,7 @@ class Wish:
         if self.rf is not None and self.rf < 1:
             raise ConfigError(f"rf must be 1 or more, got {self.rf}")
         if not isinstance(self.rules, Mapping):
-            raise ConfigError(f"rules: expected an object, got {shown(self.rules)}")
+            raise ConfigError(f"rules: expected an object, got {short_repr(self.rules)}")
         for name in self.rules:
             if name in _TAKEN:
                 raise ConfigError(f"{name} cannot be set for a repair")

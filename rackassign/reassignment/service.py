@@ -26,7 +26,7 @@ from rackassign.reassignment.plan_status import Standing, standing
 from rackassign.reassignment.planner import Planned, plan_leaders, plan_repair
 from rackassign.reassignment.request import Wish
 from rackassign.reassignment.throttle import lift
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
     """
     here = cluster_id(admin)
     if here != journal.cluster:
-        raise ConfigError(f"plan: it is for cluster {shown(journal.cluster)}, and this is {shown(here)}")
+        raise ConfigError(f"plan: it is for cluster {short_repr(journal.cluster)}, and this is {short_repr(here)}")
 
 
 def look(admin: KafkaAdminClient, journal: Journal) -> Standing:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.util.text import cut
+from rackassign.util.text import truncate
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -28,7 +28,7 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
         if name == HEADERS and not headers:
             raise ConfigError("headers: there are none without includeHeaders=true")
         if name not in known:
-            raise ConfigError(f"no column {cut(name)}; there are {', '.join(known)}")
+            raise ConfigError(f"no column {truncate(name)}; there are {', '.join(known)}")
 
 
 def to_batch(messages: Sequence[Message], place: TopicPartition, names: Sequence[str]) -> RecordBatch:

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Chars = frozenset[str]
 
@@ -101,7 +101,7 @@ class _Translation:
         return "".join(parts)
 
     def _refuse(self, what: str) -> ConfigError:
-        return ConfigError(f"subscribePattern: {shown(self._pattern)}, at {self._at}: {what}")
+        return ConfigError(f"subscribePattern: {short_repr(self._pattern)}, at {self._at}: {what}")
 
     def _next(self) -> str:
         """Return the next character; nothing at the end."""
@@ -135,7 +135,7 @@ class _Translation:
         on, off, end = found.groups("")
         unknown = set(on + off.removeprefix("-")) - set(_KEPT + _WITHOUT_EFFECT)
         if unknown:
-            raise self._refuse(f"flag {shown(min(unknown))} cannot be kept")
+            raise self._refuse(f"flag {short_repr(min(unknown))} cannot be kept")
         if end == ")" and (begin or off):
             raise self._refuse(f"{found[0]} in the midst of a pattern cannot be kept; (?i:...) can")
         on, off = ("".join(flag for flag in _KEPT if flag in flags) for flags in (on, off))
@@ -192,7 +192,7 @@ class _Translation:
         category = name.removeprefix("Is")
         if category in {"L", "M", "N", "P", "S", "Z", "C"} or (len(category) == 2 and category[0] in "LMNPSZC"):  # noqa: PLR2004 - as Unicode calls them
             return frozenset(char for char in _ALL if unicodedata.category(char).startswith(category))
-        raise self._refuse(f"the property {shown(name)} cannot be kept")
+        raise self._refuse(f"the property {short_repr(name)} cannot be kept")
 
     def _single(self) -> str:
         """Return the one character that what is behind a backslash means."""
@@ -257,7 +257,7 @@ class _Translation:
             last = self._next()
             self._at += 1
         if last < first:
-            raise self._refuse(f"{shown(first)} to {shown(last)} is no range")
+            raise self._refuse(f"{short_repr(first)} to {short_repr(last)} is no range")
         return frozenset(char for char in _ALL if first <= char <= last) | {first, last}
 
     def _check_case(self) -> None:

@@ -6,7 +6,7 @@ import re
 
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,9 +29,9 @@ def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> di
         ConfigError: One of them cannot be such a name.
     """
     if not _VARIABLE.fullmatch(rack_env):
-        raise ConfigError(f"rack_env: expected the name of an environment variable, got {shown(rack_env)}")
+        raise ConfigError(f"rack_env: expected the name of an environment variable, got {short_repr(rack_env)}")
     if not _PROVIDER_NAME.fullmatch(provider):
-        raise ConfigError(f"provider: expected letters, digits, - and _, got {shown(provider)}")
+        raise ConfigError(f"provider: expected letters, digits, - and _, got {short_repr(provider)}")
     return {
         "kafka.config.providers": provider,
         f"kafka.config.providers.{provider}.class": _PROVIDER,

@@ -8,15 +8,15 @@ from concurrent.futures import TimeoutError as LateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 from rackassign.spark.java_regex import compiled
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.offsets import places as named
 from rackassign.spark.options import Topics
 from rackassign.util.redaction import without_secrets
-from rackassign.util.text import cut, printable
+from rackassign.util.text import strip_control_chars, truncate
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -73,7 +73,7 @@ class Cluster:
         self._bootstrap = client["bootstrap.servers"]
         self._answer_s = int(client.get("socket.timeout.ms", _ANSWER_MS)) / 1000
         self._committed = client.get("isolation.level") == "read_committed"
-        self._memory = RackMemory()
+        self._memory = BrokerRackCache()
         # A consumer's properties would make it warn.
         self._client: dict[str, str | int | float | bool] = {
             name: value for name, value in client.items() if name not in _OF_CONSUMERS
@@ -82,7 +82,7 @@ class Cluster:
             self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
             said = without_secrets(error.args[0].str().strip(), self._client)
-            raise ConfigError(f"kafka.*: librdkafka refuses it: {printable(said)}") from None
+            raise ConfigError(f"kafka.*: librdkafka refuses it: {strip_control_chars(said)}") from None
 
     def places(self, topics: Topics) -> Places:
         """Return the partitions of topics.
@@ -101,7 +101,7 @@ class Cluster:
             if absent:
                 raise ConfigError(f"assign: there is no partition {absent[0].topic}-{absent[0].partition}")
             partitions = {place: partitions[place] for place in topics.assigned}
-        self._memory.see(self.brokers())
+        self._memory.update(self.brokers())
         known = {broker: rack for broker, rack in self._memory.racks().items() if rack is not None}
         return Places(partitions, known)
 
@@ -208,7 +208,7 @@ class Cluster:
             if not missing:
                 return found
             if time.monotonic() >= deadline:
-                raise ConfigError(f"subscribe: there is no topic {cut(missing[0])}")
+                raise ConfigError(f"subscribe: there is no topic {truncate(missing[0])}")
             time.sleep(_AGAIN_S)
 
     def _described(
@@ -263,9 +263,11 @@ class Cluster:
             limit_s = max(_GRACE_S, min(2 * limit_s, deadline - time.monotonic()))
             time.sleep(_AGAIN_S)
 
-    def _no_answer(self, error: Exception) -> NoAnswerError:
+    def _no_answer(self, error: Exception) -> KafkaUnavailableError:
         said = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
-        return NoAnswerError(f"Kafka at {cut(self._bootstrap)} does not answer: {said or 'nothing came in time'}")
+        return KafkaUnavailableError(
+            f"Kafka at {truncate(self._bootstrap)} does not answer: {said or 'nothing came in time'}"
+        )
 
 
 def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client

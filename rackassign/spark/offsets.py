@@ -13,7 +13,7 @@ from typing import Any
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -50,10 +50,12 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
     found: set[TopicPartition] = set()
     for topic, partitions in _object(name, text).items():
         if not isinstance(partitions, list):
-            raise ConfigError(f"{name}: {shown(topic)}: expected a list of partitions, got {shown(partitions)}")
+            raise ConfigError(
+                f"{name}: {short_repr(topic)}: expected a list of partitions, got {short_repr(partitions)}"
+            )
         for partition in partitions:
             if type(partition) is not int or not 0 <= partition <= _LARGEST_PARTITION:
-                raise ConfigError(f"{name}: {shown(topic)}: expected a partition, got {shown(partition)}")
+                raise ConfigError(f"{name}: {short_repr(topic)}: expected a partition, got {short_repr(partition)}")
             found.add(TopicPartition(topic, partition))
     if not found:
         raise ConfigError(f"{name}: names no partition")
@@ -70,7 +72,7 @@ def from_json(offset: object) -> dict[TopicPartition, int]:
         InputError: It holds something else: the checkpoint is of another source.
     """
     if not isinstance(offset, dict):
-        raise InputError("checkpoint", f"expected offsets by topic, got {shown(offset)}")
+        raise InputError("checkpoint", f"expected offsets by topic, got {short_repr(offset)}")
     try:
         return _numbers("offset", offset, 0)
     except ConfigError as error:
@@ -119,9 +121,9 @@ def _object(name: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{name}: expected JSON, got {shown(text)}") from None
+        raise ConfigError(f"{name}: expected JSON, got {short_repr(text)}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{name}: expected an object by topic, got {shown(value)}")
+        raise ConfigError(f"{name}: expected an object by topic, got {short_repr(value)}")
     return value
 
 
@@ -129,14 +131,16 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
     found: dict[TopicPartition, int] = {}
     for topic, by_partition in by_topic.items():
         if not isinstance(by_partition, dict):
-            raise ConfigError(f"{name}: {shown(topic)}: expected an object by partition, got {shown(by_partition)}")
+            raise ConfigError(
+                f"{name}: {short_repr(topic)}: expected an object by partition, got {short_repr(by_partition)}"
+            )
         for partition, number in by_partition.items():
             if not _PARTITION.fullmatch(partition) or int(partition) > _LARGEST_PARTITION:
-                raise ConfigError(f"{name}: {shown(topic)}: expected a partition, got {shown(partition)}")
+                raise ConfigError(f"{name}: {short_repr(topic)}: expected a partition, got {short_repr(partition)}")
             if type(number) is not int or not lowest <= number <= LARGEST:
                 raise ConfigError(
-                    f"{name}: {shown(topic)}: {partition}: expected a number from {lowest} to {LARGEST}, "
-                    f"got {shown(number)}"
+                    f"{name}: {short_repr(topic)}: {partition}: expected a number from {lowest} to {LARGEST}, "
+                    f"got {short_repr(number)}"
                 )
             found[TopicPartition(topic, int(partition))] = number
     return found

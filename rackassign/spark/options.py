@@ -20,7 +20,7 @@ from rackassign.spark.java_regex import compiled
 from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
 from rackassign.spark.option_values import one_of, switch, text, whole
 from rackassign.util.redaction import Settings
-from rackassign.util.text import cut, shown
+from rackassign.util.text import short_repr, truncate
 
 Binding = Literal["off", "late", "pull"]
 """When a rack is bound: never; by each executor for itself; or with it the split that it reads."""
@@ -152,7 +152,7 @@ class Options:
         level = kafka.get("isolation.level", "read_uncommitted")
         if level not in _LEVELS:
             # librdkafka knows it in any case, and would say so on executors only.
-            raise ConfigError(f"kafka.isolation.level: expected one of {', '.join(_LEVELS)}, got {shown(level)}")
+            raise ConfigError(f"kafka.isolation.level: expected one of {', '.join(_LEVELS)}, got {short_repr(level)}")
         if "groupidprefix" in own:
             kafka.setdefault("group.id", own["groupidprefix"])
         return cls(
@@ -172,7 +172,7 @@ def _milliseconds(name: str, value: str, least: int = 1) -> float:
 
 def _variable(name: str, value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise ConfigError(f"{name}: expected the name of an environment variable, got {shown(value)}")
+        raise ConfigError(f"{name}: expected the name of an environment variable, got {short_repr(value)}")
     return value
 
 
@@ -240,7 +240,7 @@ def _check_known(own: Mapping[str, str]) -> None:
             raise ConfigError(f"{_SHOWN[name]}: cannot be kept: {_CANNOT[name]}")
         if name not in _SHOWN:
             there = sorted(written for known, written in _SHOWN.items() if known not in _CANNOT)
-            raise ConfigError(f"unknown option {cut(name)}; there are {', '.join(there)}")
+            raise ConfigError(f"unknown option {truncate(name)}; there are {', '.join(there)}")
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
@@ -286,7 +286,7 @@ def _topics(own: Mapping[str, str]) -> Topics:
 def _check_topics(option: str, names: Iterable[str]) -> None:
     for name in names:
         if not TOPIC_NAME.fullmatch(name):
-            raise ConfigError(f"{option}: {shown(name)} is no name of a topic")
+            raise ConfigError(f"{option}: {short_repr(name)} is no name of a topic")
 
 
 def _start(own: Mapping[str, str], mode: Mode) -> Bound:

@@ -16,7 +16,7 @@ from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, places, rationed
 from rackassign.spark.options import Bound, Options, Topics
 from rackassign.spark.range_reader import DataLossError
 from rackassign.spark.splits import Range, Split
-from rackassign.util.text import cut
+from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class Planner:
             return self._look(wanted)
         except RackassignError as error:
             # It only decides how much is fetched at once; what is wrong will come out where the range is read.
-            log.warning("cannot look at the records of %s: %s", cut(wanted.place.topic), error)
+            log.warning("cannot look at the records of %s: %s", truncate(wanted.place.topic), error)
             return otherwise
 
 

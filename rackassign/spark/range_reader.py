@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark.splits import Range
 
@@ -117,7 +117,7 @@ def end_of_log(client: Mapping[str, str], place: TopicPartition) -> int:
     try:
         return int(asking.get_watermark_offsets(HostPartition(*place), timeout=_ANSWER_S, cached=False)[1])
     except KafkaException as error:
-        raise NoAnswerError(f"{place.topic}-{place.partition}: its end cannot be told: {error}") from None
+        raise KafkaUnavailableError(f"{place.topic}-{place.partition}: its end cannot be told: {error}") from None
     finally:
         asking.close()
 
@@ -154,7 +154,7 @@ class _Reading:
                 # After the caller's own work, which may take as long as it likes.
                 deadline = time.monotonic() + self._terms.poll_timeout_s
             elif time.monotonic() >= deadline:
-                raise NoAnswerError(self._told(f"nothing came for {self._terms.poll_timeout_s:g} s"))
+                raise KafkaUnavailableError(self._told(f"nothing came for {self._terms.poll_timeout_s:g} s"))
         if self._kept:
             yield self._kept
 
@@ -205,7 +205,7 @@ class _Reading:
             KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
             KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the same
         }:
-            raise NoAnswerError(self._told(error.str()))
+            raise KafkaUnavailableError(self._told(error.str()))
         else:
             # It will be tried again.
             self._trouble = error.str()
@@ -242,7 +242,7 @@ class _Reading:
                 HostPartition(*self._wanted.place), timeout=_ANSWER_S, cached=False
             )
         except KafkaException as error:
-            raise NoAnswerError(self._told(str(error))) from None
+            raise KafkaUnavailableError(self._told(str(error))) from None
         return bounds
 
     def _lost(self, what: str) -> None:

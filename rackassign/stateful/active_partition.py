@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.records import Change
 from rackassign.stateful.state_store import Store
@@ -127,7 +127,7 @@ class Owner:
         """
         _, end = self._log.bounds([self.place])[self.place]
         if end < self.store.position:
-            raise NoAnswerError(f"its changelog ends at {end}, and {self.store.position} records were there")
+            raise KafkaUnavailableError(f"its changelog ends at {end}, and {self.store.position} records were there")
         self._read_to(end)
         self._heal()
 
@@ -152,7 +152,7 @@ class Owner:
             # What counts on records that are missing stands in their place now, and everybody is to know.
             try:
                 self._log.write(self.place, [Change("lost", self._epoch)])
-            except NoAnswerError as error:
+            except KafkaUnavailableError as error:
                 raise self._lost() from error
             raise self._lost()
         if first == self.store.position and behind - first == len(changes):

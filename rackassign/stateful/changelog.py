@@ -15,11 +15,11 @@ from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeEr
 from rackassign.admin.authorization import NotAllowedError, is_refusal, topic_resource
 from rackassign.clients.kafka_python.patches import READING
 from rackassign.clients.kafka_python.patches.base import install
-from rackassign.errors import NoAnswerError, WireError
+from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog_topics import prepare
 from rackassign.stateful.records import HEADER, Change, read_change
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 _ANSWER_S = 60.0
 _KNOWN_S = 20.0
@@ -87,7 +87,7 @@ class Changelogs:
     def _new_reader(self) -> KafkaConsumer:
         """Return a consumer that reads near, and goes on when brokers come and go."""
         reader = KafkaConsumer(**self._reading)
-        install(reader, READING, Once(logging.getLogger(__name__)))
+        install(reader, READING, WarnOnce(logging.getLogger(__name__)))
         return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:
@@ -100,7 +100,7 @@ class Changelogs:
         for changelog in changelogs:
             while not self._is_known(changelog):
                 if time.monotonic() >= deadline:
-                    raise NoAnswerError(f"brokers do not know of {changelog}, which was made")
+                    raise KafkaUnavailableError(f"brokers do not know of {changelog}, which was made")
                 time.sleep(_READ_MS / 1000)
 
     def _is_known(self, changelog: str) -> bool:
@@ -137,7 +137,9 @@ class Changelogs:
             # For an idempotent producer the host has a refusal in the text of another error only (3.0.12).
             if is_refusal(error) or "AuthorizationFailed" in str(error):
                 raise NotAllowedError("WRITE", topic_resource([log])) from None
-            raise NoAnswerError(f"{log}-{place.partition} cannot be written to: {self._why(log, error)}") from None
+            raise KafkaUnavailableError(
+                f"{log}-{place.partition} cannot be written to: {self._why(log, error)}"
+            ) from None
         return offsets[0], offsets[-1] + 1
 
     def follow(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -182,7 +184,7 @@ class Changelogs:
         deadline = time.monotonic() + _ANSWER_S
         while self._finder.position(where) < end:
             if time.monotonic() >= deadline:
-                raise NoAnswerError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
+                raise KafkaUnavailableError(f"{where.topic}-{where.partition} cannot be read from {start} to {end}")
             for records in self._finder.poll(timeout_ms=_READ_MS).values():
                 found += _changes(record for record in records if record.offset < end)
         return found
@@ -205,7 +207,7 @@ class Changelogs:
         except (KafkaError, KeyError) as error:
             # The host's own KeyError (3.0.12) is for a partition whose leader has not answered.
             why = self._why(next(iter(hosts)).topic, error)
-            raise NoAnswerError(f"the ends of changelogs cannot be told: {why}") from None
+            raise KafkaUnavailableError(f"the ends of changelogs cannot be told: {why}") from None
         return {place: (begins[host], ends[host]) for host, place in hosts.items()}
 
     def _why(self, log: str, error: Exception) -> str:

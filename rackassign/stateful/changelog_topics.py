@@ -13,9 +13,9 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from rackassign.admin.authorization import NotAllowedError, allowed, needs, topic_resource
 from rackassign.admin.cluster import persist, topic_configs
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
-from rackassign.util.text import cut, shown
+from rackassign.util.text import short_repr, truncate
 
 log = logging.getLogger(__name__)
 
@@ -59,22 +59,24 @@ def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[st
     for topic, changelog in wanted.items():
         # What names it is the user's function.
         if not TOPIC_NAME.fullmatch(changelog or ""):
-            raise ConfigError(f"the changelog of {cut(topic)} cannot be called {shown(changelog)}: see changelog=")
+            raise ConfigError(
+                f"the changelog of {truncate(topic)} cannot be called {short_repr(changelog)}: see changelog="
+            )
     if len({*wanted, *wanted.values()}) < 2 * len(wanted):
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
     try:
         with closing(KafkaAdminClient(**connection)) as admin:
             return _prepared(admin, wanted)
     except (KafkaError, OSError) as error:
-        where = cut(str(connection.get("bootstrap_servers", "its default address")))
-        raise NoAnswerError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
+        where = truncate(str(connection.get("bootstrap_servers", "its default address")))
+        raise KafkaUnavailableError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
 
 
 def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, Changelog]:
     there = _described(admin, [*wanted, *wanted.values()])
     for topic, changelog in wanted.items():
         if topic not in there:
-            raise ConfigError(f"there is no topic {cut(topic)}")
+            raise ConfigError(f"there is no topic {truncate(topic)}")
         if changelog not in there:
             _make(admin, changelog, there[topic]["partitions"])
     made = _awaited(admin, list(wanted.values()))
@@ -103,7 +105,7 @@ def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, di
         if not missing:
             return found
         if time.monotonic() >= deadline:
-            raise NoAnswerError(f"brokers do not know of {', '.join(missing)}, which was made")
+            raise KafkaUnavailableError(f"brokers do not know of {', '.join(missing)}, which was made")
         time.sleep(_LOOK_S)
 
 

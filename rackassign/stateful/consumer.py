@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import FencedError, Owner
 from rackassign.stateful.changelog import Changelogs, Read
@@ -23,7 +23,7 @@ from rackassign.stateful.state_directory import LONGEST_LEFT_S, Shelf
 from rackassign.stateful.state_store import Store, StoreError
 from rackassign.stateful.validation import OnRestore, Process, check
 from rackassign.strategies.standby import StandbyOptions
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -93,7 +93,7 @@ class StatefulConsumer:
         self._polled_at = time.monotonic()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
-        self._once = Once(log)
+        self._once = WarnOnce(log)
         self._from_the_start = config.get("auto_offset_reset", "earliest") == "earliest"
         named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
         self._assignor = StandbyAwareAssignor(
@@ -286,7 +286,7 @@ class StatefulConsumer:
         """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
         try:
             bounds = self._logs.bounds(self._logs.places())
-        except NoAnswerError as error:
+        except KafkaUnavailableError as error:
             log.warning("%s", error)
             return
         self._known = _Known(self._known.positions, {place: end for place, (_, end) in bounds.items()})
@@ -381,7 +381,7 @@ class StatefulConsumer:
             if self._owners[place].generation == self._generation:
                 self._fenced.add(place)
                 self._assignor.ask_for_rebalance()
-        except NoAnswerError as error:
+        except KafkaUnavailableError as error:
             self._once.warn(
                 "again", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error, about=place
             )

@@ -9,7 +9,7 @@ from typing import Any
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.stateful.state_store import Store
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Process = Callable[[Any, Store], None]
 """Called with a record of kafka-python and the state of its partition, which it reads and changes."""
@@ -30,11 +30,11 @@ def check(topics: Sequence[str], process: Process, state_dir: str | Path, config
         raise ConfigError("topics and group_id are needed")
     for topic in topics:
         if not isinstance(topic, str):
-            raise ConfigError(f"topics must be names, one after the other, got {shown(topic)}")
+            raise ConfigError(f"topics must be names, one after the other, got {short_repr(topic)}")
     if not callable(process):
-        raise ConfigError(f"process must be a function of a record and a store, got {shown(process)}")
+        raise ConfigError(f"process must be a function of a record and a store, got {short_repr(process)}")
     if not isinstance(state_dir, (str, Path)):
-        raise ConfigError(f"state_dir must be a path, got {shown(state_dir)}")
+        raise ConfigError(f"state_dir must be a path, got {short_repr(state_dir)}")
     for name in ("enable_auto_commit", "partition_assignment_strategy"):
         if name in config:
             raise ConfigError(f"{name} is for this consumer to set")
@@ -43,4 +43,6 @@ def check(topics: Sequence[str], process: Process, state_dir: str | Path, config
         if config.get(name) is not None:
             raise ConfigError(f"{name} is not for this consumer: read what the record has in process")
     if config.get("auto_offset_reset", "earliest") not in _RESETS:
-        raise ConfigError(f"auto_offset_reset must be earliest or latest, got {shown(config['auto_offset_reset'])}")
+        raise ConfigError(
+            f"auto_offset_reset must be earliest or latest, got {short_repr(config['auto_offset_reset'])}"
+        )

@@ -13,15 +13,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from rackassign.locality import RackBits, cost_table, read_cost
+from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partitions
 from rackassign.solver import NOBODY, Problem
 from rackassign.solver.types import Bools, Floats, Ints
-from rackassign.strategies.ownership import Claims, claims_of, one_by_one
+from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
 
 @dataclass(frozen=True)
-class Door:
+class IndexedGroup:
     """A group, numbered.
 
     Args:
@@ -37,7 +37,7 @@ class Door:
     mode: LocalityMode
 
     @classmethod
-    def of(cls, group: Group, mode: LocalityMode) -> Door:
+    def of(cls, group: Group, mode: LocalityMode) -> IndexedGroup:
         """Put members and topics in order."""
         members = tuple(sorted(group.members, key=lambda member: member.id))
         subscriptions = {member.topics for member in members}
@@ -51,7 +51,7 @@ class Door:
         return np.asarray([len(self.group.topology.topics[topic]) for topic in self.topics], np.int64)
 
     @cached_property
-    def base(self) -> Ints:
+    def partition_offsets(self) -> Ints:
         """Number of the first partition of each topic."""
         return np.cumsum(self.sizes) - self.sizes
 
@@ -75,15 +75,15 @@ class Door:
         return crowd, [list(read) for read in numbers]
 
     @cached_property
-    def claims(self) -> Claims:
+    def claims(self) -> OwnershipClaims:
         """What the members say they own, held against each other."""
         crowd, read = self._crowds
         reads = np.zeros((len(read), len(self.topics)), bool)
         for i, topics in enumerate(read):
             reads[i, topics] = True
-        return claims_of(self.members, self.topics, self.sizes, reads[crowd])
+        return resolve_ownership(self.members, self.topics, self.sizes, reads[crowd])
 
-    def problem(self) -> Problem:
+    def to_problem(self) -> Problem:
         """Return what is asked of the solver."""
         crowd, read = self._crowds
         readers: list[list[int]] = [[] for _ in self.topics]
@@ -93,7 +93,7 @@ class Door:
         families: dict[tuple[int, ...], int] = {}
         family_of_topic = [families.setdefault(tuple(crowds), len(families)) for crowds in readers]
         pairs = [(family, i) for crowds, family in families.items() for i in crowds]
-        racks = RackBits.of(self.group.topology, self.mode)
+        racks = RackSets.of(self.group.topology, self.mode)
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
         near, cost = self._costs(racks, homes)
@@ -108,17 +108,17 @@ class Door:
             cost=cost,
         )
 
-    def _costs(self, racks: RackBits, homes: Sequence[str | None]) -> tuple[Ints, Ints]:
+    def _costs(self, racks: RackSets, homes: Sequence[str | None]) -> tuple[Ints, Ints]:
         """Return for each partition its row of costs, and the rows: what reading costs from each of the homes."""
         table = cost_table(self.group.costs)
         rows: dict[tuple[int, ...], int] = {}
         row_of: dict[int, int] = {}
         near: list[int] = []
         for topic in self.topics:
-            of_topic = racks.of_topic(self.group.topology.topics[topic])
+            of_topic = racks.topic_racks(self.group.topology.topics[topic])
             for here in set(of_topic) - row_of.keys():
                 names = racks.names(here)
-                row = tuple(read_cost(table, home, names) for home in homes)
+                row = tuple(cross_rack_cost(table, home, names) for home in homes)
                 row_of[here] = rows.setdefault(row, len(rows))
             near.extend([row_of[here] for here in of_topic])
         cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
@@ -131,18 +131,18 @@ class Door:
     def weights(self) -> Floats:
         """Return the weight of each partition; one that has none weighs 1."""
         weight = np.ones(int(self.sizes.sum()))
-        for topic, base, size in zip(self.topics, self.base.tolist(), self.sizes.tolist(), strict=True):
+        for topic, base, size in zip(self.topics, self.partition_offsets.tolist(), self.sizes.tolist(), strict=True):
             given = self.group.weights.get(topic, ())[:size]
             weight[base : base + len(given)] = given
         return weight
 
-    def spell_out(self, reader: Ints) -> dict[str, Partitions]:
+    def decode_assignment(self, reader: Ints) -> dict[str, Partitions]:
         """Turn numbers back into names: partitions by member and topic, in order; `NOBODY` gets none."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
         given = np.flatnonzero(reader != NOBODY)
         given = given[np.argsort(reader[given], kind="stable")]
         whose, topic = reader[given], self.topic_of[given]
-        ids = (given - self.base[topic]).tolist()
+        ids = (given - self.partition_offsets[topic]).tolist()
         starts = np.flatnonzero(np.diff(whose * len(self.topics) + topic, prepend=-1))
         entries = list(found.values())
         for (start, end), member, place in zip(
@@ -151,18 +151,18 @@ class Door:
             entries[member][self.topics[place]] = tuple(ids[start:end])
         return {**found}
 
-    def readers(self, target: Mapping[str, Partitions]) -> Ints:
-        """Turn names into numbers: the reader of each partition, the inverse of `spell_out`."""
+    def encode_assignment(self, target: Mapping[str, Partitions]) -> Ints:
+        """Turn names into numbers: the reader of each partition, the inverse of `decode_assignment`."""
         place = {topic: i for i, topic in enumerate(self.topics)}
         rows = [
             (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
         ]
-        member, topic, partition = one_by_one(rows)
+        member, topic, partition = flatten_partitions(rows)
         reader = np.full(int(self.sizes.sum()), NOBODY)
-        reader[self.base[topic] + partition] = member
+        reader[self.partition_offsets[topic] + partition] = member
         return reader
 
-    def held_back(
+    def split_withheld(
         self, target: Mapping[str, Partitions], reader: Ints, chosen: Bools
     ) -> tuple[dict[str, Partitions], Partitions]:
         """Return a target without some of its partitions, and those."""
@@ -174,7 +174,7 @@ class Door:
         for member, topic, partition in zip(
             reader[which].tolist(),
             self.topic_of[which].tolist(),
-            (which - self.base[self.topic_of[which]]).tolist(),
+            (which - self.partition_offsets[self.topic_of[which]]).tolist(),
             strict=True,
         ):
             taken.setdefault((names[member], self.topics[topic]), set()).add(partition)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rackassign.errors import ConfigError
-from rackassign.locality import check_mode
+from rackassign.locality import validate_locality_mode
 from rackassign.model import LocalityMode
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 DEFAULT_WORK = 200_000
 """Iterations of the simplex method. Of 10,000 members and 500,000 partitions the hardest group that was measured, each
@@ -35,11 +35,11 @@ class Options:
     time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
-        check_mode(self.locality)
+        validate_locality_mode(self.locality)
         limit = self.time_limit_s
         if limit is not None and not (type(limit) in {int, float} and limit >= 0):
-            raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {shown(limit)}")
+            raise ConfigError(f"time_limit_s must be a number of seconds, 0 or more, or None, got {short_repr(limit)}")
         for name in ("max_skew", "work"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise ConfigError(f"{name} must be an integer, 0 or more, got {shown(value)}")
+                raise ConfigError(f"{name} must be an integer, 0 or more, got {short_repr(value)}")

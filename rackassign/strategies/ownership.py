@@ -24,7 +24,7 @@ _HUGE = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class OwnershipClaims:
     """What counts of the claims on each partition.
 
     Args:
@@ -41,7 +41,7 @@ class Claims:
         held: Bools = (self.claimant != NOBODY) & (self.claimant != reader)
         return held
 
-    def contested(self) -> Bools:
+    def unresolved(self) -> Bools:
         """Tell which partitions are claimed without having a valid owner: nobody gets them in this rebalance."""
         without_owner: Bools = (self.claimant != NOBODY) & (self.owner == NOBODY)
         return without_owner
@@ -51,7 +51,7 @@ class Claims:
         return int(((self.owner != NOBODY) & (self.owner != reader)).sum())
 
 
-def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> Claims:
+def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> OwnershipClaims:
     """Settle the claims of members on partitions, numbered topic after topic.
 
     Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
@@ -72,10 +72,10 @@ def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, rea
     total = int(sizes.sum())
     if not rows:
         nobody = np.full(total, NOBODY)
-        return Claims(nobody, nobody)
+        return OwnershipClaims(nobody, nobody)
     # Such a number is none of an existing partition, and none that an array can hold.
     rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
-    member, topic, claimed = one_by_one(rows)
+    member, topic, claimed = flatten_partitions(rows)
     exists = claimed < sizes[topic]
     member, topic = member[exists], topic[exists]
     claimed = claimed[exists] + (np.cumsum(sizes) - sizes)[topic]
@@ -92,10 +92,10 @@ def claims_of(members: Sequence[Member], topics: Sequence[str], sizes: Ints, rea
     one = claimant >= 0
     subscribed = np.zeros(total, bool)
     subscribed[one] = reads[claimant[one], topic_of[one]]
-    return Claims(claimant, np.where(subscribed, claimant, NOBODY))
+    return OwnershipClaims(claimant, np.where(subscribed, claimant, NOBODY))
 
 
-def one_by_one(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
+def flatten_partitions(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
     """Return the member, the topic and the id of every partition, from rows of a member, a topic and several ids."""
     lengths = [len(ids) for _, _, ids in rows]
     member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)

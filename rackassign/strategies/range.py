@@ -35,11 +35,11 @@ from functools import partial, reduce
 from itertools import chain
 from operator import and_, or_
 
-from rackassign.locality import RackBits
+from rackassign.locality import RackSets
 from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
 from rackassign.solver import NOBODY
 from rackassign.strategies.explain import explain
-from rackassign.strategies.indexed_group import Door
+from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 
 ANYWHERE = -1
@@ -58,7 +58,7 @@ def plan_range(group: Group, options: Options | None = None) -> Plan:
     start = time.perf_counter()
     locality = (options or Options()).locality
     members = sorted(group.members, key=_order)
-    racks = RackBits.of(group.topology, locality)
+    racks = RackSets.of(group.topology, locality)
     homes = [ANYWHERE if m.rack is None else racks.bits.get(m.rack, 0) for m in members]
     families = _families(group, members, homes, racks)
     needing = [family.needs_racks() for family in families]
@@ -78,7 +78,7 @@ def plan_range(group: Group, options: Options | None = None) -> Plan:
         optimal=None,
         seconds=time.perf_counter() - start,
     )
-    return replace(plan, explainer=partial(_explain, group, options))
+    return replace(plan, explain_fn=partial(_explain, group, options))
 
 
 def _explain(group: Group, options: Options | None, plan: Plan) -> Explanation:
@@ -89,8 +89,8 @@ def _moved(group: Group, locality: LocalityMode, target: Mapping[str, Partitions
     """Return how many partitions leave their valid owner."""
     if not any(member.owned for member in group.members):
         return 0
-    door = Door.of(group, locality)
-    return door.claims.moved(door.readers(target))
+    door = IndexedGroup.of(group, locality)
+    return door.claims.moved(door.encode_assignment(target))
 
 
 def _order(member: Member) -> tuple[bool, bytes, bytes]:
@@ -114,7 +114,7 @@ def _spell_out(members: list[Member], shares_of: Mapping[str, Mapping[int, tuple
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class _CopartitionedTopics:
     """Topics with the same members and the same number of partitions.
 
     Args:
@@ -144,7 +144,7 @@ class _Family:
         return False
 
 
-def _families(group: Group, members: list[Member], homes: list[int], racks: RackBits) -> list[_Family]:
+def _families(group: Group, members: list[Member], homes: list[int], racks: RackSets) -> list[_CopartitionedTopics]:
     """Group the subscribed topics that have partitions."""
     places_of: dict[frozenset[str], list[int]] = {}
     for place, member in enumerate(members):
@@ -159,27 +159,27 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
             topics_of.setdefault(tuple(of_topic), []).append(topic)
 
     subscribers = list(places_of.values())
-    families: list[_Family] = []
+    families: list[_CopartitionedTopics] = []
     for subscriptions, topics in topics_of.items():
         places = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
         local_homes = [homes[place] for place in places]
         kinds = frozenset(local_homes)
         has_racks = kinds != {ANYWHERE}
-        by_size: dict[int, _Family] = {}
+        by_size: dict[int, _CopartitionedTopics] = {}
         for topic in topics:
             partitions = group.topology.topics[topic]
             size = len(partitions)
-            family = by_size.setdefault(size, _Family([], places, local_homes, kinds, [], size))
+            family = by_size.setdefault(size, _CopartitionedTopics([], places, local_homes, kinds, [], size))
             family.topics.append(topic)
             if has_racks:
-                family.racks.append(racks.of_topic(partitions))
+                family.racks.append(racks.topic_racks(partitions))
         families.extend(by_size.values())
     return families
 
 
-def _deal(family: _Family, *, rack_phase: bool, needs_racks: bool) -> dict[int, tuple[int, ...]]:
+def _deal(family: _CopartitionedTopics, *, rack_phase: bool, needs_racks: bool) -> dict[int, tuple[int, ...]]:
     """Return for each place that gets any its partition ids, the same in every topic of the family."""
-    table = _Table(family)
+    table = _TopicAssignmentState(family)
     if rack_phase and family.racks:
         if len(family.topics) > 1:
             table.deal_together(list(map(lambda *of_topics: reduce(and_, of_topics), *family.racks)))
@@ -195,7 +195,7 @@ def _deal(family: _Family, *, rack_phase: bool, needs_racks: bool) -> dict[int, 
     return {family.places[seat]: tuple(partitions) for seat, partitions in shares.items()}
 
 
-class _Table:
+class _TopicAssignmentState:
     """One topic being dealt out. A seat is a place within the family's members.
 
     Args:
@@ -204,7 +204,7 @@ class _Table:
 
     __slots__ = ("_extra", "_given", "_homes", "_kinds", "_left", "_quota", "owner")
 
-    def __init__(self, family: _Family) -> None:
+    def __init__(self, family: _CopartitionedTopics) -> None:
         self._homes = family.homes
         self._kinds = family.kinds
         self._quota, self._extra = divmod(family.size, len(family.places))

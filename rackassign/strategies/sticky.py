@@ -25,7 +25,7 @@ from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
 from rackassign.solver import Problem, Work, solve, solve_weighted
 from rackassign.solver.types import Ints
 from rackassign.strategies.explain import explain
-from rackassign.strategies.indexed_group import Door
+from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 
 
@@ -56,7 +56,7 @@ def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
 
 
 def _explained(group: Group, options: Options, name: StrategyName) -> Plan:
-    return replace(_plan(group, options, name), explainer=partial(_explain, group, options, name))
+    return replace(_plan(group, options, name), explain_fn=partial(_explain, group, options, name))
 
 
 def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> Explanation:
@@ -69,13 +69,13 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
     limit = math.inf if options.time_limit_s is None else options.time_limit_s
     work = Work(options.work, time.monotonic() + limit)
-    door = Door.of(group, options.locality)
+    door = IndexedGroup.of(group, options.locality)
     decided = _decided(door, options, work)
-    target = door.spell_out(decided.reader)
+    target = door.decode_assignment(decided.reader)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
     if name == "cooperative-sticky":
-        assignment, withheld = door.held_back(target, decided.reader, door.claims.withheld(decided.reader))
+        assignment, withheld = door.split_withheld(target, decided.reader, door.claims.withheld(decided.reader))
     return Plan(
         strategy=name,
         locality=options.locality,
@@ -85,8 +85,8 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
         moved=door.claims.moved(decided.reader),
         optimal=decided.optimal,
         seconds=time.perf_counter() - start,
-        doubt=decided.doubt,
-        weight_gap=decided.gap,
+        optimality_note=decided.doubt,
+        optimality_gap=decided.gap,
         weight_loads=decided.loads,
     )
 
@@ -103,8 +103,8 @@ class _Decided:
     loads: tuple[float, float] | None = None
 
 
-def _decided(door: Door, options: Options, work: Work) -> _Decided:
-    problem = door.problem()
+def _decided(door: IndexedGroup, options: Options, work: Work) -> _Decided:
+    problem = door.to_problem()
     if not door.group.weights:
         solution = solve(problem, max_skew=options.max_skew, work=work)
         return _Decided(solution.reader, solution.proven, solution.doubt)
@@ -113,14 +113,14 @@ def _decided(door: Door, options: Options, work: Work) -> _Decided:
     return _weighted(problem, door, work)
 
 
-def _weighted(problem: Problem, door: Door, work: Work) -> _Decided:
+def _weighted(problem: Problem, door: IndexedGroup, work: Work) -> _Decided:
     weight = door.weights()
     if len(set(weight.tolist())) <= 1:
         # Weights that are all the same are none, and the exact answer is to be had.
         solution = solve(problem, work=work)
         reader, optimal, doubt, gap = solution.reader, solution.proven, solution.doubt, 0.0
     else:
-        found = solve_weighted(problem, weight, door.claims.contested(), work=work)
+        found = solve_weighted(problem, weight, door.claims.unresolved(), work=work)
         reader, optimal, doubt, gap = found.reader, False, found.doubt, found.gap
     loads = np.bincount(reader, weight, len(problem.crowd))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)

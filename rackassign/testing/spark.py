@@ -21,7 +21,7 @@ from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing.local.cluster_dir import Home, new_home
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.processes.supervisor import Keeper
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,9 +68,9 @@ class SparkCluster:
         if not named or len(set(racks)) != len(racks):
             raise ConfigError(f"racks: expected a different name for each worker, got {racks!r}")
         if type(cores) is not int or cores < 1:
-            raise ConfigError(f"cores: expected 1 or more, got {shown(cores)}")
+            raise ConfigError(f"cores: expected 1 or more, got {short_repr(cores)}")
         if not _VARIABLE.fullmatch(variable):
-            raise ConfigError(f"variable: expected the name of an environment variable, got {shown(variable)}")
+            raise ConfigError(f"variable: expected the name of an environment variable, got {short_repr(variable)}")
         self._racks = tuple(racks)
         self._words = ["--cores", str(cores), "--memory", memory]
         self._variable = variable

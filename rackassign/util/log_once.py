@@ -7,7 +7,7 @@ import logging
 _MOST = 100
 
 
-class Once:
+class WarnOnce:
     """Logs each warning the first time only, so that a rebalance a minute does not fill the log.
 
     What is remembered is bounded for each kind of warning by itself: members get new ids with each start, and however

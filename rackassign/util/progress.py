@@ -32,5 +32,5 @@ ProgressCallback = Callable[[Progress], None]
 """Called with each `Progress`, sometimes from a thread of ours but never from two at once. Must not raise."""
 
 
-def say_nothing(_: Progress) -> None:
+def ignore_progress(_: Progress) -> None:
     """Stand in for a caller that wants to hear nothing."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 HIDDEN = "[hidden]"
 
@@ -36,7 +36,7 @@ def is_secret(name: object) -> bool:
 
 def shown_setting(name: object, value: object) -> str:
     """Show the value of a setting within a message of one line, unless it is secret."""
-    return HIDDEN if is_secret(name) else shown(value)
+    return HIDDEN if is_secret(name) else short_repr(value)
 
 
 def without_secrets(text: str, settings: Mapping[str, Any]) -> str:

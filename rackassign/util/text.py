@@ -8,26 +8,26 @@ from importlib.metadata import version
 _LONGEST = 80
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Show any value within a message of one line: cut short, since it may be the whole of a wrong file."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
     if isinstance(value, (list, tuple)):
         return f"an array of {len(value)}"
     if value is None or isinstance(value, (str, bool, int, float)):
-        return cut(json.dumps(value))
-    return cut(repr(value))
+        return truncate(json.dumps(value))
+    return truncate(repr(value))
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """Make a text fit into one line of a message: no control characters, the middle left out if it is long."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]}...{text[-half:]}"
-    return printable(text)
+    return strip_control_chars(text)
 
 
-def printable(text: str) -> str:
+def strip_control_chars(text: str) -> str:
     """Return a text with nothing in it that would steer a terminal: what others chose is shown, not obeyed."""
     return text if text.isprintable() else ascii(text)[1:-1]
 

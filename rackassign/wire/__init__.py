@@ -24,15 +24,15 @@ from rackassign.wire.consumer import (
 from rackassign.wire.sticky import StickyData, decode_generation, decode_sticky, encode_sticky
 from rackassign.wire.streams_assignment import (
     NO_REBALANCE,
-    StreamsAssignment,
+    StreamsAssignmentInfo,
     decode_streams_assignment,
     encode_streams_assignment,
 )
 from rackassign.wire.streams_subscription import (
     ACTIVE_SUM,
     UNKNOWN_SUM,
-    StreamsInfo,
-    Task,
+    StreamsSubscriptionInfo,
+    TaskId,
     decode_streams,
     encode_streams,
 )
@@ -44,11 +44,11 @@ __all__ = [
     "UNKNOWN_SUM",
     "Assignment",
     "StickyData",
-    "StreamsAssignment",
-    "StreamsInfo",
+    "StreamsAssignmentInfo",
+    "StreamsSubscriptionInfo",
     "Subscription",
     "SubscriptionReader",
-    "Task",
+    "TaskId",
     "decode_assignment",
     "decode_generation",
     "decode_sticky",

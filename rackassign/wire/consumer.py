@@ -118,7 +118,7 @@ class SubscriptionReader:
         owned: Partitions = {}
         generation, rack = -1, None
         if version >= 1:
-            owned = merged(source.ids_by_topic("owned topics", self._names))
+            owned = merge_topic_partitions(source.ids_by_topic("owned topics", self._names))
         if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
             generation = max(-1, source.int32("the generation"))
         if version >= NEWEST:
@@ -194,7 +194,7 @@ def decode_assignment(data: bytes) -> Assignment:
     source = Reader(data)
     _read_version(source)
     by_topic = source.ids_by_topic("assigned topics", {})
-    return Assignment(merged(by_topic), source.nullable_bytes("user data"))
+    return Assignment(merge_topic_partitions(by_topic), source.nullable_bytes("user data"))
 
 
 def _check_version(version: int) -> None:
@@ -209,7 +209,7 @@ def _read_version(source: Reader) -> int:
     return min(version, NEWEST)
 
 
-def merged(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
+def merge_topic_partitions(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
     """Join what stands under one topic twice, and leave out topics with nothing."""
     arrays: dict[str, list[tuple[int, ...]]] = {}
     for topic, ids in by_topic:

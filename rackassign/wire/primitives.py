@@ -43,11 +43,11 @@ class Reader:
         self.offset = start + count
         return start
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return how many bytes are left."""
         return len(self._data) - self.offset
 
-    def raw(self, count: int, what: str) -> bytes:
+    def read_bytes(self, count: int, what: str) -> bytes:
         """Read as many bytes."""
         start = self._take(count, what)
         return bytes(self._data[start : start + count])

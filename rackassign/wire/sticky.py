@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
-from rackassign.wire.consumer import merged, write_partitions
+from rackassign.wire.consumer import merge_topic_partitions, write_partitions
 from rackassign.wire.primitives import Reader, Writer
 
 _INT32_BYTES = 4
@@ -80,9 +80,9 @@ _VERSIONS = (0, 1)
 
 def _read(source: Reader) -> tuple[StickyData, int]:
     """Return what there is, and how many bytes are left behind it."""
-    owned = merged(source.ids_by_topic("owned topics", {}))
-    generation = source.int32("the generation") if source.left() >= _INT32_BYTES else None
-    return StickyData(owned, None if generation is None or generation < 0 else generation), source.left()
+    owned = merge_topic_partitions(source.ids_by_topic("owned topics", {}))
+    generation = source.int32("the generation") if source.remaining() >= _INT32_BYTES else None
+    return StickyData(owned, None if generation is None or generation < 0 else generation), source.remaining()
 
 
 def decode_generation(data: bytes | None) -> int | None:

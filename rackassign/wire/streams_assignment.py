@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
 from rackassign.wire.primitives import Reader, Writer
-from rackassign.wire.streams_subscription import NEWEST_STREAMS, Task
+from rackassign.wire.streams_subscription import NEWEST_STREAMS, TaskId
 
 NO_REBALANCE = 2**63 - 1
 """In place of a time: none is foreseen."""
@@ -39,13 +39,13 @@ Hosts = Mapping[str, tuple[TopicPartition, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsAssignment:
+class StreamsAssignmentInfo:
     """What a member is told.
 
     Args:
         active: Tasks it runs, in the order of the partitions it is assigned.
         standby: Tasks it keeps a copy of, with their partitions.
-        hosts: What each host runs.
+        partitions_by_host: What each host runs.
         standby_hosts: What each host keeps a copy of.
         error: Code.
         next_rebalance_ms: When the member is to join again; `NO_REBALANCE` for never.
@@ -53,9 +53,9 @@ class StreamsAssignment:
         common: The newest version all members know; -1 where that cannot be said, before version 3.
     """
 
-    active: tuple[Task, ...] = ()
-    standby: Mapping[Task, tuple[TopicPartition, ...]] = field(default_factory=dict)
-    hosts: Hosts = field(default_factory=dict)
+    active: tuple[TaskId, ...] = ()
+    standby: Mapping[TaskId, tuple[TopicPartition, ...]] = field(default_factory=dict)
+    partitions_by_host: Hosts = field(default_factory=dict)
     standby_hosts: Hosts = field(default_factory=dict)
     error: int = 0
     next_rebalance_ms: int = NO_REBALANCE
@@ -63,7 +63,7 @@ class StreamsAssignment:
     common: int = NEWEST_STREAMS
 
 
-def encode_streams_assignment(told: StreamsAssignment) -> bytes:
+def encode_streams_assignment(told: StreamsAssignmentInfo) -> bytes:
     """Write what a member is told, in the order given; what a version has no room for is left out.
 
     Raises:
@@ -90,7 +90,7 @@ def encode_streams_assignment(told: StreamsAssignment) -> bytes:
     return out.done()
 
 
-def decode_streams_assignment(data: bytes) -> StreamsAssignment:
+def decode_streams_assignment(data: bytes) -> StreamsAssignmentInfo:
     """Read what a member is told.
 
     Raises:
@@ -102,7 +102,7 @@ def decode_streams_assignment(data: bytes) -> StreamsAssignment:
     common = read.int32("the version all know") if version >= _SAYS_COMMON else -1
     smallest = 12 if version >= _HAS_NAMES else 8
     active = tuple(_read_task(read, version) for _ in range(read.count("active tasks", smallest) or 0))
-    standby: dict[Task, tuple[TopicPartition, ...]] = {}
+    standby: dict[TaskId, tuple[TopicPartition, ...]] = {}
     for _ in range(read.count("standby tasks", smallest + 4) or 0):
         task = _read_task(read, version)
         standby[task] = _read_places(read, None)
@@ -116,7 +116,7 @@ def decode_streams_assignment(data: bytes) -> StreamsAssignment:
     standby_hosts = _read_hosts(read, topics) if version >= _HAS_STANDBYS else {}
     error = read.int32("the error code") if version >= _HAS_ERROR else 0
     time = read.int64("the time of the next rebalance") if version >= _HAS_TIME else NO_REBALANCE
-    return StreamsAssignment(active, standby, hosts, standby_hosts, error, time, version, common)
+    return StreamsAssignmentInfo(active, standby, hosts, standby_hosts, error, time, version, common)
 
 
 def _check(version: int) -> None:
@@ -124,8 +124,8 @@ def _check(version: int) -> None:
         raise WireError(0, f"version {version}: expected 1 to {NEWEST_STREAMS}")
 
 
-def _write_task(out: Writer, task: Task, version: int) -> None:
-    out.int32(task.group)
+def _write_task(out: Writer, task: TaskId, version: int) -> None:
+    out.int32(task.subtopology)
     out.int32(task.partition)
     if version < _HAS_NAMES:
         if task.topology is not None:
@@ -137,13 +137,13 @@ def _write_task(out: Writer, task: Task, version: int) -> None:
     out.raw(units)
 
 
-def _read_task(read: Reader, version: int) -> Task:
+def _read_task(read: Reader, version: int) -> TaskId:
     group, partition = read.int32("a subtopology"), read.int32("a partition")
     if version < _HAS_NAMES:
-        return Task(group, partition)
+        return TaskId(group, partition)
     start = read.offset
-    units = read.raw(2 * (read.count("characters of the name of a topology", 2) or 0), "the name of a topology")
-    return Task(group, partition, _of_units(units, start) or None)
+    units = read.read_bytes(2 * (read.count("characters of the name of a topology", 2) or 0), "the name of a topology")
+    return TaskId(group, partition, _of_units(units, start) or None)
 
 
 def _write_places(out: Writer, places: Iterable[TopicPartition], numbers: Mapping[str, int] | None) -> None:
@@ -172,10 +172,10 @@ def _read_places(read: Reader, topics: Mapping[int, str] | None) -> tuple[TopicP
     return tuple(found)
 
 
-def _write_hosts(out: Writer, told: StreamsAssignment, version: int) -> None:
+def _write_hosts(out: Writer, told: StreamsAssignmentInfo, version: int) -> None:
     if version < _HAS_HOSTS:
         return
-    maps = (told.hosts, told.standby_hosts) if version >= _HAS_STANDBYS else (told.hosts,)
+    maps = (told.partitions_by_host, told.standby_hosts) if version >= _HAS_STANDBYS else (told.partitions_by_host,)
     numbers: dict[str, int] | None = None
     if version >= _HAS_TOPICS:
         numbers = {}
@@ -227,7 +227,7 @@ def _write_text(out: Writer, text: str) -> None:
 
 def _read_text(read: Reader, what: str) -> str:
     start = read.offset
-    written = read.raw(int.from_bytes(read.raw(2, f"the length of {what}"), "big"), what)
+    written = read.read_bytes(int.from_bytes(read.read_bytes(2, f"the length of {what}"), "big"), what)
     try:
         halves = written.replace(_NUL, b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

@@ -39,46 +39,46 @@ _NOBODY = UUID(int=0)
 _SAYS_LATEST, _HAS_ENDPOINT, _HAS_SUMS, _HAS_UNIQUE, _HAS_ERROR, _IS_FLAT, _HAS_TAGS = 3, 2, 7, 8, 9, 10, 11
 
 
-class Task(NamedTuple):
+class TaskId(NamedTuple):
     """A task of Kafka Streams.
 
     Args:
-        group: Number of the subtopology.
+        subtopology: Number of the subtopology.
         partition: Of its input.
         topology: Name of the topology; None for the only one.
     """
 
-    group: int
+    subtopology: int
     partition: int
     topology: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsInfo:
+class StreamsSubscriptionInfo:
     """What a member says of itself.
 
     Args:
         process: Id of its process.
-        sums: For each task it has the sum of its changelog offsets, `ACTIVE_SUM` or `UNKNOWN_SUM`.
+        task_offset_sums: For each task it has the sum of its changelog offsets, `ACTIVE_SUM` or `UNKNOWN_SUM`.
         tags: Client tags.
         endpoint: `host:port` of its interactive queries; empty for none.
-        unique: From -128 to 127; differs from the last subscription's.
+        unique_field: From -128 to 127; differs from the last subscription's.
         error: Code; 4 asks all members to stop.
         version: What is written, from 1.
         latest: The newest version the member knows; -1 where that cannot be said, before version 3.
     """
 
     process: UUID = _NOBODY
-    sums: Mapping[Task, int] = field(default_factory=dict)
+    task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
-    unique: int = 0
+    unique_field: int = 0
     error: int = 0
     version: int = NEWEST_STREAMS
     latest: int = NEWEST_STREAMS
 
 
-def encode_streams(info: StreamsInfo) -> bytes:
+def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
     """Write what a member says, tasks and tags in the order given; what a version has no room for is left out.
 
     Raises:
@@ -94,16 +94,16 @@ def encode_streams(info: StreamsInfo) -> bytes:
     out.raw(info.process.bytes)
     if version < _HAS_SUMS:
         for active in (True, False):
-            tasks = [task for task, total in info.sums.items() if (total == ACTIVE_SUM) is active]
+            tasks = [task for task, total in info.task_offset_sums.items() if (total == ACTIVE_SUM) is active]
             out.int32(len(tasks))
             for task in tasks:
                 _write_task(out, task, version)
     if version >= _HAS_ENDPOINT:
         _write_text(out, info.endpoint)
     if version >= _HAS_SUMS:
-        _write_sums(out, info.sums, version)
+        _write_sums(out, info.task_offset_sums, version)
     if version >= _HAS_UNIQUE:
-        out.int8(info.unique)
+        out.int8(info.unique_field)
     if version >= _HAS_ERROR:
         out.int32(info.error)
     if version >= _HAS_TAGS:
@@ -114,7 +114,7 @@ def encode_streams(info: StreamsInfo) -> bytes:
     return out.done()
 
 
-def decode_streams(data: bytes) -> StreamsInfo:
+def decode_streams(data: bytes) -> StreamsSubscriptionInfo:
     """Read what a member says of itself.
 
     Raises:
@@ -126,9 +126,9 @@ def decode_streams(data: bytes) -> StreamsInfo:
         raise WireError(0, f"version {version}: expected 1 or more")
     latest = told.int32("the newest version") if version >= _SAYS_LATEST else -1
     if version > NEWEST_STREAMS:
-        return StreamsInfo(version=version, latest=latest)
-    process = UUID(bytes=told.raw(16, "the process id"))
-    sums: dict[Task, int] = {}
+        return StreamsSubscriptionInfo(version=version, latest=latest)
+    process = UUID(bytes=told.read_bytes(16, "the process id"))
+    sums: dict[TaskId, int] = {}
     endpoint, unique, error = "", 0, 0
     tags: dict[str, str] = {}
     if version < _HAS_SUMS:
@@ -147,21 +147,21 @@ def decode_streams(data: bytes) -> StreamsInfo:
         for _ in range(told.count("tags", 8) or 0):
             key = _read_text(told, "a tag's key")
             tags[key] = _read_text(told, "a tag's value")
-    return StreamsInfo(process, sums, tags, endpoint, unique, error, version, latest)
+    return StreamsSubscriptionInfo(process, sums, tags, endpoint, unique, error, version, latest)
 
 
-def _write_task(out: Writer, task: Task, version: int) -> None:
+def _write_task(out: Writer, task: TaskId, version: int) -> None:
     if task.topology is not None and version < _IS_FLAT:
         raise WireError(0, f"version {version} has no room for the name of a topology")
-    out.int32(task.group)
+    out.int32(task.subtopology)
     out.int32(task.partition)
 
 
-def _read_task(told: Reader) -> Task:
-    return Task(told.int32("a subtopology"), told.int32("a partition"))
+def _read_task(told: Reader) -> TaskId:
+    return TaskId(told.int32("a subtopology"), told.int32("a partition"))
 
 
-def _write_sums(out: Writer, sums: Mapping[Task, int], version: int) -> None:
+def _write_sums(out: Writer, sums: Mapping[TaskId, int], version: int) -> None:
     if version >= _IS_FLAT:
         out.int32(len(sums))
         for task, total in sums.items():
@@ -169,9 +169,9 @@ def _write_sums(out: Writer, sums: Mapping[Task, int], version: int) -> None:
             out.int64(total)
             out.nullable_string(task.topology)
         return
-    groups: dict[int, list[tuple[Task, int]]] = {}
+    groups: dict[int, list[tuple[TaskId, int]]] = {}
     for task, total in sums.items():
-        groups.setdefault(task.group, []).append((task, total))
+        groups.setdefault(task.subtopology, []).append((task, total))
     out.int32(len(groups))
     for group, tasks in groups.items():
         out.int32(group)
@@ -183,8 +183,8 @@ def _write_sums(out: Writer, sums: Mapping[Task, int], version: int) -> None:
             out.int64(total)
 
 
-def _read_sums(told: Reader, version: int) -> dict[Task, int]:
-    sums: dict[Task, int] = {}
+def _read_sums(told: Reader, version: int) -> dict[TaskId, int]:
+    sums: dict[TaskId, int] = {}
     if version >= _IS_FLAT:
         for _ in range(told.count("offset sums", 18) or 0):
             task = _read_task(told)
@@ -195,7 +195,7 @@ def _read_sums(told: Reader, version: int) -> dict[Task, int]:
         group = told.int32("a subtopology")
         for _ in range(told.count("offset sums", 12) or 0):
             partition = told.int32("a partition")
-            sums[Task(group, partition)] = told.int64("an offset sum")
+            sums[TaskId(group, partition)] = told.int64("an offset sum")
     return sums
 
 

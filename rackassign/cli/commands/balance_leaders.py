@@ -17,7 +17,7 @@ from rackassign.cli.render.layout import counted, figures
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
@@ -47,7 +47,7 @@ def leaders(
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
     if even not in LEADER_GOALS:
-        raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {shown(even)}")
+        raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {short_repr(even)}")
     file = Path(plan)
     if not dry_run:
         journal.check_over(file)

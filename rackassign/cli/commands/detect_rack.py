@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.output import check_output, safe
-from rackassign.racks import ask_all
+from rackassign.racks import detect_all
 
 FOUND, NO_RACK = 0, 1
 
@@ -23,7 +23,7 @@ def rack(
 ) -> int:
     """Detect this machine's rack and say from where; exit 1 if nobody knows it."""
     check_output(output, "table", "json")
-    findings = ask_all(zone="name" if zone_name else "id")
+    findings = detect_all(zone="name" if zone_name else "id")
     chosen = next((finding for finding in findings if finding.rack is not None), None)
     if output == "json":
         said = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]

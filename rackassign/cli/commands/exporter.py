@@ -22,7 +22,7 @@ from rackassign.cli.group_options import (
 from rackassign.cli.output import complain
 from rackassign.cli.signals import stopped_by_signals
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 STOPPED = 0
 INTERVAL_S = 30.0
@@ -80,5 +80,5 @@ def exporter(
 def _address(listen: str) -> tuple[str, int]:
     address, _, port = listen.rpartition(":")
     if not address or not port.isascii() or not port.isdigit() or int(port) > _LARGEST_PORT:
-        raise ConfigError(f"listen: expected ADDRESS:PORT, got {shown(listen)}")
+        raise ConfigError(f"listen: expected ADDRESS:PORT, got {short_repr(listen)}")
     return address.removeprefix("[").removesuffix("]"), int(port)

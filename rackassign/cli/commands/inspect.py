@@ -24,7 +24,7 @@ from rackassign.cli.group_options import (
 )
 from rackassign.cli.output import check_output, check_writable, complain, safe, write_text
 from rackassign.cli.progress import steps
-from rackassign.errors import ConfigError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Inspection, Price, Survey
@@ -70,11 +70,13 @@ def inspect(
     else:
         _show(survey, cost, Console(highlight=False))
     if names is not None and len(survey.inspections) < len(names):
-        raise NoAnswerError(f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now")
+        raise KafkaUnavailableError(
+            f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now"
+        )
     if any(_below(inspected, least) for inspected in survey.inspections):
         return BELOW
     if least is not None and any(odd.unseen for odd in survey.odd):
-        raise NoAnswerError("not all groups were seen, so it cannot be said that all are local enough")
+        raise KafkaUnavailableError("not all groups were seen, so it cannot be said that all are local enough")
     return ENOUGH
 
 

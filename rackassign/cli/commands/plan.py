@@ -18,8 +18,8 @@ from rich.table import Table
 from rackassign import scenario
 from rackassign.cli.output import check_output, safe
 from rackassign.errors import ConfigError, InputError
-from rackassign.locality import Locality, check_mode
-from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Advice, Explanation, Group, Plan
+from rackassign.locality import Locality, validate_locality_mode
+from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation
 
 OUTPUTS = ("json", "jsonl", "table")
 
@@ -68,7 +68,7 @@ def plan(
     from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
 
     named = strategy_named(strategy)
-    options = Options(locality=check_mode(locality), max_skew=max_skew, time_limit_s=time_limit)
+    options = Options(locality=validate_locality_mode(locality), max_skew=max_skew, time_limit_s=time_limit)
     if max_skew and strategy == "range":
         raise ConfigError("range has no use for --max-skew: it follows Java's algorithm to the letter")
     wanted = _Wanted(lambda group: named(group, options), explain)
@@ -98,8 +98,8 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             group = scenario.read_group(value)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
-            if made.doubt:
-                sys.stderr.write(f"rackassign: not proven optimal: {made.doubt}\n")
+            if made.optimality_note:
+                sys.stderr.write(f"rackassign: not proven optimal: {made.optimality_note}\n")
         except (InputError, ConfigError) as problem:
             if output != "jsonl":
                 raise
@@ -188,11 +188,11 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
         console.print(safe(_said(advice)), highlight=False)
 
 
-def _said(advice: Advice) -> str:
+def _said(advice: Recommendation) -> str:
     """Put an advice into words."""
-    if advice.change == "member":
+    if advice.kind == "member":
         change = f"one more member in rack {advice.rack}, subscribed to {', '.join(advice.topics)}"
-    elif advice.change == "max-skew":
+    elif advice.kind == "max-skew":
         change = f"--max-skew {advice.max_skew}"
     else:
         count = sum(map(len, advice.partitions.values()))

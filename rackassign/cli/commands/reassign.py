@@ -23,7 +23,7 @@ from rackassign.cli.render.layout import waiting as told_waiting
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -371,5 +371,5 @@ def rate(text: str) -> int | None:
         return None
     number, unit = (text[:-1], text[-1].lower()) if text[-1].isalpha() else (text, "")
     if not (number.isascii() and number.isdecimal() and unit in _UNITS and int(number)):
-        raise ConfigError(f"throttle: expected bytes a second, as 50M, got {shown(text)}")
+        raise ConfigError(f"throttle: expected bytes a second, as 50M, got {short_repr(text)}")
     return int(number) * _UNITS[unit]

@@ -15,7 +15,7 @@ from rackassign.cli.output import check_output, complain, plain
 from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
 from rackassign.cli.render.layout import figures, picture
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
@@ -83,7 +83,7 @@ def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tupl
             factors = {rf or len(replicas) for replicas in lists}
             if len(factors) > 1:
                 raise ConfigError(
-                    f"topic {shown(topic)}: its partitions differ in their replicas, which {name} cannot place"
+                    f"topic {short_repr(topic)}: its partitions differ in their replicas, which {name} cannot place"
                 )
             if lists:
                 # Those before it are what brokers carry already.

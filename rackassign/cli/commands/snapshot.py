@@ -15,7 +15,7 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, connected
 from rackassign.cli.group_options import All, Groups, RackMapFile, check_interval, read_rack_map, wanted_groups
 from rackassign.cli.output import check_output, complain
 from rackassign.cli.progress import steps
-from rackassign.errors import ConfigError, MissingExtraError, NoAnswerError
+from rackassign.errors import ConfigError, KafkaUnavailableError, MissingExtraError
 from rackassign.scenario import write_group
 
 DONE = 0
@@ -66,7 +66,9 @@ def snapshot(
         save(file, datetime.now(timezone.utc), shots, rates)
         sys.stdout.write(f"{file}\n")
     if names is not None and len(shots.snapshots) < len(names):
-        raise NoAnswerError(f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now")
+        raise KafkaUnavailableError(
+            f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now"
+        )
     return DONE
 
 

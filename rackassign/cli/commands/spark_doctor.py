@@ -15,7 +15,7 @@ from rackassign.cli.output import check_output, safe
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def _session(master: str, conf: list[str]) -> SparkSession:
     pairs = [entry.partition("=") for entry in conf]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise ConfigError(f"conf: expected NAME=VALUE, got {shown(name)}")
+            raise ConfigError(f"conf: expected NAME=VALUE, got {short_repr(name)}")
     try:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - comes with an extra
         from pyspark.sql import SparkSession  # noqa: PLC0415 - the same

@@ -24,7 +24,7 @@ from rackassign.cli.group_options import (
     warnings,
 )
 from rackassign.cli.signals import stopped_by_signals
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Price, RackMap, Survey
@@ -77,12 +77,12 @@ def _picture(survey: Survey | str, racks: RackMap, price: Price) -> RenderableTy
     from rackassign.cli.render.inspection import actions, overview, totals  # noqa: PLC0415 - imports a client
 
     if isinstance(survey, str):
-        return Text(printable(survey))
+        return Text(strip_control_chars(survey))
     parts: list[RenderableType] = [Text(totals(survey, price))]
     if survey.inspections:
         parts.append(overview(survey, price))
     to_do = actions(survey, price)
     if to_do is not None:
         parts.append(to_do)
-    parts += [Text(printable(line)) for line in warnings(survey, racks)]
+    parts += [Text(strip_control_chars(line)) for line in warnings(survey, racks)]
     return Stack(*parts)

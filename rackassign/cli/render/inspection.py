@@ -12,7 +12,7 @@ from rackassign.cli.output import safe
 from rackassign.locality import Locality
 from rackassign.monitoring import Flows, Inspection, Price, Survey, said
 from rackassign.monitoring.format import at_least, money, percent, size
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""
@@ -80,7 +80,7 @@ def detail(inspected: Inspection, survey: Survey, price: Price) -> RenderableTyp
         parts.append(Text(f"{inspected.unread} partitions of subscribed topics have no reader"))
     if inspected.snapshot.unknown:
         who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
-        parts.append(Text(printable(f"rack not known of {who}")))
+        parts.append(Text(strip_control_chars(f"rack not known of {who}")))
     return Stack(*parts)
 
 
@@ -91,7 +91,7 @@ def _modes(inspected: Inspection) -> Text:
     )
     live = inspected.snapshot.live
     who = "the broker's assignor" if live.kind == "consumer" else "strategy"
-    return Text(printable(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}"))
+    return Text(strip_control_chars(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}"))
 
 
 def _rack_pairs(inspected: Inspection) -> Table:

@@ -20,7 +20,7 @@ from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor,
 from rackassign.clients.common.subscriptions import Joined
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 from rackassign.wire import Subscription, encode_assignments, encode_subscription
 
 P = ParamSpec("P")
@@ -118,7 +118,7 @@ class RackAwareAssignor(Assignor):
         """Take the members of the next `assign`, as they are read by us."""
         self._join = members
 
-    def tie(self, membership: Membership, racks: RackMemory | None = None) -> None:
+    def tie(self, membership: Membership, racks: BrokerRackCache | None = None) -> None:
         """Tie this assignor to its consumer, and read what members send to that.
 
         Args:
@@ -132,7 +132,7 @@ class RackAwareAssignor(Assignor):
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._once)
 
-    def share(self, racks: RackMemory) -> None:
+    def share(self, racks: BrokerRackCache) -> None:
         """Use the memory of racks of a consumer that is not started yet."""
         self._racks = racks
 

@@ -16,8 +16,8 @@ from rackassign.clients.common.follower_check import FollowerCheck
 from rackassign.clients.common.metadata_listener import remember_racks
 from rackassign.clients.common.rack_config import told_or_found, warn_of_racks
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.racks import RackMemory
-from rackassign.util.log_once import Once
+from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 try:
@@ -82,8 +82,8 @@ def attach(consumer: ConsumerT) -> ConsumerT:
 class _Attached:
     """What a consumer is given once, however often it is attached."""
 
-    once: Once
-    racks: RackMemory
+    once: WarnOnce
+    racks: BrokerRackCache
     reads: ReadMeter
 
 
@@ -91,7 +91,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     known: _Attached | None = vars(consumer).get("_rackassign")
     if known is not None:
         return known
-    once, racks = Once(log), RackMemory()
+    once, racks = WarnOnce(log), BrokerRackCache()
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
         remember_racks(internals, cluster, racks, once)
@@ -102,7 +102,7 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     return attached
 
 
-def _warn_of_version(ours: list[RackAwareAssignor], once: Once) -> None:
+def _warn_of_version(ours: list[RackAwareAssignor], once: WarnOnce) -> None:
     if any(assignor.rack is not None and assignor.locality != "leader" for assignor in ours):
         once.warn(
             "version",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from rackassign.model import Broker, Partitions, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 AnyCluster = Any
 """The client's own view of the cluster."""
@@ -66,7 +66,7 @@ class Host(Protocol):
     def brokers(self, cluster: AnyCluster) -> tuple[Broker, ...]:
         """Return the brokers that are listed now."""
 
-    def on_refresh(self, cluster: AnyCluster, callback: Callable[[], None], once: Once, *, key: object) -> None:
+    def on_refresh(self, cluster: AnyCluster, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
         """Call this after each refresh of the metadata, unless that is done for this key already."""
 
     def membership_behind(self, cluster: AnyCluster) -> Membership | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rackassign.locality import RackBits
+from rackassign.locality import RackSets
 from rackassign.model import LocalityMode, Partition, Partitions, Topology
 
 _NAMED = 5
@@ -23,7 +23,7 @@ def summary(
         topology: With the topics of `owned`; a topic that is missing is unknown.
         mode: Which replicas make a partition local.
     """
-    racks = RackBits.of(topology, mode)
+    racks = RackSets.of(topology, mode)
     total = sum(map(len, owned.values()))
     moved = _fresh(owned, before) if before else 0
     tail = f", {moved} moved" if moved else ""
@@ -35,14 +35,14 @@ def summary(
     for topic in sorted(owned):
         known = topology.topics.get(topic, ())
         for partition in owned[topic]:
-            near = racks.of_partition(known[partition]) if partition < len(known) else 0
+            near = racks.partition_racks(known[partition]) if partition < len(known) else 0
             if near & home:
                 local += 1
             elif near:
                 afar.append((topic, partition))
             else:
                 unknown += 1
-    places = topology.racks_of_brokers()
+    places = topology.broker_racks()
     named = [f"{topic}-{p} {_whence(topology.topics[topic][p], places, rack, mode)}" for topic, p in afar[:_NAMED]]
     if len(afar) > _NAMED:
         named.append(f"{len(afar) - _NAMED} more")

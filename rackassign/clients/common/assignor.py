@@ -22,12 +22,12 @@ from rackassign.clients.common.fallback import plain_range
 from rackassign.clients.common.rack_monitor import Watch, Watcher, Watching
 from rackassign.clients.common.subscriptions import Joined, group_of
 from rackassign.errors import ConfigError, WireError
-from rackassign.locality import Locality, check_mode
+from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import Group, Partitions, Plan, Topology
-from rackassign.racks import RACK_VARIABLE, RackMemory, rack_from_environment
+from rackassign.racks import RACK_VARIABLE, BrokerRackCache, rack_from_environment
 from rackassign.strategies import Options, strategy
-from rackassign.util.log_once import Once
-from rackassign.util.text import shown
+from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
 from rackassign.wire import Subscription, encode_subscription
 
 
@@ -79,19 +79,19 @@ class Assignor:
         if isinstance(rack, FromEnvironment):
             rack = rack_from_environment()
         self.rack = check_rack(rack)
-        self.locality = check_mode(locality)
+        self.locality = validate_locality_mode(locality)
         # A subclass may have a name of its own: the client finds it on the class where that is what it is given.
         wanted: object = type(self).name if name is None else name
         if not isinstance(wanted, str):
-            raise ConfigError(f"name must be a string, got {shown(wanted)}")
+            raise ConfigError(f"name must be a string, got {short_repr(wanted)}")
         if not wanted:
             raise ConfigError("name must not be empty")
         self.name = wanted
         self._strategy = strategy(self.strategy)
         self._log = logging.getLogger(f"{self._package}.assignor")
-        self._once = Once(self._log)
+        self._once = WarnOnce(self._log)
         self._decisions = Decisions()
-        self._racks = RackMemory()
+        self._racks = BrokerRackCache()
         self._membership: Membership | None = None
         self._given: Partitions | None = None
         self._plan_with(Options(locality=self.locality), watch)
@@ -111,7 +111,7 @@ class Assignor:
             "the class, or an instance of its own"
         )
 
-    def tie(self, membership: Membership, racks: RackMemory | None = None) -> None:
+    def tie(self, membership: Membership, racks: BrokerRackCache | None = None) -> None:
         """Tie this assignor to its consumer: what `attach` does, and `assign` where it can.
 
         Args:
@@ -226,7 +226,7 @@ class Assignor:
     def _refreshed(self) -> None:
         """Take note of the racks there are now; as the leader, look what has become of those decided by."""
         if self._membership is not None:
-            self._racks.see(self._host.brokers(self._membership.cluster()))
+            self._racks.update(self._host.brokers(self._membership.cluster()))
             if self._watcher is not None:
                 self._watcher.refreshed(self._membership, self._racks)
 
@@ -239,8 +239,8 @@ class Assignor:
 
     def _seen(self, group: Group) -> Group:
         """Take note of the brokers of a group, and complete it with those that are away."""
-        self._racks.see(group.topology.brokers)
-        return replace(group, topology=self._racks.complete(group.topology))
+        self._racks.update(group.topology.brokers)
+        return replace(group, topology=self._racks.fill_missing(group.topology))
 
     def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
         """Make an assignment that cannot fail."""
@@ -251,7 +251,7 @@ class Assignor:
         if self._membership is None or not self._log.isEnabledFor(logging.INFO):
             return
         try:
-            topology = self._racks.complete(self._host.topology(self._membership.cluster(), sorted(given)))
+            topology = self._racks.fill_missing(self._host.topology(self._membership.cluster(), sorted(given)))
             line = summary(self.rack, given, before, topology, self.locality)
             decided = self._decisions.last
             if decided is not None and decided.group is not None and decided.plan is not None:
@@ -262,17 +262,17 @@ class Assignor:
 
     def _report(self, group: Group, plan: Plan, limit_s: float) -> None:
         """Warn, once each, of what keeps racks from being of use."""
-        if plan.doubt:
+        if plan.optimality_note:
             self._once.warn(
                 "doubt",
                 "%s: the assignment is balanced but not proven the nearest and stickiest: %s"
                 " (planning may take %.1f s, a third of the session timeout)",
-                *(self.name, plan.doubt, limit_s),
-                about=plan.doubt,
+                *(self.name, plan.optimality_note, limit_s),
+                about=plan.optimality_note,
             )
         if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
             return
-        racks = sorted(set(group.topology.racks_of_brokers().values()))
+        racks = sorted(set(group.topology.broker_racks().values()))
         without = [member.id for member in group.members if member.rack is None]
         if not racks:
             self._once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is near", self.name)

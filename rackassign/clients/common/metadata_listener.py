@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rackassign.clients.common.adapter import AnyCluster, Host
-from rackassign.racks import RackMemory
-from rackassign.util.log_once import Once
+from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
 
 
 class Listener:
@@ -19,7 +19,7 @@ class Listener:
         client: The client and its version, for people.
     """
 
-    def __init__(self, callback: Callable[[], None], once: Once, key: object, client: str) -> None:
+    def __init__(self, callback: Callable[[], None], once: WarnOnce, key: object, client: str) -> None:
         self.key = key
         self._callback = callback
         self._once = once
@@ -35,11 +35,11 @@ class Listener:
             )
 
 
-def remember_racks(host: Host, cluster: AnyCluster, racks: RackMemory, once: Once) -> None:
+def remember_racks(host: Host, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
     """Take note of the brokers there are, now and after each refresh."""
 
     def refreshed() -> None:
-        racks.see(host.brokers(cluster))
+        racks.update(host.brokers(cluster))
 
     refreshed()
     host.on_refresh(cluster, refreshed, once, key=racks)

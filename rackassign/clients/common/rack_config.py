@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rackassign.clients.common.assignor import Assignor, check_rack
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, detect_rack
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 AUTO = "auto"
 
@@ -28,7 +28,7 @@ def told_or_found(wanted: str | None, option: str = "client_rack") -> str | None
     return rack
 
 
-def warn_of_racks(assignors: Iterable[object], client_rack: str | None, once: Once) -> bool:
+def warn_of_racks(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
     """Warn if what the assignor takes for near is not what the consumer fetches from.
 
     Returns:

@@ -33,11 +33,11 @@ from typing import NamedTuple
 from rackassign.clients.common.adapter import AnyCluster, Membership, time_limit_s
 from rackassign.clients.common.assignment_history import Decision, Decisions
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, RackBits
+from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 from rackassign.strategies import Options, Strategy
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 _LEAST_S = 1.0
 """Until it is looked whether a request was heard: the user must poll first."""
@@ -84,8 +84,8 @@ class View:
     @classmethod
     def of(cls, topology: Topology, mode: LocalityMode) -> View:
         """Look at a topology."""
-        racks = RackBits.of(topology, mode)
-        near = {topic: tuple(bits) for topic, bits in racks.of_topics(topology).items()}
+        racks = RackSets.of(topology, mode)
+        near = {topic: tuple(bits) for topic, bits in racks.all_partition_racks(topology).items()}
         return cls(tuple(racks.bits), near, mode)
 
     def changed_from(self, before: View) -> int:
@@ -245,7 +245,7 @@ class Watch:
             for member, owned in plan.target.items()
             for topic, partitions in owned.items()
         )
-        kept = Locality.count(now, plan.target, RackBits.of(topology, self._options.locality))
+        kept = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
         then = Locality.of(now, again)
         # A plan that is proven best moves nothing for nothing; that of another strategy may.
         better = moved and (again.optimal or then.cross < kept.cross)
@@ -291,7 +291,7 @@ class Watcher:
         decisions: Decisions,
         topology: Callable[[AnyCluster, Iterable[str]], Topology],
         log: logging.Logger,
-        once: Once,
+        once: WarnOnce,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -305,24 +305,24 @@ class Watcher:
         self._seen_at = clock()
         self._asked = False
 
-    def refreshed(self, membership: Membership, racks: RackMemory) -> None:
+    def refreshed(self, membership: Membership, racks: BrokerRackCache) -> None:
         """Look at metadata that have just come; never raises."""
         self._seen_at = self._clock()
         self.look(membership, racks)
 
-    def look(self, membership: Membership, racks: RackMemory) -> None:
+    def look(self, membership: Membership, racks: BrokerRackCache) -> None:
         """Look now, and again when that is wanted; never raises."""
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look(self, membership: Membership, racks: RackMemory) -> None:
+    def _look(self, membership: Membership, racks: BrokerRackCache) -> None:
         decided = self._decisions.last
         if decided is None or decided.group is None:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
-        topology = racks.complete(self._topology(membership.cluster(), topics))
+        topology = racks.fill_missing(self._topology(membership.cluster(), topics))
         limit_s = min(time_limit_s(membership), membership.spare_s())
         look = self._watch.look(self._clock(), decided, topology, self._seen_at, limit_s)
         if look.gain is not None:
@@ -334,7 +334,7 @@ class Watcher:
         if look.refresh:
             membership.refresh_metadata()
 
-    def look_later(self, membership: Membership, racks: RackMemory) -> None:
+    def look_later(self, membership: Membership, racks: BrokerRackCache) -> None:
         """Look when a change there is now would have lasted long enough; never raises."""
         try:
             if self._decisions.last is not None:
@@ -346,14 +346,14 @@ class Watcher:
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look_in(self, seconds: float, membership: Membership, racks: RackMemory) -> None:
+    def _look_in(self, seconds: float, membership: Membership, racks: BrokerRackCache) -> None:
         now = self._clock()
         due = now + seconds
         if self._due is None or not now < self._due <= due:
             membership.later(seconds, lambda: self._look_if_due(due, membership, racks))
             self._due = due
 
-    def _look_if_due(self, due: float, membership: Membership, racks: RackMemory) -> None:
+    def _look_if_due(self, due: float, membership: Membership, racks: BrokerRackCache) -> None:
         if due == self._due:
             self._due = None
             self.look(membership, racks)

@@ -24,15 +24,15 @@ from rackassign.clients.common.subscriptions import Joined
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, Plan, TopicPartition
 from rackassign.strategies import Options
-from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, check_tags, plan_standby
-from rackassign.util.text import shown
+from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
+from rackassign.util.text import short_repr
 from rackassign.wire import (
     ACTIVE_SUM,
     NO_REBALANCE,
-    StreamsAssignment,
-    StreamsInfo,
+    StreamsAssignmentInfo,
+    StreamsSubscriptionInfo,
     Subscription,
-    Task,
+    TaskId,
     decode_streams,
     decode_streams_assignment,
     encode_streams,
@@ -100,15 +100,15 @@ class StandbyAssignor(CooperativeStickyAssignor):
     ) -> None:
         super().__init__(rack, locality=locality, name=name, watch=watch)
         if not isinstance(standbys, StandbyOptions | None):
-            raise ConfigError(f"standbys must be StandbyOptions, got {shown(standbys)}")
+            raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
         functions: dict[str, object] = {"ends": ends, "changelog": changelog}
         optional = {"positions": positions, "on_standbys": on_standbys}
         functions.update({told: value for told, value in optional.items() if value is not None})
         for told, value in functions.items():
             if not callable(value):
-                raise ConfigError(f"{told} must be a function, got {shown(value)}")
+                raise ConfigError(f"{told} must be a function, got {short_repr(value)}")
         self._standbys = standbys or StandbyOptions()
-        self._tags = check_tags(client_tags or {}, self._standbys.rack_aware_assignment_tags)
+        self._tags = validate_client_tags(client_tags or {}, self._standbys.rack_aware_assignment_tags)
         self._positions = positions or self._all_warm
         self._ends = ends
         self._on_standbys = on_standbys
@@ -139,7 +139,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             self._membership.ask_for_rebalance()
 
     def _plan(self, group: Group, options: Options) -> Plan:
-        self._found = plan_standby(group, self._copies, self._standbys, options)
+        self._found = assign_standbys(group, self._copies, self._standbys, options)
         missing, partitions = sum(self._found.missing.values()), len(self._found.missing)
         if missing != self._missing:
             self._log.log(
@@ -160,16 +160,16 @@ class StandbyAssignor(CooperativeStickyAssignor):
         try:
             for place, position in self._positions().items():
                 sums.setdefault(_task(place), position)
-            user_data = encode_streams(StreamsInfo(self._process, sums, self._tags))
+            user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._tags))
         except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
             self._once.warn("positions", "%s: what copies there are cannot be told", self.name, exc_info=True)
-            user_data = encode_streams(StreamsInfo(self._process, tags=self._tags))
+            user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._tags))
         return replace(sent, user_data=user_data)
 
     def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
         group = super()._group(cluster, members)
         said = {joined.id: self._said(joined) for joined in members}
-        sums = {member: info.sums for member, info in said.items()}
+        sums = {member: info.task_offset_sums for member, info in said.items()}
         try:
             self._copies = _lags(sums, self._ends())
         except Exception:  # noqa: BLE001 - the owner's function, whatever it raises or returns
@@ -186,7 +186,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             )
         return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
 
-    def _said(self, joined: Joined) -> StreamsInfo:
+    def _said(self, joined: Joined) -> StreamsSubscriptionInfo:
         """Return what a member says of itself; nothing if that cannot be read."""
         try:
             return decode_streams(joined.subscription.user_data or b"")
@@ -194,7 +194,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             self._once.warn(
                 "said", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error, about=joined.id
             )
-            return StreamsInfo()
+            return StreamsSubscriptionInfo()
 
     def told(self, assignment: Mapping[str, Partitions]) -> dict[str, bytes]:
         """Return what goes with each member's assignment; nothing where standbys could not be planned."""
@@ -208,9 +208,9 @@ class StandbyAssignor(CooperativeStickyAssignor):
             return {}
 
     def _what_for(self, found: StandbyPlan, member: str, given: Partitions) -> bytes:
-        awaited = tuple(_places(found.warming[member]))
+        awaited = tuple(_places(found.warmups[member]))
         return encode_streams_assignment(
-            StreamsAssignment(
+            StreamsAssignmentInfo(
                 tuple(map(_task, _places(given))),
                 {
                     _task(place): (TopicPartition(self._changelog(place.topic), place.partition),)
@@ -277,7 +277,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
 _FAR = 1 << 62
 
 
-def _lags(sums: Mapping[str, Mapping[Task, int]], ends: Positions) -> Copies:
+def _lags(sums: Mapping[str, Mapping[TaskId, int]], ends: Positions) -> Copies:
     """Return how many records the copies of each member lack; of the furthest one none, where no end is known."""
     furthest: dict[TopicPartition, int] = dict(ends)
     for theirs in sums.values():
@@ -295,11 +295,11 @@ def _lags(sums: Mapping[str, Mapping[Task, int]], ends: Positions) -> Copies:
     }
 
 
-def _task(place: TopicPartition) -> Task:
-    return Task(0, place.partition, place.topic)
+def _task(place: TopicPartition) -> TaskId:
+    return TaskId(0, place.partition, place.topic)
 
 
-def _place(task: Task) -> TopicPartition:
+def _place(task: TaskId) -> TopicPartition:
     return TopicPartition(task.topology or "", task.partition)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rackassign.errors import InputError, WireError
 from rackassign.model import TOPIC_NAME, Group, Member, Partitions, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, SubscriptionReader, decode_generation, encode_subscription
 
 
@@ -25,7 +25,7 @@ class Sent(Protocol):
     metadata: bytes
 
 
-def read_join(members: Sequence[Sent], assignor: Any, once: Once) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
+def read_join(members: Sequence[Sent], assignor: Any, once: WarnOnce) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
     """Read what members sent: make it readable for the host, and hand it to an assignor that takes it.
 
     An assignor that takes it needs nothing of what the host decodes, so that is little. A subclass with an `assign` of
@@ -42,7 +42,7 @@ def read_join(members: Sequence[Sent], assignor: Any, once: Once) -> dict[str, S
     return read
 
 
-def make_readable(members: Iterable[Sent], once: Once) -> dict[str, Subscription]:
+def make_readable(members: Iterable[Sent], once: WarnOnce) -> dict[str, Subscription]:
     """Replace in place the metadata of those members that the client could not decode.
 
     Returns:
@@ -63,7 +63,7 @@ def make_readable(members: Iterable[Sent], once: Once) -> dict[str, Subscription
 
 
 def _readable(
-    member: Sent, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: Once
+    member: Sent, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: WarnOnce
 ) -> tuple[Subscription, bytes]:
     """Return a subscription and bytes of it that the client can decode: the member's own if it can."""
     name = member.member_id

@@ -21,7 +21,7 @@ from rackassign.clients.confluent.group_member import Member
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
 from rackassign.clients.confluent.stall_detector import Stalls
 from rackassign.clients.confluent.statistics import StatsMeter
-from rackassign.racks import RackMemory
+from rackassign.racks import BrokerRackCache
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -110,7 +110,7 @@ class RackAwareConsumer:
         properties = Properties.of(given, assignors)
         rack = told_or_found(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
-        racks = RackMemory()
+        racks = BrokerRackCache()
         self._meter = StatsMeter(rack, racks.rack_of)
         self._stalls = Stalls()
         told = dict(properties.reader)

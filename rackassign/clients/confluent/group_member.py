@@ -17,8 +17,8 @@ from rackassign.clients.confluent.topic_metadata import Awaited
 from rackassign.clients.kafka_python import RackAwareConsumer, internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.racks import RackMemory
-from rackassign.util.log_once import Once
+from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Member:
         KafkaException: No broker answers.
     """
 
-    def __init__(self, arguments: Mapping[str, Any], racks: RackMemory) -> None:
+    def __init__(self, arguments: Mapping[str, Any], racks: BrokerRackCache) -> None:
         begun = _Begun()
         try:
             with as_confluent():
@@ -81,11 +81,11 @@ class Member:
         if cluster is not None:
 
             def refreshed() -> None:
-                racks.see(internals.brokers(cluster))
+                racks.update(internals.brokers(cluster))
                 self._awaited.refreshed()
 
             refreshed()
-            internals.on_refresh(cluster, refreshed, Once(log), key=self)
+            internals.on_refresh(cluster, refreshed, WarnOnce(log), key=self)
         self._by_pattern: bool | None = None
 
     @property

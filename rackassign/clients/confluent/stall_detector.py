@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 
 from rackassign.clients.confluent.fetcher import Place
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Stalls:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._once = Once(log)
+        self._once = WarnOnce(log)
         self._seen: dict[Place, _Seen] = {}
         self._tried: dict[Place, int] = {}
         self._next_look = 0.0

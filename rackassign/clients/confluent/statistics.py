@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
 from rackassign.errors import ConfigError
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class StatsMeter:
             raise ConfigError(f"racks: expected a dict of racks by broker, got {type(racks).__name__}")
         self._rack_of: Callable[[int], str | None] = racks if callable(racks) else racks.get
         self._meter = ReadMeter(rack or None, self._rack_of)
-        self._once = Once(log)
+        self._once = WarnOnce(log)
         self._last: dict[tuple[str, int], _Counted] = {}
         self._received: dict[tuple[int, str], tuple[int, int]] = {}
         self._client = 0

@@ -21,10 +21,10 @@ from rackassign.clients.kafka_python.fetch_meter import FetchMeter
 from rackassign.clients.kafka_python.patches import REMEDIES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, RackBits
+from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, Member
-from rackassign.racks import RackMemory
-from rackassign.util.log_once import Once
+from rackassign.racks import BrokerRackCache
+from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,8 @@ def attach(
 class _Attached:
     """What a consumer is given once, however often it is attached."""
 
-    once: Once
-    racks: RackMemory
+    once: WarnOnce
+    racks: BrokerRackCache
     reads: ReadMeter
 
 
@@ -102,7 +102,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     known: _Attached | None = vars(consumer).get("_rackassign")
     if known is not None:
         return known
-    once, racks = Once(log), RackMemory()
+    once, racks = WarnOnce(log), BrokerRackCache()
     metrics = internals.LocalityMetrics(consumer, once)
     reads = ReadMeter(
         consumer.config["client_rack"] or None,
@@ -143,10 +143,10 @@ def assigned_locality(consumer: object) -> Locality | None:
     owned: dict[str, list[int]] = {}
     for topic, partition in consumer.assignment():
         owned.setdefault(topic, []).append(partition)
-    topology = known.racks.complete(internals.topology(cluster, sorted(owned)))
+    topology = known.racks.fill_missing(internals.topology(cluster, sorted(owned)))
     here = {topic: tuple(p for p in ids if p < len(topology.topics.get(topic, ()))) for topic, ids in owned.items()}
     member = Member("it", frozenset(owned), rack=consumer.config["client_rack"])
-    return Locality.count(Group(topology, (member,)), {"it": here}, RackBits.of(topology, "any-replica"))
+    return Locality.count(Group(topology, (member,)), {"it": here}, RackSets.of(topology, "any-replica"))
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

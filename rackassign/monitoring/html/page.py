@@ -21,7 +21,7 @@ from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, Picture, picture
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.serialize import said, troubles
 from rackassign.monitoring.traffic import Flows, Read
-from rackassign.util.text import printable
+from rackassign.util.text import strip_control_chars
 
 _MOST_CELLS = 2000
 """Partitions that are drawn of one group."""
@@ -103,7 +103,7 @@ def environment(package: str, price: Price) -> Environment:
 
 def _plain(value: object) -> object:
     """Return what is put into the page without anything that would turn what stands around it, as U+202E does."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return strip_control_chars(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:

@@ -18,7 +18,7 @@ from rackassign.placement.placer import (
     ReplicaPlacementError,
     UsableBroker,
 )
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 RackAwareMode = Literal["Enforced", "Safe", "Disabled"]
 """What to do where only some brokers have a rack: refuse, ignore all racks; or ignore racks in any case."""
@@ -142,9 +142,9 @@ class KafkaPlacer:
         """
         mode, start = configs.get("rack_aware_mode", "Enforced"), configs.get("fixed_start_index", _NO_START)
         if mode not in RACK_AWARE_MODES:
-            raise ConfigError(f"rack_aware_mode: expected {', '.join(RACK_AWARE_MODES)}, got {shown(mode)}")
+            raise ConfigError(f"rack_aware_mode: expected {', '.join(RACK_AWARE_MODES)}, got {short_repr(mode)}")
         if type(start) is not int:
-            raise ConfigError(f"fixed_start_index: expected an integer, got {shown(start)}")
+            raise ConfigError(f"fixed_start_index: expected an integer, got {short_repr(start)}")
         self._mode, self._start, self._chance = mode, start, chance_of(configs)
 
     def place(

@@ -24,7 +24,7 @@ from rackassign.placement.placer import (
 )
 from rackassign.solver.placement import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
 from rackassign.solver.types import Bools, Ints
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _FINEST = 4096
 """Weights become whole numbers up to this."""
@@ -86,7 +86,7 @@ class OptimalPlacer:
         rest = {name: value for name, value in configs.items() if name not in {"layout", "seed"}}
         layout = configs.get("layout")
         if layout is not None and not isinstance(layout, Layout):
-            raise ConfigError(f"layout: expected a Layout, got {shown(layout)}")
+            raise ConfigError(f"layout: expected a Layout, got {short_repr(layout)}")
         self._rules, self._layout, self._chosen = Rules.of(rest), layout, "first" in rest
 
     def observe(self, layout: Layout) -> None:
@@ -259,7 +259,7 @@ class _Rows:
         chosen = sorted(layout.topics if topics is None else set(topics))
         for topic in chosen:
             if topic not in layout.topics:
-                raise ConfigError(f"there is no topic {shown(topic)}")
+                raise ConfigError(f"there is no topic {short_repr(topic)}")
         rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
         others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
         return cls(tuple(chosen), tuple(group for group, _ in rows), tuple(own for _, own in rows), others)
@@ -306,8 +306,8 @@ def _factors(wanted: Factors | None, layout: Layout, rows: _Rows) -> list[int]:
 
 def _kind(name: object) -> str:
     if isinstance(name, TopicPartition):
-        return f"partition {name.partition} of topic {shown(name.topic)}"
-    return f"topic {shown(name)}"
+        return f"partition {name.partition} of topic {short_repr(name.topic)}"
+    return f"topic {short_repr(name)}"
 
 
 def _check_replicas(count: int, brokers: list[Broker], rules: Rules) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
 from rackassign.spark.pull.server import LONGEST, read_line
 from rackassign.spark.splits import Split
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _AGAIN_S = 0.05
 
@@ -112,7 +112,7 @@ def _answer(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str,
                 return _understood(read_line(connection, deadline), wanted)
         except (OSError, ValueError, RecursionError) as error:
             if time.monotonic() >= deadline:
-                raise NoAnswerError(
+                raise KafkaUnavailableError(
                     f"the coordinator at {desk.address} does not answer: {error}; executors must reach the "
                     "driver there (coordinatorHost, coordinatorPort) while the query runs, or use binding=late"
                 ) from None
@@ -122,5 +122,5 @@ def _answer(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str,
 def _understood(line: bytes, wanted: str) -> dict[str, Any]:
     answer = json.loads(line)
     if not isinstance(answer, dict) or not answer.keys() & {wanted, "error"}:
-        raise ValueError(f"{shown(answer)} is not what a coordinator says")
+        raise ValueError(f"{short_repr(answer)} is not what a coordinator says")
     return answer

@@ -25,7 +25,7 @@ from rackassign.spark.pull.scheduler import Deal, Dealt
 from rackassign.spark.pull.server import listening
 from rackassign.spark.splits import Split
 from rackassign.util.redaction import Settings
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +141,7 @@ class Coordinator:
         with self._lock:
             deal = self._deals.get(batch) if type(batch) is int else None
         if deal is None:
-            return {"error": f"batch {shown(batch)} is over"}
+            return {"error": f"batch {short_repr(batch)} is over"}
         if type(task) is not int or type(number) is not int or not (rack is None or isinstance(rack, str)):
             return {"error": "no question"}
         split = deal.answer(task, number, rack)

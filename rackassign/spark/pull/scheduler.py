@@ -26,7 +26,7 @@ from typing import Literal
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.spark.splits import Split
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 _TOPIC = "splits"
 _ANYWHERE = "anywhere"
@@ -107,11 +107,11 @@ class Deal:
             ConfigError: There is no such task, or a question was left out.
         """
         if not 0 <= task < self._tasks:
-            raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {shown(task)}")
+            raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {short_repr(task)}")
         with self._lock:
             told = self._answers.setdefault(task, [])
             if not 0 <= number <= len(told):
-                raise ConfigError(f"number: task {task} has {len(told)} answers, and asked for {shown(number)}")
+                raise ConfigError(f"number: task {task} has {len(told)} answers, and asked for {short_repr(number)}")
             if number == len(told):
                 chosen = self._choose(task, rack, len(told))
                 if chosen is None or chosen == "wait":

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Any
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import cut
+from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def listening(host: str, port: int, token: str, answer: Callable[[bytes], dict[s
         return Listener(_bound(family, (address, port, *scope)), token, answer)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"coordinatorHost: cannot listen on {cut(host)}, port {port}: {problem}") from None
+        raise ConfigError(f"coordinatorHost: cannot listen on {truncate(host)}, port {port}: {problem}") from None
 
 
 def _bound(family: int, address: Any) -> socket.socket:  # noqa: ANN401 - by family

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rackassign.errors import NoAnswerError, RackassignError
+from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
 from rackassign.spark.source.partitions import Piece, Pull, planner, read_piece
 from rackassign.spark.source.schema import columns, full_schema
@@ -106,7 +106,7 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
             steal_after_s=options.steal_after_s,
             timeout_s=options.coordinator_timeout_s,
         )
-    except NoAnswerError as error:
+    except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with binding=late", error)
         return [Piece(split) for split in splits]
     return [Pull(desk, task) for task in range(tasks)]

@@ -10,8 +10,8 @@ Rules of this room, beyond those of strategies:
 
 from __future__ import annotations
 
-from rackassign.strategies.standby.assign import StandbyPlan, plan_standby
-from rackassign.strategies.standby.client_tags import check_tags
+from rackassign.strategies.standby.assign import StandbyPlan, assign_standbys
+from rackassign.strategies.standby.client_tags import validate_client_tags
 from rackassign.strategies.standby.options import MODES, RULES, Mode, Rule, StandbyOptions
 from rackassign.strategies.standby.warmup import Copies
 
@@ -23,6 +23,6 @@ __all__ = [
     "Rule",
     "StandbyOptions",
     "StandbyPlan",
-    "check_tags",
-    "plan_standby",
+    "assign_standbys",
+    "validate_client_tags",
 ]

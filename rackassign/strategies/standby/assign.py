@@ -12,11 +12,18 @@ from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
 from rackassign.solver import NOBODY
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Wanted
 from rackassign.solver.standby.exchange import spread_over
-from rackassign.strategies.indexed_group import Door
+from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
 from rackassign.strategies.standby.options import StandbyOptions
-from rackassign.strategies.standby.warmup import Copies, Moves, Warm, kept_on, staying, warming_up
+from rackassign.strategies.standby.warmup import (
+    CaughtUpCopies,
+    Copies,
+    PendingMoves,
+    assign_warmups,
+    deferred_moves,
+    retained_copies,
+)
 from rackassign.strategies.sticky import plan_cooperative
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
@@ -30,7 +37,7 @@ class StandbyPlan:
         plan: Who runs what, for the cooperative protocol.
         standbys: Partitions of which each member is to keep a copy: warm-ups, what it waits for, and what it keeps on
             until others are warm are among them. An entry for every member.
-        warming: Those of them that are waited for: once the member is warm, they move to it, or somebody else need not
+        warmups: Those of them that are waited for: once the member is warm, they move to it, or somebody else need not
             keep its copy any more.
         missing: Copies that have no place, by partition.
         collisions: Copies at a value of a tag beyond what the rule allows.
@@ -39,13 +46,13 @@ class StandbyPlan:
 
     plan: Plan
     standbys: Mapping[str, Partitions]
-    warming: Mapping[str, Partitions]
+    warmups: Mapping[str, Partitions]
     missing: Mapping[TopicPartition, int]
     collisions: int
     proven: bool
 
 
-def plan_standby(
+def assign_standbys(
     group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
 ) -> StandbyPlan:
     """Decide who runs what and who keeps a copy of it.
@@ -59,13 +66,13 @@ def plan_standby(
     options = options or StandbyOptions()
     limit = math.inf if active is None or active.time_limit_s is None else active.time_limit_s
     until = time.monotonic() + limit
-    stand_ins = _stand_ins(group, copies, options)
+    stand_ins = _failover_candidates(group, copies, options)
     stood_in = _standing_in(group, stand_ins)
     wanted = plan_cooperative(stood_in, active)
     owners, last = _owners(stood_in), dict(_each(wanted.target))
-    warm = Warm(group, copies, options.acceptable_recovery_lag)
+    warm = CaughtUpCopies(group, copies, options.acceptable_recovery_lag)
     cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
-    stay = {p: owners[p] for p in staying(last, owners, cold)}
+    stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
     now = {**last, **stay}
     # Who stands in owns nothing yet: nobody has to give up anything before another can have it.
     free = {place: now[place] for place in stand_ins if place in now}
@@ -79,8 +86,8 @@ def plan_standby(
     )
     placed = _placed(group, wanted.target, copies, options, until)
     holders = {place: set(placed.holders.get(place, ())) for place in now}
-    warming = warming_up(holders, Moves(now, last, cold), warm, options.max_warmup_replicas)
-    awaited = kept_on(holders, now, warm, options.num_standby_replicas)
+    warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
+    awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
     for place, _ in _each({"": plan.withheld}):
         # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
         holders[place].add(now[place])
@@ -96,7 +103,7 @@ def plan_standby(
     )
 
 
-def _stand_ins(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
+def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
     """Return for partitions that nobody claims who has the warmest copy: that is as good as having it."""
     claimed = {
         TopicPartition(topic, partition)
@@ -141,7 +148,7 @@ def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
 
 def _owners(group: Group) -> dict[TopicPartition, str]:
     """Return the valid owner of each partition that has one."""
-    door = Door.of(group, "any-replica")
+    door = IndexedGroup.of(group, "any-replica")
     sizes = zip(door.topics, door.sizes.tolist(), strict=True)
     places = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
     owners = zip(places, door.claims.owner.tolist(), strict=True)
@@ -212,7 +219,7 @@ def _placed(
     tags = {member.id: member.tags for member in group.members}
     for ids, places in sorted(crowds.items()):
         number = {member: i for i, member in enumerate(ids)}
-        crowd = _Crowd(
+        crowd = _SubscriberSet(
             [tags[member] for member in ids],
             [load[member] for member in ids],
             [number[owner[place]] for place in places],
@@ -235,7 +242,7 @@ def _had(place: TopicPartition, number: Mapping[str, int], copies: Copies) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class _Crowd:
+class _SubscriberSet:
     """Members that subscribe to the same topics, and partitions of those, as numbers.
 
     Args:

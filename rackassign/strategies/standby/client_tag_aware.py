@@ -43,7 +43,7 @@ class Clients:
 
 
 @dataclass(slots=True)
-class _Board:
+class _StandbyState:
     """Who holds what while standbys are placed."""
 
     clients: Clients
@@ -85,7 +85,7 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
         standbys: How many each is to have; with too few clients it has fewer.
         keys: Tags that count; without any all are alike.
     """
-    board = _Board(clients, {task: [] for task in range(len(tasks))})
+    board = _StandbyState(clients, {task: [] for task in range(len(tasks))})
     if standbys:
         dimensions = _Dimensions.of(clients, keys)
         for task in tasks:
@@ -98,13 +98,13 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
 
 def balance(clients: Clients, holders: Holders) -> Holders:
     """Return standbys after they were moved to less loaded clients, as far as that keeps all tags of the holder."""
-    board = _Board(clients, {task: list(own) for task, own in enumerate(holders)})
+    board = _StandbyState(clients, {task: list(own) for task, own in enumerate(holders)})
     moved = True
     while moved:
         moved = False
         for source in range(len(clients)):
             for target in range(len(clients)):
-                if not _evens(board, source, target) or not keeps_tags(clients.tags[source], clients.tags[target]):
+                if not _evens(board, source, target) or not preserves_tags(clients.tags[source], clients.tags[target]):
                     continue
                 for task in [task for task, own in board.standbys.items() if source in own]:
                     if not _evens(board, source, target):
@@ -116,12 +116,12 @@ def balance(clients: Clients, holders: Holders) -> Holders:
     return [board.standbys[task] for task in range(len(holders))]
 
 
-def keeps_tags(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
+def preserves_tags(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     """Tell whether a client has all tags of another, and may have more."""
     return all(target.get(key) == value for key, value in source.items())
 
 
-def keeps_spread(holders: Sequence[Mapping[str, str]], source: int, target: Mapping[str, str]) -> bool:
+def preserves_diversity(holders: Sequence[Mapping[str, str]], source: int, target: Mapping[str, str]) -> bool:
     """Tell whether copies of a task carry no fewer different tags once one of them has moved.
 
     Args:
@@ -151,7 +151,7 @@ class _Dimensions:
         return cls(values, {pair: frozenset(who) for pair, who in found.items()})
 
 
-def _spread(board: _Board, task: int, standbys: int, dimensions: _Dimensions) -> None:
+def _spread(board: _StandbyState, task: int, standbys: int, dimensions: _Dimensions) -> None:
     """Place what can be placed without a tag that the task's copies have already."""
     clients = board.clients
     last = board.owner[task]
@@ -174,7 +174,7 @@ def _spread(board: _Board, task: int, standbys: int, dimensions: _Dimensions) ->
         last = picked
 
 
-def _fill(board: _Board, task: int, standbys: int) -> None:
+def _fill(board: _StandbyState, task: int, standbys: int) -> None:
     """Place what is missing, whatever the tags."""
     while len(board.standbys[task]) < standbys:
         picked = board.least_loaded(client for client in range(len(board.clients)) if not board.holds(client, task))
@@ -183,7 +183,7 @@ def _fill(board: _Board, task: int, standbys: int) -> None:
         board.give(picked, task)
 
 
-def _evens(board: _Board, source: int, target: int) -> bool:
+def _evens(board: _StandbyState, source: int, target: int) -> bool:
     """Tell whether a copy that moves evens loads, and does not just turn them round."""
     skew = board.load(source) - board.load(target)
     capacity: Callable[[int], int] = board.clients.capacity.__getitem__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rackassign.errors import ConfigError
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 MOST_TAGS = 5
 LONGEST_KEY = 20
@@ -16,7 +16,7 @@ _PREFIX = "client.tag."
 _ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
-def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> dict[str, str]:
+def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> dict[str, str]:
     """Refuse what Kafka Streams would: tags travel in the group's metadata, and a listed tag must be set.
 
     Args:
@@ -30,10 +30,10 @@ def check_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -
         ConfigError: With the text that Kafka has for it (`StreamsConfig`), or for what is no tag at all.
     """
     if not isinstance(client_tags, Mapping):
-        raise ConfigError(f"client_tags must be keys with values, got {shown(client_tags)}")
+        raise ConfigError(f"client_tags must be keys with values, got {short_repr(client_tags)}")
     for pair in client_tags.items():
         if not all(isinstance(each, str) for each in pair):
-            raise ConfigError(f"client_tags must be strings, got {shown(pair[0])} with {shown(pair[1])}")
+            raise ConfigError(f"client_tags must be strings, got {short_repr(pair[0])} with {short_repr(pair[1])}")
     if len(assignment_tags) > MOST_TAGS:
         raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
     if len(client_tags) > MOST_TAGS:

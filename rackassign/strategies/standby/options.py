@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from rackassign.errors import ConfigError
 from rackassign.strategies.standby.client_tags import MOST_TAGS
-from rackassign.util.text import shown
+from rackassign.util.text import short_repr
 
 Mode = Literal["best", "kafka"]
 """How copies are placed: with the least collisions, or as Kafka Streams does."""
@@ -55,20 +55,22 @@ class StandbyOptions:
         ):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ConfigError(f"{name} must be an integer, {least} or more, got {shown(value)}")
+                raise ConfigError(f"{name} must be an integer, {least} or more, got {short_repr(value)}")
         tags = self.rack_aware_assignment_tags
         if not _names(tags) or len(tags) > MOST_TAGS or len(set(tags)) < len(tags):
-            raise ConfigError(f"rack_aware_assignment_tags must be up to {MOST_TAGS} different keys, got {shown(tags)}")
+            raise ConfigError(
+                f"rack_aware_assignment_tags must be up to {MOST_TAGS} different keys, got {short_repr(tags)}"
+            )
         for name, value, allowed in (("mode", self.mode, MODES), ("rule", self.rule, RULES)):
             if value not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}")
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {short_repr(value)}")
         if not isinstance(self.forced_tag_values, Mapping):
-            raise ConfigError(f"forced_tag_values must be keys with values, got {shown(self.forced_tag_values)}")
+            raise ConfigError(f"forced_tag_values must be keys with values, got {short_repr(self.forced_tag_values)}")
         for key, values in self.forced_tag_values.items():
             if key not in tags:
-                raise ConfigError(f"forced_tag_values: {shown(key)} is not one of rack_aware_assignment_tags")
+                raise ConfigError(f"forced_tag_values: {short_repr(key)} is not one of rack_aware_assignment_tags")
             if not _names(values) or not values:
-                raise ConfigError(f"forced_tag_values: {shown(key)}: expected values, got {shown(values)}")
+                raise ConfigError(f"forced_tag_values: {short_repr(key)}: expected values, got {short_repr(values)}")
         if self.mode == "kafka" and (self.rule != "even" or self.forced_tag_values):
             raise ConfigError("mode kafka has rules of its own: leave out rule and forced_tag_values")
 

@@ -19,7 +19,7 @@ Copies = Mapping[str, Mapping[TopicPartition, int]]
 """For each member the partitions of which it has state, with the records it lacks; 0 for all of one it runs."""
 
 
-class Warm:
+class CaughtUpCopies:
     """Who has a warm copy of what.
 
     Args:
@@ -51,7 +51,7 @@ class Warm:
         return sorted((member for member in lags if self.has(member, place)), key=lambda member: (lags[member], member))
 
 
-class Moves(NamedTuple):
+class PendingMoves(NamedTuple):
     """Who runs partitions.
 
     Args:
@@ -65,7 +65,7 @@ class Moves(NamedTuple):
     cold: Mapping[TopicPartition, str]
 
 
-def staying(
+def deferred_moves(
     last: Mapping[TopicPartition, str], owners: Mapping[TopicPartition, str], cold: Mapping[TopicPartition, str]
 ) -> set[TopicPartition]:
     """Return the partitions that stay with their owners for now.
@@ -92,8 +92,8 @@ def staying(
     return stay
 
 
-def warming_up(
-    holders: Mapping[TopicPartition, set[str]], moves: Moves, warm: Warm, most: int
+def assign_warmups(
+    holders: Mapping[TopicPartition, set[str]], moves: PendingMoves, warm: CaughtUpCopies, most: int
 ) -> dict[TopicPartition, str]:
     """Give those that are to take partitions over a copy; return who is to become warm.
 
@@ -120,8 +120,8 @@ def warming_up(
     return warming
 
 
-def kept_on(
-    holders: Mapping[TopicPartition, set[str]], now: Mapping[TopicPartition, str], warm: Warm, standbys: int
+def retained_copies(
+    holders: Mapping[TopicPartition, set[str]], now: Mapping[TopicPartition, str], warm: CaughtUpCopies, standbys: int
 ) -> dict[TopicPartition, set[str]]:
     """Keep warm copies where they are until others are warm; return who is waited for."""
     awaited: dict[TopicPartition, set[str]] = {}

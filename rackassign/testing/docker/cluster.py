@@ -16,7 +16,7 @@ from rackassign.testing.docker.config import check_docker, environment
 from rackassign.testing.docker.engine import engine_errors, find_image
 from rackassign.testing.docker.resources import DockerClaim
 from rackassign.testing.local.broker_config import HOST, new_uuid
-from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 __all__ = ["DockerCluster", "find_image", "sweep"]
 
@@ -64,7 +64,7 @@ class DockerCluster(Cluster):
         self._config = dict(config or {})
         self._told: dict[str, str | None] = {}
         self._image = image
-        self._tell = progress or say_nothing
+        self._tell = progress or ignore_progress
         self._process = os.getpid()
         self._claim: DockerClaim | None = None
         self._cluster_id = new_uuid()

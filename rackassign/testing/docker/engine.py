@@ -11,7 +11,7 @@ from typing import Any
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.local.jars import KAFKA_VERSION
-from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 OFFICIAL_IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 OWN_IMAGE = f"rackassign/kafka:{KAFKA_VERSION}"
@@ -63,7 +63,7 @@ def find_image(image: str | None = None, progress: ProgressCallback | None = Non
         MissingExtraError: testcontainers is not installed.
     """
     wanted = image or os.environ.get("KAFKA_IMAGE") or None
-    tell = progress or say_nothing
+    tell = progress or ignore_progress
     client = connect()
     try:
         first = wanted or OFFICIAL_IMAGE

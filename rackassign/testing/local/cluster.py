@@ -25,7 +25,7 @@ from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.local.java import find_java
 from rackassign.testing.ports import reserve_ports
 from rackassign.testing.processes.supervisor import Keeper
-from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 _LOG_LINES = 30
 _STOP_TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ class LocalCluster(Cluster):
         check_config(config or {})
         self._racks = tuple(racks)
         self._config = dict(config or {})
-        self._tell = progress or say_nothing
+        self._tell = progress or ignore_progress
         self._keeper: Keeper | None = None
         self._nodes: dict[int, Node] = {}
         self._java = Path()

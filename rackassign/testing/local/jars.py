@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.paths import cache_dir
-from rackassign.util.progress import Progress, ProgressCallback, say_nothing
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
@@ -66,7 +66,7 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
         ClusterError: They cannot be fetched; one line says why.
         MissingExtraError: They would have to be fetched and jgo is not installed.
     """
-    tell = progress or say_nothing
+    tell = progress or ignore_progress
     recorded = resources.files("rackassign.testing.local").joinpath(_LOCK_FILE).read_text("utf-8")
     root = cache_dir() / "jars"
     index = root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
@@ -96,7 +96,7 @@ def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tu
     """
     root = cache_dir() / "jars"
     root.mkdir(parents=True, exist_ok=True)
-    tell = progress or say_nothing
+    tell = progress or ignore_progress
     with _lock(root / "lock", tell):
         return _fetch(root / "maven", list(jars), tell)
 

@@ -9,11 +9,11 @@ from typing import Any
 from rackassign.clients.aiokafka.internals.metadata import Consumer
 from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
 from rackassign.model import TopicPartition
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
-def observe_fetches(consumer: Consumer, observer: Observer, once: Once, *, key: object) -> None:
+def observe_fetches(consumer: Consumer, observer: Observer, once: WarnOnce, *, key: object) -> None:
     """Show every fetch response to an observer, unless there is one for this key already.
 
     Shadows `_client.send`, which is looked up for each request and there from the first on.
@@ -37,7 +37,7 @@ _FETCH = 1
 class _Sending:
     """Shows fetch responses to observers on their way to the host."""
 
-    def __init__(self, send: Callable[..., Awaitable[Any]], once: Once) -> None:
+    def __init__(self, send: Callable[..., Awaitable[Any]], once: WarnOnce) -> None:
         self.observers: dict[object, Observer] = {}
         self._send = send
         self._once = once

@@ -12,7 +12,7 @@ from typing import Any
 
 from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership
 from rackassign.clients.common.subscriptions import Joined, read_join
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
@@ -55,7 +55,7 @@ class Later:
         return self.finish(await planned)
 
 
-def read_joins(membership: Membership, once: Once) -> None:
+def read_joins(membership: Membership, once: WarnOnce) -> None:
     """Read what members send before the host decodes it, and clean it; done once for a coordinator.
 
     The host reads version 0 only, topics and user data, and fails on the first member that is broken: then nobody gets
@@ -79,7 +79,7 @@ def read_joins(membership: Membership, once: Once) -> None:
 class _Reading:
     """Reads each join that a coordinator leads, and lets it go on."""
 
-    def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: Once) -> None:
+    def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: WarnOnce) -> None:
         self._coordinator = coordinator
         self._perform = perform
         self._once = once
@@ -95,7 +95,7 @@ class _Reading:
         return await assigned.result() if isinstance(assigned, Later) else assigned
 
 
-def _read(coordinator: Coordinator, response: Any, once: Once) -> None:
+def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> None:
     """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
     chosen = coordinator._lookup_assignor(response.group_protocol)
     members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]

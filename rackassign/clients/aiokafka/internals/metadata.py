@@ -7,7 +7,7 @@ from typing import Any
 
 from rackassign.clients.common.metadata_listener import Listener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 Consumer = Any
@@ -54,7 +54,7 @@ def cluster_of(consumer: Consumer) -> Any:
     return getattr(getattr(consumer, "_client", None), "cluster", None)
 
 
-def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: object) -> None:
+def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
     """Call this on the loop after each refresh of the metadata, unless that is done for this key already.
 
     Reads `_listeners`, to know. An error of a listener would end the host's refreshes for good, so none leaves.

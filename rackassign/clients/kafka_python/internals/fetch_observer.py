@@ -7,11 +7,11 @@ from typing import Any
 
 from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
 from rackassign.model import TopicPartition
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
-def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: object) -> None:
+def observe_fetches(consumer: Any, observer: Observer, once: WarnOnce, *, key: object) -> None:
     """Show every fetch response to an observer, unless there is one for this key already.
 
     Shadows `_fetcher._handle_fetch_response`, which is looked up for each send.
@@ -27,7 +27,7 @@ def observe_fetches(consumer: Any, observer: Observer, once: Once, *, key: objec
         fetcher._rackassign = {**observers, key: observer}  # type: ignore[union-attr]
 
 
-def _show_fetches(fetcher: Any, once: Once) -> bool:
+def _show_fetches(fetcher: Any, once: WarnOnce) -> bool:
     original = getattr(fetcher, "_handle_fetch_response", None)
     expected = ("node_id", "fetch_offsets", "send_time", "response")
     if original is None or tuple(inspect.signature(original).parameters) != expected:

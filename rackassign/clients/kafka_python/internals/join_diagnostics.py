@@ -8,14 +8,14 @@ from typing import Any
 from kafka.errors import UnknownError
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 _ENOUGH = 3
 """Joins in a row that fail inside the broker until it is said: one may be by chance."""
 
 
-def watch_joins(consumer: Consumer, once: Once) -> None:
+def watch_joins(consumer: Consumer, once: WarnOnce) -> None:
     """Warn if the broker assigns instead of a member, and if the group is broken inside the broker.
 
     Shadows `_coordinator._process_join_group_response`. An answer without error and without a leader comes from a group
@@ -42,7 +42,7 @@ def watch_joins(consumer: Consumer, once: Once) -> None:
     coordinator._process_join_group_response = process_join_group_response
 
 
-def _warn(group: str, response: Any, failed: int, once: Once) -> None:
+def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
     if response.error_code == 0 and not response.leader:
         once.warn(
             "next generation",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rackassign.clients.common.metadata_listener import Listener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
@@ -63,7 +63,7 @@ def cluster_of(consumer: Any) -> Cluster | None:
     return getattr(consumer, "_cluster", None)
 
 
-def on_refresh(cluster: Any, callback: Callable[[], None], once: Once, *, key: object) -> None:
+def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
     """Call this on the host's IO thread after each refresh of the metadata, unless that is done for this key already.
 
     The set `_listeners` is replaced and not added to: the IO thread may be walking over the old one. An error of a

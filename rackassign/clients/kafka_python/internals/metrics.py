@@ -10,7 +10,7 @@ from kafka.metrics import AnonMeasurable
 
 from rackassign.clients.common.fetch_metrics import Amount, ReadMeter
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 GROUP = "rackassign-locality-metrics"
@@ -26,7 +26,7 @@ class LocalityMetrics:
         once: For what goes wrong.
     """
 
-    def __init__(self, consumer: Consumer, once: Once) -> None:
+    def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
         self._metrics = getattr(consumer, "_metrics", None)
         self._once = once
         self._pairs: dict[tuple[str, str | None], list[Any]] = {}

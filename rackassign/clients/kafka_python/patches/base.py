@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, misfit
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
@@ -29,7 +29,7 @@ class Remedy:
     proof: str
     methods: Mapping[str, tuple[str, ...]]
     needs: tuple[str, ...]
-    install: Callable[[Consumer, Once], None]
+    install: Callable[[Consumer, WarnOnce], None]
     stands_on: tuple[str, ...] = ()
 
     def misfit(self, consumer: Consumer) -> str | None:
@@ -37,7 +37,7 @@ class Remedy:
         return misfit(consumer, self.methods, self.needs)
 
 
-def install(consumer: Consumer, remedies: Sequence[Remedy], once: Once) -> None:
+def install(consumer: Consumer, remedies: Sequence[Remedy], once: WarnOnce) -> None:
     """Put remedies on a consumer; those it has already are left as they are."""
     installed: set[str] = consumer.__dict__.setdefault("_rackassign_remedies", set())
     for remedy in remedies:

@@ -10,10 +10,10 @@ from kafka.errors import FencedInstanceIdError, RetriableError
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.clients.kafka_python.patches.base import Remedy
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 
-def _look_on_for_coordinator(consumer: Consumer, _once: Once) -> None:
+def _look_on_for_coordinator(consumer: Consumer, _once: WarnOnce) -> None:
     """Go on looking for the coordinator, for as long as the caller allows, when a broker that was asked is gone."""
     coordinator = consumer._coordinator
     original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
@@ -54,7 +54,7 @@ _REST_S = 0.05
 """A poll looks so often after its group while there are no records; records end the wait at once."""
 
 
-def _rest_between_looks(consumer: Consumer, _once: Once) -> None:
+def _rest_between_looks(consumer: Consumer, _once: WarnOnce) -> None:
     """Wait a little for records when a heartbeat is overdue, instead of not at all."""
     coordinator = consumer._coordinator
     original: Callable[[], float] = coordinator.time_to_next_poll
@@ -75,7 +75,7 @@ REST_BETWEEN_LOOKS = Remedy(
 )
 
 
-def _raise_when_fenced(consumer: Consumer, _once: Once) -> None:
+def _raise_when_fenced(consumer: Consumer, _once: WarnOnce) -> None:
     """Have `poll()` raise once a heartbeat was answered with FENCED_INSTANCE_ID, now and ever after, as Java does."""
     coordinator = consumer._coordinator
     handle, poll = coordinator._handle_heartbeat_response, coordinator.poll

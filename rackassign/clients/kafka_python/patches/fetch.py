@@ -10,7 +10,7 @@ from kafka.structs import TopicPartition as HostPartition
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
 from rackassign.clients.kafka_python.patches.base import Remedy
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 FORSAKEN_S = 5.0
@@ -18,7 +18,7 @@ FORSAKEN_S = 5.0
 fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
 
 
-def _keep_near_replica(consumer: Consumer, once: Once) -> None:
+def _keep_near_replica(consumer: Consumer, once: WarnOnce) -> None:
     """Stay with a follower that names no other: its answer to whom to read from is always "none"."""
     fetcher = consumer._fetcher
     original = fetcher._handle_fetch_response
@@ -57,7 +57,7 @@ KEEP_NEAR_REPLICA = Remedy(
 )
 
 
-def _leave_dead_follower(consumer: Consumer, once: Once) -> None:
+def _leave_dead_follower(consumer: Consumer, once: WarnOnce) -> None:
     """Read from the leader as soon as a follower cannot be reached."""
     fetcher = consumer._fetcher
     handle_error: Callable[..., None] = fetcher._handle_fetch_error
@@ -109,7 +109,7 @@ LEAVE_DEAD_FOLLOWER = Remedy(
 )
 
 
-def _await_unknown_leader(consumer: Consumer, _once: Once) -> None:
+def _await_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
     """Treat a leader that is no listed broker as none: wait for newer metadata."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
@@ -136,7 +136,7 @@ AWAIT_UNKNOWN_LEADER = Remedy(
 )
 
 
-def _learn_of_follower(consumer: Consumer, once: Once) -> None:
+def _learn_of_follower(consumer: Consumer, once: WarnOnce) -> None:
     """Ask for metadata when a leader names a follower that the host does not know as one (as the Java client does)."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
@@ -175,7 +175,7 @@ LEARN_OF_FOLLOWER = Remedy(
 )
 
 
-def _resume_parked(consumer: Consumer, once: Once) -> None:
+def _resume_parked(consumer: Consumer, once: WarnOnce) -> None:
     """Have the host see that what it hands out from is used up: only then does it go back to what was parked."""
     fetcher = consumer._fetcher
     original = fetcher.fetched_records

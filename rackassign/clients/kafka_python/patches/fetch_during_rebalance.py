@@ -19,7 +19,7 @@ from kafka.errors import KafkaTimeoutError
 from rackassign.clients.kafka_python.internals.attributes import Consumer, is_cooperative, of_coordinator
 from rackassign.clients.kafka_python.patches.base import Remedy
 from rackassign.clients.kafka_python.patches.commit_during_rebalance import Commits
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class _Flow:
         )
 
 
-def _install(consumer: Consumer, _once: Once) -> None:
+def _install(consumer: Consumer, _once: WarnOnce) -> None:
     _Flow(consumer).install()
 
 

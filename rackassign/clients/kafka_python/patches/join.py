@@ -25,7 +25,7 @@ from kafka.errors import (
 from rackassign.clients.common.subscriptions import read_join
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Coordinator, is_cooperative, of_coordinator
 from rackassign.clients.kafka_python.patches.base import Remedy
-from rackassign.util.log_once import Once
+from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _REJOIN_ERRORS = (
 """A join that fails with one of these is simply made again; any other error is the user's to see."""
 
 
-def _keep_finished_join(consumer: Consumer, _once: Once) -> None:
+def _keep_finished_join(consumer: Consumer, _once: WarnOnce) -> None:
     """Read the result of a join that finished between two polls."""
     coordinator = consumer._coordinator
     need_rejoin: Callable[[], bool] = coordinator.need_rejoin
@@ -116,7 +116,7 @@ KEEP_FINISHED_JOIN = Remedy(
 )
 
 
-def _heartbeat_unread_join(consumer: Consumer, once: Once) -> None:
+def _heartbeat_unread_join(consumer: Consumer, once: WarnOnce) -> None:
     """Send heartbeats from the end of a join until a `poll()` reads it."""
     coordinator = consumer._coordinator
     original = coordinator._do_join_and_sync_async
@@ -130,7 +130,7 @@ def _heartbeat_unread_join(consumer: Consumer, once: Once) -> None:
     coordinator._do_join_and_sync_async = join_and_beat
 
 
-async def _beat(coordinator: Coordinator, task: Any, once: Once) -> None:
+async def _beat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
     """Send heartbeats while the join of this task is unread and the user's loop is not overdue."""
     joined = coordinator._generation
     interval = coordinator.config["heartbeat_interval_ms"] / 1000
@@ -172,7 +172,7 @@ HEARTBEAT_UNREAD_JOIN = Remedy(
 )
 
 
-def _claim_what_is_held(consumer: Consumer, once: Once) -> None:
+def _claim_what_is_held(consumer: Consumer, once: WarnOnce) -> None:
     """Have the host's own cooperative assignor claim what the consumer holds, and not what it was given once."""
     coordinator = consumer._coordinator
     original = coordinator.group_protocols
@@ -208,7 +208,7 @@ CLAIM_WHAT_IS_HELD = Remedy(
 )
 
 
-def _guard_members(consumer: Consumer, once: Once) -> None:
+def _guard_members(consumer: Consumer, once: WarnOnce) -> None:
     """Clean what members sent before the host decodes it, and spare it most of that where the assignor is ours."""
     coordinator = consumer._coordinator
     original = coordinator._perform_assignment
