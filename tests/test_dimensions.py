@@ -9,15 +9,15 @@ from itertools import combinations, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Rooms, Tries, Wanted
-from rackassign.solver.standby.exchange import Placed, spread_over
-from rackassign.solver.standby.exchange_graph import Graph
+from rackassign.solver.standby.collisions import NO_VALUE, CollisionIndex, Dimension, ItemDemand, SearchBudget, Topology
+from rackassign.solver.standby.exchange import StandbyPlacement, place_standbys
+from rackassign.solver.standby.exchange_graph import ExchangeGraph
 
 Sets = tuple[tuple[int, ...], ...]
 
 
 @st.composite
-def cases(draw: st.DrawFn, dimensions: int, *, strict: bool = False) -> tuple[list[Wanted], Field]:
+def cases(draw: st.DrawFn, dimensions: int, *, strict: bool = False) -> tuple[list[ItemDemand], Topology]:
     nodes = draw(st.integers(1, 5))
     some = st.integers(0, nodes - 1)
     made = []
@@ -30,9 +30,9 @@ def cases(draw: st.DrawFn, dimensions: int, *, strict: bool = False) -> tuple[li
     for _ in range(draw(st.integers(1, 3))):
         fixed = draw(st.integers(-1, nodes - 1))
         held = tuple(draw(st.lists(some, unique=True, max_size=2)))
-        items.append(Wanted(fixed, draw(st.integers(0, 2)), tuple(node for node in held if node != fixed)))
+        items.append(ItemDemand(fixed, draw(st.integers(0, 2)), tuple(node for node in held if node != fixed)))
     loads = Counter(item.fixed for item in items)
-    return items, Field(
+    return items, Topology(
         tuple(draw(st.lists(st.integers(1, 2), min_size=nodes, max_size=nodes)))
         if draw(st.booleans())
         else (1,) * nodes,
@@ -41,7 +41,7 @@ def cases(draw: st.DrawFn, dimensions: int, *, strict: bool = False) -> tuple[li
     )
 
 
-def collisions(item: Wanted, own: tuple[int, ...], field: Field, *, strict: bool = False) -> int:
+def collisions(item: ItemDemand, own: tuple[int, ...], field: Topology, *, strict: bool = False) -> int:
     """What the room says collisions are, once more and in another way; on all dimensions or on strict ones."""
     holders = [*own, *([item.fixed] if item.fixed >= 0 else [])]
     nodes = len(field.weight) - (item.fixed >= 0)
@@ -51,23 +51,23 @@ def collisions(item: Wanted, own: tuple[int, ...], field: Field, *, strict: bool
         if strict and not dimension.strict:
             continue
         values = [dimension.value[node] for node in holders if dimension.value[node] != NO_VALUE]
-        most = dimension.most or -(-copies // max(1, dimension.values))
+        most = dimension.max_per_value or -(-copies // max(1, dimension.values))
         total += sum(max(0, values.count(value) - most) for value in set(values))
-        if dimension.fewer:
-            total += max(0, len(set(values)) - max(1, copies - dimension.fewer))
+        if dimension.max_unused:
+            total += max(0, len(set(values)) - max(1, copies - dimension.max_unused))
     return total
 
 
-def uneven(sets: Sets, field: Field) -> float:
+def uneven(sets: Sets, field: Topology) -> float:
     load = Counter(node for own in sets for node in own)
     return round(sum((field.load[node] + load[node]) ** 2 / weight for node, weight in enumerate(field.weight)), 6)
 
 
-def kept(items: list[Wanted], sets: Sets) -> int:
+def kept(items: list[ItemDemand], sets: Sets) -> int:
     return sum(len(set(own).intersection(item.held)) for item, own in zip(items, sets, strict=True))
 
 
-def choices(item: Wanted, field: Field) -> list[tuple[int, ...]]:
+def choices(item: ItemDemand, field: Topology) -> list[tuple[int, ...]]:
     """All sets that are as many as can be and collide least."""
     others = [node for node in range(len(field.weight)) if node != item.fixed]
     for copies in range(min(item.copies, len(others)), -1, -1):
@@ -82,7 +82,7 @@ def choices(item: Wanted, field: Field) -> list[tuple[int, ...]]:
     raise AssertionError
 
 
-def check_sets(items: list[Wanted], field: Field, placed: Placed) -> None:
+def check_sets(items: list[ItemDemand], field: Topology, placed: StandbyPlacement) -> None:
     for item, own, told, missing in zip(items, placed.nodes, placed.collisions, placed.missing, strict=True):
         allowed = choices(item, field)
         assert own in allowed
@@ -94,11 +94,11 @@ def check_sets(items: list[Wanted], field: Field, placed: Placed) -> None:
 
 @given(cases(1))
 @settings(max_examples=300)
-def test_one_dimension_is_the_optimum(case: tuple[list[Wanted], Field]) -> None:
+def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
-    placed = spread_over(items, field)
+    placed = place_standbys(items, field)
     check_sets(items, field, placed)
-    assert placed.proven == (not any(dimension.fewer for dimension in field.dimensions))
+    assert placed.proven == (not any(dimension.max_unused for dimension in field.dimensions))
     if placed.proven:
         best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
         assert (uneven(placed.nodes, field), -placed.kept) == best
@@ -106,18 +106,18 @@ def test_one_dimension_is_the_optimum(case: tuple[list[Wanted], Field]) -> None:
 
 @given(cases(2) | cases(3))
 @settings(max_examples=200)
-def test_with_more_dimensions_collisions_are_the_least(case: tuple[list[Wanted], Field]) -> None:
+def test_with_more_dimensions_collisions_are_the_least(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
-    placed = spread_over(items, field)
+    placed = place_standbys(items, field)
     check_sets(items, field, placed)
     assert not placed.proven
 
 
 @given(cases(1, strict=True) | cases(2, strict=True))
 @settings(max_examples=200)
-def test_what_is_strict_never_collides(case: tuple[list[Wanted], Field]) -> None:
+def test_what_is_strict_never_collides(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
-    placed = spread_over(items, field)
+    placed = place_standbys(items, field)
     check_sets(items, field, placed)
     for item, own in zip(items, placed.nodes, strict=True):
         assert not own or collisions(item, own, field, strict=True) == 0
@@ -126,18 +126,18 @@ def test_what_is_strict_never_collides(case: tuple[list[Wanted], Field]) -> None
 @given(cases(1) | cases(2) | cases(3), st.data())
 @settings(max_examples=200)
 def test_what_is_begun_with_is_not_better_than_what_comes_out(
-    case: tuple[list[Wanted], Field], data: st.DataObject
+    case: tuple[list[ItemDemand], Topology], data: st.DataObject
 ) -> None:
     items, field = case
     start = tuple(data.draw(st.sampled_from(choices(item, field))) for item in items)
-    placed = spread_over(items, field, [start])
+    placed = place_standbys(items, field, [start])
     check_sets(items, field, placed)
-    alone = spread_over(items, field)
+    alone = place_standbys(items, field)
     ranks = [(uneven(sets, field), -kept(items, sets)) for sets in (placed.nodes, alone.nodes, start)]
     assert ranks[0] == min(ranks)
 
 
-def exchanges(items: list[Wanted], field: Field, sets: list[set[int]]) -> list[tuple[int, int, int]]:
+def exchanges(items: list[ItemDemand], field: Topology, sets: list[set[int]]) -> list[tuple[int, int, int]]:
     """Every item, node it can give up, and node it can take for that."""
     allowed = [choices(item, field) for item in items]
     return [
@@ -151,10 +151,10 @@ def exchanges(items: list[Wanted], field: Field, sets: list[set[int]]) -> list[t
 
 @given(cases(1) | cases(2) | cases(3), st.lists(st.integers(0, 100), max_size=10))
 @settings(max_examples=200)
-def test_the_exchange_graph_is_kept_up(case: tuple[list[Wanted], Field], picks: list[int]) -> None:
+def test_the_exchange_graph_is_kept_up(case: tuple[list[ItemDemand], Topology], picks: list[int]) -> None:
     items, field = case
-    rooms, nodes = Rooms(field), range(len(field.weight))
-    graph = Graph(rooms, items, [rooms.least(item) for item in items])
+    rooms, nodes = CollisionIndex(field), range(len(field.weight))
+    graph = ExchangeGraph(rooms, items, [rooms.least(item) for item in items])
     for pick in picks:
         possible = exchanges(items, field, graph.sets)
         for source in nodes:
@@ -172,9 +172,9 @@ def test_the_exchange_graph_is_kept_up(case: tuple[list[Wanted], Field], picks: 
 
 def test_two_exchanges_of_an_item_are_not_sound_if_they_only_are_one_by_one() -> None:
     # A zone has nodes 2 and 3, each of the others one; each zone is to have one copy.
-    field = Field((1,) * 4, (0,) * 4, (Dimension((0, 1, 2, 2), 3, 1),))
-    rooms, item = Rooms(field), Wanted(-1, 2)
-    graph = Graph(rooms, [item], [rooms.least(item)], [{0, 1}])
+    field = Topology((1,) * 4, (0,) * 4, (Dimension((0, 1, 2, 2), 3, 1),))
+    rooms, item = CollisionIndex(field), ItemDemand(-1, 2)
+    graph = ExchangeGraph(rooms, [item], [rooms.least(item)], [{0, 1}])
     assert not graph.move([(0, 0, 2), (0, 1, 3)])
     assert graph.sets == [{0, 1}]
     assert graph.move([(0, 0, 2)])
@@ -184,14 +184,14 @@ def test_two_exchanges_of_an_item_are_not_sound_if_they_only_are_one_by_one() ->
 def test_a_search_that_is_cut_off_is_told() -> None:
     sizes, nodes = (2, 3, 4, 5), 60
     values = [tuple((node * 7919 + node**2 * size) % 101 % size for node in range(nodes)) for size in sizes]
-    field = Field(
+    field = Topology(
         (1,) * nodes, (0,) * nodes, tuple(Dimension(v, size, 2, 1) for v, size in zip(values, sizes, strict=True))
     )
-    items = [Wanted(0, 6), Wanted(1, 6)]
-    rooms = Rooms(field)
-    assert list(rooms.sets(items[0], 6, 7, range(len(rooms.nodes)), bound=99, tries=Tries(3))) == []
+    items = [ItemDemand(0, 6), ItemDemand(1, 6)]
+    rooms = CollisionIndex(field)
+    assert list(rooms.sets(items[0], 6, 7, range(len(rooms.nodes)), bound=99, tries=SearchBudget(3))) == []
     assert not rooms.least(items[0]).proven
-    placed = spread_over(items, field)
+    placed = place_standbys(items, field)
     assert [collisions(*each, field) for each in zip(items, placed.nodes, strict=True)] == list(placed.collisions)
     assert [len(own) for own in placed.nodes] == [6, 6]
     # What another has found is not lost, even if the search does not come that far.

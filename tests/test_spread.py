@@ -18,31 +18,31 @@ from hypothesis import strategies as st
 from rackassign.solver import min_cost_flow
 from rackassign.solver import placement as room
 from rackassign.solver.placement import (
-    FIRSTS,
     LEADER_GOALS,
+    PRIMARY_OBJECTIVES,
     SHORTAGES,
-    Goals,
-    Items,
-    Limits,
-    Nodes,
+    BrokerArrays,
+    Constraints,
+    Objectives,
+    PartitionArrays,
+    PlacementResult,
     ShortageError,
-    Spreading,
-    lead,
-    spread,
+    place_replicas,
+    reorder_leaders,
 )
 
 UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def nodes_of(racks: Sequence[int], **others: Any) -> Nodes:
+def nodes_of(racks: Sequence[int], **others: Any) -> BrokerArrays:
     arrays = {name: np.asarray(value) for name, value in others.items()}
-    return replace(Nodes.plain(np.asarray(racks, np.int64)), **arrays)
+    return replace(BrokerArrays.plain(np.asarray(racks, np.int64)), **arrays)
 
 
 def items_of(
     copies: Sequence[int], group: Sequence[int] | None = None, held: Sequence[Sequence[int]] | None = None
-) -> Items:
-    return Items(
+) -> PartitionArrays:
+    return PartitionArrays(
         np.asarray(copies, np.int64),
         np.asarray([0] * len(copies) if group is None else group, np.int64),
         tuple(map(tuple, held)) if held is not None else ((),) * len(copies),
@@ -52,15 +52,15 @@ def items_of(
 # What is valid, and what is best, said once more and in another way.
 
 
-def rooms(nodes: Nodes, held: Sequence[int]) -> list[int]:
-    return [node for node in range(len(nodes.rack)) if nodes.open[node] or node in held]
+def rooms(nodes: BrokerArrays, held: Sequence[int]) -> list[int]:
+    return [node for node in range(len(nodes.rack)) if nodes.assignable[node] or node in held]
 
 
-def counts(nodes: Nodes, chosen: Sequence[int]) -> Counter[int]:
+def counts(nodes: BrokerArrays, chosen: Sequence[int]) -> Counter[int]:
     return Counter(int(nodes.rack[node]) for node in chosen)
 
 
-def fits(nodes: Nodes, limits: Limits, chosen: Sequence[int], wanted: int) -> bool:
+def fits(nodes: BrokerArrays, limits: Constraints, chosen: Sequence[int], wanted: int) -> bool:
     """Whether one item may have these nodes, as far as hard limits go."""
     in_rack = counts(nodes, chosen)
     most = limits.max_per_rack
@@ -74,7 +74,7 @@ def fits(nodes: Nodes, limits: Limits, chosen: Sequence[int], wanted: int) -> bo
     )
 
 
-def best_sets(nodes: Nodes, limits: Limits, wanted: int, held: Sequence[int]) -> list[tuple[int, ...]]:
+def best_sets(nodes: BrokerArrays, limits: Constraints, wanted: int, held: Sequence[int]) -> list[tuple[int, ...]]:
     """All sets of an item that have as many copies as can be, spread as they should be."""
     for count in range(wanted, -1, -1):
         found = [c for c in combinations(rooms(nodes, held), count) if fits(nodes, limits, c, wanted)]
@@ -91,13 +91,15 @@ def best_sets(nodes: Nodes, limits: Limits, wanted: int, held: Sequence[int]) ->
     return [()]
 
 
-def score(nodes: Nodes, items: Items, goals: Goals, sets: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def score(
+    nodes: BrokerArrays, items: PartitionArrays, goals: Objectives, sets: Sequence[Sequence[int]]
+) -> tuple[int, ...]:
     load = Counter(node for chosen in sets for node in chosen)
     squares = sum((load[node] + int(base)) ** 2 for node, base in enumerate(nodes.load))
-    moves = sum(len(set(chosen) - set(held)) for chosen, held in zip(sets, items.held, strict=True))
+    moves = sum(len(set(chosen) - set(held)) for chosen, held in zip(sets, items.current, strict=True))
     grouped = Counter((g, node) for g, chosen in zip(items.group.tolist(), sets, strict=True) for node in chosen)
     group = sum(count**2 for count in grouped.values())
-    reluctant = sum(load[node] for node in range(len(nodes.rack)) if nodes.reluctant[node])
+    reluctant = sum(load[node] for node in range(len(nodes.rack)) if nodes.last_resort[node])
     coverage: tuple[int, ...] = ()
     if goals.coverage is not None:
         per_rack = counts(nodes, [node for chosen in sets for node in chosen])
@@ -115,7 +117,7 @@ def score(nodes: Nodes, items: Items, goals: Goals, sets: Sequence[Sequence[int]
     return (reluctant, *order[goals.first])
 
 
-def leads(spreading: Spreading) -> Counter[int]:
+def leads(spreading: PlacementResult) -> Counter[int]:
     return Counter(chosen[0] for chosen in spreading.nodes if chosen and chosen[0] >= 0)
 
 
@@ -131,25 +133,27 @@ def filled(base: Sequence[int], more: int) -> list[int]:
     return found
 
 
-def check_valid(items: Items, nodes: Nodes, limits: Limits, found: Spreading) -> None:
-    for wanted, held, listed in zip(items.copies.tolist(), items.held, found.nodes, strict=True):
+def check_valid(items: PartitionArrays, nodes: BrokerArrays, limits: Constraints, found: PlacementResult) -> None:
+    for wanted, held, listed in zip(items.copies.tolist(), items.current, found.nodes, strict=True):
         own, missing = [node for node in listed if node >= 0], [node for node in listed if node < 0]
         assert len(listed) == wanted
         assert missing == list(range(-1, -len(missing) - 1, -1))
         assert len(set(own)) == len(own)
         assert tuple(sorted(own)) in best_sets(nodes, limits, wanted, held)
-    moves = sum(len({n for n in own if n >= 0} - set(held)) for own, held in zip(found.nodes, items.held, strict=True))
-    assert found.moved == moves >= found.least
+    moves = sum(
+        len({n for n in own if n >= 0} - set(held)) for own, held in zip(found.nodes, items.current, strict=True)
+    )
+    assert found.moved == moves >= found.lower_bound
 
 
-def every(items: Items, nodes: Nodes, limits: Limits) -> Iterator[tuple[tuple[int, ...], ...]]:
+def every(items: PartitionArrays, nodes: BrokerArrays, limits: Constraints) -> Iterator[tuple[tuple[int, ...], ...]]:
     yield from product(
-        *(best_sets(nodes, limits, n, held) for n, held in zip(items.copies.tolist(), items.held, strict=True))
+        *(best_sets(nodes, limits, n, held) for n, held in zip(items.copies.tolist(), items.current, strict=True))
     )
 
 
 @st.composite
-def small(draw: st.DrawFn) -> tuple[Items, Nodes]:
+def small(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
     racks = draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
     racks = [sorted(set(racks)).index(rack) for rack in racks]
     count = len(racks)
@@ -170,31 +174,33 @@ def small(draw: st.DrawFn) -> tuple[Items, Nodes]:
 @settings(max_examples=300, deadline=None)
 @given(
     small(),
-    st.sampled_from(FIRSTS),
+    st.sampled_from(PRIMARY_OBJECTIVES),
     st.one_of(st.none(), st.just([1, 1, 1]), st.lists(st.integers(0, 3), min_size=3, max_size=3)),
 )
-def test_small_layouts_get_the_best_there_is(case: tuple[Items, Nodes], first: Any, coverage: list[int] | None) -> None:
+def test_small_layouts_get_the_best_there_is(
+    case: tuple[PartitionArrays, BrokerArrays], first: Any, coverage: list[int] | None
+) -> None:
     items, nodes = case
     racks = int(nodes.rack.max()) + 1
-    goals = Goals(first, coverage=None if coverage is None else np.asarray(coverage[:racks], np.int64))
-    everything = list(every(items, nodes, Limits()))
+    goals = Objectives(first, coverage=None if coverage is None else np.asarray(coverage[:racks], np.int64))
+    everything = list(every(items, nodes, Constraints()))
     assume(len(everything) <= 3000)
-    found = spread(items, nodes, goals=goals)
-    check_valid(items, nodes, Limits(), found)
+    found = place_replicas(items, nodes, goals=goals)
+    check_valid(items, nodes, Constraints(), found)
     # Where other sets might let leads be more even, nothing is said of that.
-    led = sorted(leads(found)[node] + int(base) for node, base in enumerate(nodes.leads))
-    assert found.leads_proven == (squares(led) == squares(filled(nodes.leads.tolist(), len(items.copies))))
-    assert found.doubts == ()
+    led = sorted(leads(found)[node] + int(base) for node, base in enumerate(nodes.leader_load))
+    assert found.leads_proven == (squares(led) == squares(filled(nodes.leader_load.tolist(), len(items.copies))))
+    assert found.notes == ()
     best = min(score(nodes, items, goals, sets) for sets in everything)
     groups = len(set(items.group.tolist())) > 1 or first == "group"
     mine = score(nodes, items, goals, found.nodes)
     # A single group is even when nodes are, as far as what they carry otherwise allows.
     assert mine == best if groups else mine[:-1] == best[:-1]
-    assert found.moved >= found.least
+    assert found.moved >= found.lower_bound
 
 
 limits_of = st.builds(
-    Limits,
+    Constraints,
     max_per_rack=st.sampled_from(["even", "even", 1, 2]),
     min_racks=st.sampled_from([None, None, 1, 2, 3]),
     max_racks=st.sampled_from([None, None, 3]),
@@ -206,7 +212,7 @@ limits_of = st.builds(
 
 @settings(max_examples=300, deadline=None)
 @given(small(), limits_of)
-def test_limits_hold_or_the_shortage_is_told(case: tuple[Items, Nodes], limits: Limits) -> None:
+def test_limits_hold_or_the_shortage_is_told(case: tuple[PartitionArrays, BrokerArrays], limits: Constraints) -> None:
     items, nodes = case
     racks = int(nodes.rack.max()) + 1
     placeholder = replace(limits, on_shortage="placeholder")
@@ -215,16 +221,16 @@ def test_limits_hold_or_the_shortage_is_told(case: tuple[Items, Nodes], limits: 
         placeholder = replace(placeholder, leader_racks=None)
     short = any(
         len(best_sets(nodes, placeholder, wanted, held)[0]) < wanted
-        for wanted, held in zip(items.copies.tolist(), items.held, strict=True)
+        for wanted, held in zip(items.copies.tolist(), items.current, strict=True)
     )
     if short and limits.on_shortage == "error":
         with pytest.raises(ShortageError):
-            spread(items, nodes, limits)
+            place_replicas(items, nodes, limits)
         return
-    found = spread(items, nodes, limits)
+    found = place_replicas(items, nodes, limits)
     if short and limits.on_shortage == "relax":
         assert all(min(listed) >= 0 and len(set(listed)) == len(listed) for listed in found.nodes)
-        assert "limits had to give way" in found.doubts
+        assert "limits had to give way" in found.notes
         return
     check_valid(items, nodes, limits, found)
     assert bool(short) == any(min(listed) < 0 for listed in found.nodes)
@@ -234,14 +240,16 @@ def test_limits_hold_or_the_shortage_is_told(case: tuple[Items, Nodes], limits: 
 
 @settings(max_examples=150, deadline=None)
 @given(small(), st.lists(st.booleans(), min_size=5, max_size=5))
-def test_closed_nodes_keep_what_they_hold_and_get_nothing(case: tuple[Items, Nodes], closed: list[bool]) -> None:
+def test_closed_nodes_keep_what_they_hold_and_get_nothing(
+    case: tuple[PartitionArrays, BrokerArrays], closed: list[bool]
+) -> None:
     items, nodes = case
     open_ = ~np.asarray(closed[: len(nodes.rack)])
-    nodes = replace(nodes, open=open_, eligible=open_, reluctant=0 * open_ > 0)
-    limits = Limits(on_shortage="placeholder")
-    found = spread(items, nodes, limits)
+    nodes = replace(nodes, assignable=open_, leader_eligible=open_, last_resort=0 * open_ > 0)
+    limits = Constraints(on_shortage="placeholder")
+    found = place_replicas(items, nodes, limits)
     check_valid(items, nodes, limits, found)
-    for own, held in zip(found.nodes, items.held, strict=True):
+    for own, held in zip(found.nodes, items.current, strict=True):
         assert all(open_[node] or node in held for node in own if node >= 0)
         if any(node >= 0 and open_[node] for node in own):
             assert open_[own[0]]
@@ -250,13 +258,13 @@ def test_closed_nodes_keep_what_they_hold_and_get_nothing(case: tuple[Items, Nod
 @pytest.mark.parametrize("racks", [[0, 0, 1, 1, 2], [0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2, 3, 3, 3]])
 @pytest.mark.parametrize("copies", [2, 3, 4])
 def test_fewer_racks_than_there_could_be(racks: list[int], copies: int) -> None:
-    limits = Limits(max_per_rack=2, min_racks=2, max_racks=2)
+    limits = Constraints(max_per_rack=2, min_racks=2, max_racks=2)
     items, nodes = items_of([copies] * 12), nodes_of(racks)
-    found = spread(items, nodes, limits)
+    found = place_replicas(items, nodes, limits)
     check_valid(items, nodes, limits, found)
     patterns = Counter(tuple(sorted(counts(nodes, own))) for own in found.nodes)
     if len(patterns) > 1:
-        assert found.doubts == ("racks were chosen one item after the other",)
+        assert found.notes == ("racks were chosen one item after the other",)
         assert max(patterns.values()) - min(patterns.values()) <= 1
 
 
@@ -338,7 +346,7 @@ JOINT = [
 
 @pytest.mark.parametrize(("racks", "copies"), JOINT)
 def test_nested_flows_lead_as_evenly_as_the_joint_optimum(racks: list[int], copies: list[int]) -> None:
-    found = spread(items_of(copies), nodes_of(racks))
+    found = place_replicas(items_of(copies), nodes_of(racks))
     assert found.proven
     loads = Counter(node for own in found.nodes for node in own)
     mine = sum(n**2 for n in loads.values()), sum(n**2 for n in leads(found).values())
@@ -349,7 +357,7 @@ def test_nested_flows_lead_as_evenly_as_the_joint_optimum(racks: list[int], copi
 
 
 @st.composite
-def medium(draw: st.DrawFn) -> tuple[Items, Nodes]:
+def medium(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
     rng = random.Random(draw(st.integers(0, 10**6)))
     racks = [rng.randrange(draw(st.integers(1, 5))) for _ in range(draw(st.integers(1, 12)))]
     racks = [sorted(set(racks)).index(rack) for rack in racks]
@@ -366,7 +374,7 @@ def medium(draw: st.DrawFn) -> tuple[Items, Nodes]:
     )
 
 
-def check_spread(items: Items, nodes: Nodes, found: Spreading) -> None:
+def check_spread(items: PartitionArrays, nodes: BrokerArrays, found: PlacementResult) -> None:
     sizes = Counter(nodes.rack.tolist())
     for wanted, own in zip(items.copies.tolist(), found.nodes, strict=True):
         assert len(set(own)) == len(own) == wanted
@@ -377,44 +385,46 @@ def check_spread(items: Items, nodes: Nodes, found: Spreading) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(medium(), st.sampled_from(FIRSTS), st.sampled_from(LEADER_GOALS))
-def test_copies_are_in_as_many_racks_as_can_be(case: tuple[Items, Nodes], first: Any, leaders: Any) -> None:
+@given(medium(), st.sampled_from(PRIMARY_OBJECTIVES), st.sampled_from(LEADER_GOALS))
+def test_copies_are_in_as_many_racks_as_can_be(
+    case: tuple[PartitionArrays, BrokerArrays], first: Any, leaders: Any
+) -> None:
     items, nodes = case
-    found = spread(items, nodes, goals=Goals(first, leaders))
+    found = place_replicas(items, nodes, goals=Objectives(first, leaders))
     check_spread(items, nodes, found)
-    assert found.doubts == ()
+    assert found.notes == ()
 
 
 @settings(max_examples=60, deadline=None)
 @given(medium())
-def test_a_second_time_nothing_moves_and_leaders_stay_even(case: tuple[Items, Nodes]) -> None:
+def test_a_second_time_nothing_moves_and_leaders_stay_even(case: tuple[PartitionArrays, BrokerArrays]) -> None:
     items, nodes = case
-    first = spread(items, nodes)
-    again = spread(replace(items, held=first.nodes), nodes)
-    assert (again.moved, again.least) == (0, 0)
+    first = place_replicas(items, nodes)
+    again = place_replicas(replace(items, current=first.nodes), nodes)
+    assert (again.moved, again.lower_bound) == (0, 0)
     assert sorted(leads(again).values()) == sorted(leads(first).values()) or len(set(nodes.weight.tolist())) > 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(medium())
-def test_as_few_moves_as_limits_ask_for_when_moves_come_first(case: tuple[Items, Nodes]) -> None:
+def test_as_few_moves_as_limits_ask_for_when_moves_come_first(case: tuple[PartitionArrays, BrokerArrays]) -> None:
     items, nodes = case
-    few, even = spread(items, nodes, goals=Goals("moves")), spread(items, nodes)
+    few, even = place_replicas(items, nodes, goals=Objectives("moves")), place_replicas(items, nodes)
     assert few.moved <= even.moved
-    assert few.least <= few.moved
+    assert few.lower_bound <= few.moved
 
 
 def test_without_a_solver_copies_are_spread_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(min_cost_flow, "highspy", None)
 
     @UNTOUCHED
-    @given(medium(), st.sampled_from(FIRSTS))
-    def check(case: tuple[Items, Nodes], first: Any) -> None:
+    @given(medium(), st.sampled_from(PRIMARY_OBJECTIVES))
+    def check(case: tuple[PartitionArrays, BrokerArrays], first: Any) -> None:
         items, nodes = case
-        found = spread(items, nodes, goals=Goals(first))
+        found = place_replicas(items, nodes, goals=Objectives(first))
         check_spread(items, nodes, found)
         assert not found.proven
-        assert "HiGHS (highspy) cannot be imported" in found.doubts
+        assert "HiGHS (highspy) cannot be imported" in found.notes
 
     check()
 
@@ -424,10 +434,10 @@ def test_without_a_solver_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @UNTOUCHED
     @given(small(), limits_of.map(lambda limits: replace(limits, on_shortage="placeholder")))
-    def check(case: tuple[Items, Nodes], limits: Limits) -> None:
+    def check(case: tuple[PartitionArrays, BrokerArrays], limits: Constraints) -> None:
         items, nodes = case
         assume(limits.leader_racks is None or min(limits.leader_racks) <= int(nodes.rack.max()))
-        check_valid(items, nodes, limits, spread(items, nodes, limits))
+        check_valid(items, nodes, limits, place_replicas(items, nodes, limits))
 
     check()
 
@@ -437,11 +447,11 @@ def test_with_too_little_work_copies_are_spread_and_no_more_is_claimed(work: int
     rng = random.Random(work)
     held = [rng.sample(range(9), 3) for _ in range(200)]
     items, nodes = items_of([3] * 200, [i // 20 for i in range(200)], held), nodes_of([i // 3 for i in range(9)])
-    found, best = spread(items, nodes, work=work), spread(items, nodes)
+    found, best = place_replicas(items, nodes, work=work), place_replicas(items, nodes)
     check_spread(items, nodes, found)
     assert not found.proven
     assert best.proven
-    assert score(nodes, items, Goals(), best.nodes) <= score(nodes, items, Goals(), found.nodes)
+    assert score(nodes, items, Objectives(), best.nodes) <= score(nodes, items, Objectives(), found.nodes)
 
 
 def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,17 +464,17 @@ def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(min_cost_flow, "_rounded", off_by_one)
     items, nodes = items_of([3] * 30), nodes_of([0, 0, 1, 1, 2, 2])
-    found = spread(items, nodes)
+    found = place_replicas(items, nodes)
     check_spread(items, nodes, found)
-    assert any("does not hold in integers" in doubt for doubt in found.doubts)
+    assert any("does not hold in integers" in doubt for doubt in found.notes)
 
 
 def test_groups_past_the_size_are_dealt_evenly_and_the_doubt_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MOST_CELLS", 0)
     items, nodes = items_of([3] * 180, [i // 9 for i in range(180)]), nodes_of([i // 3 for i in range(9)])
-    found = spread(items, nodes)
+    found = place_replicas(items, nodes)
     check_spread(items, nodes, found)
-    assert found.doubts == ("there are too many groups to prove the replicas of each even",)
+    assert found.notes == ("there are too many groups to prove the replicas of each even",)
     per_group = Counter((i // 9, node) for i, own in enumerate(found.nodes) for node in own)
     assert max(per_group.values()) <= 4
     assert set(Counter(node for own in found.nodes for node in own).values()) == {60}
@@ -473,27 +483,27 @@ def test_groups_past_the_size_are_dealt_evenly_and_the_doubt_is_told(monkeypatch
 @pytest.mark.parametrize(
     ("copies", "racks", "limits", "words"),
     [
-        (4, [0, 1, 2], Limits(), "4 copies, but only 3 nodes"),
-        (3, [0, 0, 1, 1], Limits(max_per_rack=1), "at most 1 in a rack, but the 2 racks take only 2"),
-        (3, [0, 0, 1, 1], Limits(min_racks=3), "in 3 racks at least, but only 2 racks"),
-        (2, [0, 0, 0], Limits(counted_racks=2), "at most 1 in a rack"),
-        (2, [0, 1], Limits(leader_racks=frozenset()), "no rack in which leaders must be"),
+        (4, [0, 1, 2], Constraints(), "4 copies, but only 3 nodes"),
+        (3, [0, 0, 1, 1], Constraints(max_per_rack=1), "at most 1 in a rack, but the 2 racks take only 2"),
+        (3, [0, 0, 1, 1], Constraints(min_racks=3), "in 3 racks at least, but only 2 racks"),
+        (2, [0, 0, 0], Constraints(counted_racks=2), "at most 1 in a rack"),
+        (2, [0, 1], Constraints(leader_racks=frozenset()), "no rack in which leaders must be"),
     ],
 )
-def test_a_shortage_says_what_is_short(copies: int, racks: list[int], limits: Limits, words: str) -> None:
+def test_a_shortage_says_what_is_short(copies: int, racks: list[int], limits: Constraints, words: str) -> None:
     with pytest.raises(ShortageError, match=words):
-        spread(items_of([copies] * 2), nodes_of(racks), limits)
+        place_replicas(items_of([copies] * 2), nodes_of(racks), limits)
 
 
 def test_copies_go_where_coverage_says() -> None:
-    found = spread(
-        items_of([1] * 100), nodes_of([0, 0, 1, 1, 2, 2]), goals=Goals(coverage=np.asarray([6, 3, 1], np.int64))
+    found = place_replicas(
+        items_of([1] * 100), nodes_of([0, 0, 1, 1, 2, 2]), goals=Objectives(coverage=np.asarray([6, 3, 1], np.int64))
     )
     assert counts(nodes_of([0, 0, 1, 1, 2, 2]), [own[0] for own in found.nodes]) == {0: 60, 1: 30, 2: 10}
 
 
 def test_nothing_to_spread() -> None:
-    assert spread(items_of([]), nodes_of([0, 1])).nodes == ()
+    assert place_replicas(items_of([]), nodes_of([0, 1])).nodes == ()
 
 
 @example(racks=[0, 1], copies=2, size=4)
@@ -508,7 +518,7 @@ def test_nothing_to_spread() -> None:
 def test_leaders_are_even_where_replicas_are(racks: list[int], copies: int, size: int) -> None:
     assume(copies <= len(racks))
     nodes = nodes_of(racks)
-    found = spread(items_of([copies] * size), nodes)
+    found = place_replicas(items_of([copies] * size), nodes)
     loads = Counter(node for own in found.nodes for node in own)
     if len(loads) == len(racks) and max(loads.values()) == min(loads.values()):
         led = leads(found)
@@ -518,35 +528,39 @@ def test_leaders_are_even_where_replicas_are(racks: list[int], copies: int, size
 # Who leads, where nothing moves.
 
 
-def candidates(nodes: Nodes, racks: frozenset[int] | None, held: Sequence[int]) -> list[int]:
-    may = [node for node in held if nodes.eligible[node]]
+def candidates(nodes: BrokerArrays, racks: frozenset[int] | None, held: Sequence[int]) -> list[int]:
+    may = [node for node in held if nodes.leader_eligible[node]]
     inside = [node for node in may if racks is not None and int(nodes.rack[node]) in racks]
     return inside or may
 
 
-def leading_score(nodes: Nodes, items: Items, goal: str, first: Sequence[int | None]) -> tuple[int, ...]:
+def leading_score(
+    nodes: BrokerArrays, items: PartitionArrays, goal: str, first: Sequence[int | None]
+) -> tuple[int, ...]:
     led = Counter(first)
-    per_node = [led[node] + int(base) for node, base in enumerate(nodes.leads)]
+    per_node = [led[node] + int(base) for node, base in enumerate(nodes.leader_load)]
     per_rack = Counter({int(rack): 0 for rack in nodes.rack})
     for rack, count in zip(nodes.rack.tolist(), per_node, strict=True):
         per_rack[rack] += count
     of_nodes, of_racks = sum(count**2 for count in per_node), sum(count**2 for count in per_rack.values())
     grouped = Counter(zip(items.group.tolist(), first, strict=True))
     of_groups = sum(count**2 for (_, node), count in grouped.items() if node is not None)
-    changed = sum(node is not None and held[0] != node for held, node in zip(items.held, first, strict=True))
+    changed = sum(node is not None and held[0] != node for held, node in zip(items.current, first, strict=True))
     return (*((of_nodes, of_racks) if goal == "broker" else (of_racks, of_nodes)), of_groups, changed)
 
 
-def next_score(nodes: Nodes, items: Items, lists: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def next_score(nodes: BrokerArrays, items: PartitionArrays, lists: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """How evenly a loss is taken over, then how many lists change that keep their leader."""
-    pairs = Counter(tuple(own[:2]) for own in lists if len(own) > 1 and nodes.eligible[own[0]])
-    led = Counter(own[0] for own in lists if own and nodes.eligible[own[0]])
-    idle = sum(count for (_, second), count in pairs.items() if not nodes.eligible[second])
+    pairs = Counter(tuple(own[:2]) for own in lists if len(own) > 1 and nodes.leader_eligible[own[0]])
+    led = Counter(own[0] for own in lists if own and nodes.leader_eligible[own[0]])
+    idle = sum(count for (_, second), count in pairs.items() if not nodes.leader_eligible[second])
     spread_ = 0
     for (_, second), count in pairs.items():
-        base = led[second] + int(nodes.leads[second])
+        base = led[second] + int(nodes.leader_load[second])
         spread_ += (base + count) ** 2 - base**2
-    changed = sum(own[0] == held[0] and tuple(own) != held for own, held in zip(lists, items.held, strict=True) if held)
+    changed = sum(
+        own[0] == held[0] and tuple(own) != held for own, held in zip(lists, items.current, strict=True) if held
+    )
     return idle, spread_, changed
 
 
@@ -555,13 +569,13 @@ def with_second(own: Sequence[int], second: int) -> tuple[int, ...]:
 
 
 @st.composite
-def placed_already(draw: st.DrawFn) -> tuple[Items, Nodes]:
+def placed_already(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
     items, nodes = draw(small())
     count = len(nodes.rack)
     one = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
     held = [draw(one) for _ in items.copies]
     eligible = draw(st.one_of(st.just([True] * count), st.lists(st.booleans(), min_size=count, max_size=count)))
-    return replace(items, held=tuple(map(tuple, held))), replace(nodes, eligible=np.asarray(eligible))
+    return replace(items, current=tuple(map(tuple, held))), replace(nodes, leader_eligible=np.asarray(eligible))
 
 
 some_racks = st.sampled_from([None, None, frozenset({0}), frozenset({1, 2}), frozenset({7})])
@@ -570,20 +584,20 @@ some_racks = st.sampled_from([None, None, frozenset({0}), frozenset({1, 2}), fro
 @settings(max_examples=300, deadline=None)
 @given(case=placed_already(), goal=st.sampled_from(["broker", "rack"]), racks=some_racks, keep=st.booleans())
 def test_leaders_are_as_even_as_any_with_the_fewest_changes(
-    case: tuple[Items, Nodes], goal: Any, racks: frozenset[int] | None, *, keep: bool
+    case: tuple[PartitionArrays, BrokerArrays], goal: Any, racks: frozenset[int] | None, *, keep: bool
 ) -> None:
     items, nodes = case
-    found = lead(items, nodes, Limits(leader_racks=racks), Goals(leaders=goal), keep=keep)
-    assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.held]
-    may: list[list[int | None]] = [[*candidates(nodes, racks, held)] or [None] for held in items.held]
+    found = reorder_leaders(items, nodes, Constraints(leader_racks=racks), Objectives(leaders=goal), keep=keep)
+    assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.current]
+    may: list[list[int | None]] = [[*candidates(nodes, racks, held)] or [None] for held in items.current]
     first = [own[0] if own[0] in of else None for own, of in zip(found.nodes, may, strict=True)]
     best = min(leading_score(nodes, items, goal, choice) for choice in product(*may))
     assert leading_score(nodes, items, goal, first) == best
-    assert all(own == held for own, held, node in zip(found.nodes, items.held, first, strict=True) if node is None)
+    assert all(own == held for own, held, node in zip(found.nodes, items.current, first, strict=True) if node is None)
     inside = [node is None or racks is None or int(nodes.rack[node]) in racks for node in first]
     assert found.proven == all(inside)
-    assert (found.moved, found.least) == (0, 0)
-    kept = [own == held if own[0] == held[0] else None for own, held in zip(found.nodes, items.held, strict=True)]
+    assert (found.moved, found.lower_bound) == (0, 0)
+    kept = [own == held if own[0] == held[0] else None for own, held in zip(found.nodes, items.current, strict=True)]
     if keep:
         assert False not in kept
         return
@@ -592,26 +606,26 @@ def test_leaders_are_as_even_as_any_with_the_fewest_changes(
         for own, node in zip(found.nodes, first, strict=True)
     ]
     # A list that keeps both is as it was, behind them too.
-    ways = [[held if way[:2] == held[:2] else way for way in of] for of, held in zip(ways, items.held, strict=True)]
+    ways = [[held if way[:2] == held[:2] else way for way in of] for of, held in zip(ways, items.current, strict=True)]
     assert next_score(nodes, items, found.nodes) == min(next_score(nodes, items, lists) for lists in product(*ways))
 
 
 @settings(max_examples=60, deadline=None)
 @given(case=medium(), goal=st.sampled_from(LEADER_GOALS), keep=st.booleans())
-def test_a_second_time_no_list_changes(case: tuple[Items, Nodes], goal: Any, *, keep: bool) -> None:
+def test_a_second_time_no_list_changes(case: tuple[PartitionArrays, BrokerArrays], goal: Any, *, keep: bool) -> None:
     items, nodes = case
-    first = lead(items, nodes, goals=Goals(leaders=goal), keep=keep)
-    assert first.doubts == ()
-    again = lead(replace(items, held=first.nodes), nodes, goals=Goals(leaders=goal), keep=keep)
+    first = reorder_leaders(items, nodes, goals=Objectives(leaders=goal), keep=keep)
+    assert first.notes == ()
+    again = reorder_leaders(replace(items, current=first.nodes), nodes, goals=Objectives(leaders=goal), keep=keep)
     assert again.nodes == first.nodes
 
 
 @settings(max_examples=40, deadline=None)
 @given(medium())
-def test_what_was_spread_needs_no_other_order(case: tuple[Items, Nodes]) -> None:
+def test_what_was_spread_needs_no_other_order(case: tuple[PartitionArrays, BrokerArrays]) -> None:
     items, nodes = case
-    found = spread(items, nodes)
-    assert lead(replace(items, held=found.nodes), nodes).nodes == found.nodes
+    found = place_replicas(items, nodes)
+    assert reorder_leaders(replace(items, current=found.nodes), nodes).nodes == found.nodes
 
 
 def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -619,12 +633,12 @@ def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytes
 
     @UNTOUCHED
     @given(placed_already(), some_racks)
-    def check(case: tuple[Items, Nodes], racks: frozenset[int] | None) -> None:
+    def check(case: tuple[PartitionArrays, BrokerArrays], racks: frozenset[int] | None) -> None:
         items, nodes = case
-        found = lead(items, nodes, Limits(leader_racks=racks))
-        assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.held]
-        may = [candidates(nodes, racks, held) for held in items.held]
-        led = nodes.leads + np.bincount(
+        found = reorder_leaders(items, nodes, Constraints(leader_racks=racks))
+        assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.current]
+        may = [candidates(nodes, racks, held) for held in items.current]
+        led = nodes.leader_load + np.bincount(
             [own[0] for own, of in zip(found.nodes, may, strict=True) if of], minlength=len(nodes.rack)
         )
         for own, of in zip(found.nodes, may, strict=True):
@@ -634,23 +648,23 @@ def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytes
 
     check()
     uneven = items_of([2] * 6, held=[(0, 1)] * 6)
-    found = lead(uneven, nodes_of([0, 1]))
+    found = reorder_leaders(uneven, nodes_of([0, 1]))
     assert Counter(own[0] for own in found.nodes) == {0: 3, 1: 3}
-    assert found.doubts == ("leaders: HiGHS (highspy) cannot be imported",)
+    assert found.notes == ("leaders: HiGHS (highspy) cannot be imported",)
 
 
-@pytest.mark.parametrize("first", FIRSTS)
+@pytest.mark.parametrize("first", PRIMARY_OBJECTIVES)
 def test_of_copies_one_of_which_must_go_the_closed_one_does(first: Any) -> None:
     open_ = np.asarray([True, False, True, True])
     nodes = nodes_of([0, 0, 1, 1], open=open_, eligible=open_)
     items = items_of([2] * 4, held=[(0, 1), (1, 0), (0, 1), (1, 0)])
-    found = spread(items, nodes, goals=Goals(first))
+    found = place_replicas(items, nodes, goals=Objectives(first))
     assert found.moved == 4
     if first in {"moves", "coverage"}:
         assert all(1 not in own for own in found.nodes)
 
 
-def cluster_of(rng: random.Random, brokers: int, size: int) -> tuple[Items, Nodes]:
+def cluster_of(rng: random.Random, brokers: int, size: int) -> tuple[PartitionArrays, BrokerArrays]:
     """Items placed blind to racks."""
     held = [rng.sample(range(brokers), 3) for _ in range(size)]
     return items_of([3] * size, [0] * size, held), nodes_of([node % 3 for node in range(brokers)])
@@ -662,15 +676,15 @@ def test_paths_even_as_the_flow_does_and_move_no_more(seed: int, monkeypatch: py
     items, nodes = cluster_of(rng, 12, 150)
     keep = rng.choice([3, 3, 2])
     items = replace(items, copies=np.full(150, keep, np.int64), keep=(True,) * 150)
-    nodes = replace(nodes, load=np.asarray([rng.randrange(9) for _ in nodes.load]), open=nodes.rack != seed - 3)
-    by_flow = spread(items, nodes, goals=Goals("moves"), order=False)
+    nodes = replace(nodes, load=np.asarray([rng.randrange(9) for _ in nodes.load]), assignable=nodes.rack != seed - 3)
+    by_flow = place_replicas(items, nodes, goals=Objectives("moves"), order=False)
     monkeypatch.setattr(room, "MOST_CELLS", 0)
     monkeypatch.setattr(min_cost_flow, "highspy", None)
-    on_paths = spread(items, nodes, goals=Goals("moves"), order=False)
+    on_paths = place_replicas(items, nodes, goals=Objectives("moves"), order=False)
     assert (by_flow.proven, on_paths.proven) == (True, True)
     # The last figure is of the only group there is, whatever nodes carry otherwise.
-    same = score(nodes, items, Goals("moves"), by_flow.nodes)[:-1]
-    assert score(nodes, items, Goals("moves"), on_paths.nodes)[:-1] == same
+    same = score(nodes, items, Objectives("moves"), by_flow.nodes)[:-1]
+    assert score(nodes, items, Objectives("moves"), on_paths.nodes)[:-1] == same
 
 
 @pytest.mark.parametrize("leader_racks", [None, frozenset({1})])
@@ -682,42 +696,42 @@ def test_small_layouts_are_evened_on_paths_as_well_as_by_any(
 
     @UNTOUCHED
     @given(small())
-    def check(case: tuple[Items, Nodes]) -> None:
+    def check(case: tuple[PartitionArrays, BrokerArrays]) -> None:
         items, nodes = case
         assume(leader_racks is None or 1 in nodes.rack)
         items = replace(items, group=0 * items.group)
-        limits = Limits(max_per_rack=most, leader_racks=leader_racks, on_shortage="placeholder")
+        limits = Constraints(max_per_rack=most, leader_racks=leader_racks, on_shortage="placeholder")
         everything = list(every(items, nodes, limits))
         assume(len(everything) <= 3000)
-        found = spread(items, nodes, limits, Goals("moves"), order=False)
+        found = place_replicas(items, nodes, limits, Objectives("moves"), order=False)
         check_valid(items, nodes, limits, found)
         sets = [[node for node in own if node >= 0] for own in found.nodes]
-        best = min(score(nodes, items, Goals("moves"), each)[:-1] for each in everything)
-        assert score(nodes, items, Goals("moves"), sets)[:-1] == best
+        best = min(score(nodes, items, Objectives("moves"), each)[:-1] for each in everything)
+        assert score(nodes, items, Objectives("moves"), sets)[:-1] == best
 
     check()
 
 
-@pytest.mark.parametrize("first", FIRSTS)
+@pytest.mark.parametrize("first", PRIMARY_OBJECTIVES)
 @pytest.mark.parametrize("work", [1, 50, 200, 800, 2000])
 def test_what_is_left_of_a_budget_is_no_worse_than_without_a_solver(
     first: Any, work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items, nodes = cluster_of(random.Random(work), 9, 200)
     items = replace(items, group=np.asarray([item // 20 for item in range(200)]))
-    goals = Goals(first, coverage=np.asarray([3, 2, 1]) if first == "coverage" else None)
-    short = spread(items, nodes, goals=goals, work=work)
+    goals = Objectives(first, coverage=np.asarray([3, 2, 1]) if first == "coverage" else None)
+    short = place_replicas(items, nodes, goals=goals, work=work)
     monkeypatch.setattr(min_cost_flow, "highspy", None)
-    without = spread(items, nodes, goals=goals)
+    without = place_replicas(items, nodes, goals=goals)
     assert score(nodes, items, goals, short.nodes) <= score(nodes, items, goals, without.nodes)
 
 
 def test_a_copy_that_leads_is_given_up_only_where_none_else_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     items, nodes = cluster_of(random.Random(5), 9, 90)
     held = tuple((node, (node + 1) % 9, (node + 2) % 9) for node in range(9)) * 10
-    items = replace(items, held=held, copies=np.full(90, 2, np.int64), keep=(True,) * 90)
+    items = replace(items, current=held, copies=np.full(90, 2, np.int64), keep=(True,) * 90)
     for _ in range(2):
-        found = spread(items, nodes, goals=Goals("moves"), order=False)
+        found = place_replicas(items, nodes, goals=Objectives("moves"), order=False)
         assert all(own[0] == was[0] for own, was in zip(found.nodes, held, strict=True))
         assert set(Counter(node for own in found.nodes for node in own).values()) == {20}
         monkeypatch.setattr(room, "MOST_CELLS", 0)

@@ -22,7 +22,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
 from rackassign.solver import lexicographic, min_cost_flow
-from rackassign.solver.min_cost_flow import OutOfTimeError, OutOfWorkError, Work
+from rackassign.solver.min_cost_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
 
@@ -88,23 +88,23 @@ def test_past_the_limit_weights_are_balanced_about_and_owners_keep_what_they_can
     assert late.optimality_gap < 0.5
 
 
-def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[SolveBudget]:
     """Note the work that each solve is given."""
-    solves: list[Work] = []
-    original = min_cost_flow.minimise
+    solves: list[SolveBudget] = []
+    original = min_cost_flow.min_cost_flow
 
-    def counted(network: Any, cost: Any, work: Work, **more: Any) -> Any:
+    def counted(network: Any, cost: Any, work: SolveBudget, **more: Any) -> Any:
         solves.append(work)
         return original(network, cost, work, **more)
 
-    monkeypatch.setattr(lexicographic, "minimise", counted)
+    monkeypatch.setattr(lexicographic, "min_cost_flow", counted)
     return solves
 
 
 def test_the_limit_is_looked_at_in_the_search_for_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     solves = count_solves(monkeypatch)
     # A solve looks twice: the third one finds that time is over.
-    monkeypatch.setattr(Work, "late", lambda _: len(solves) > 2)
+    monkeypatch.setattr(SolveBudget, "late", lambda _: len(solves) > 2)
     plan = plan_cooperative(own_topics(16, joined=0), Options(max_skew=20))
     assert plan.optimality_note == "the time limit of the plan is over"
     assert len(solves) == 3
@@ -123,10 +123,10 @@ def test_solves_that_presolve_ends_are_work_as_well(monkeypatch: pytest.MonkeyPa
 
 def test_a_deadline_and_a_budget_that_are_over_are_told_apart() -> None:
     with pytest.raises(OutOfTimeError):
-        Work(1, until=0.0).check()
-    with pytest.raises(OutOfWorkError, match="iterations"):
-        Work(0).check()
-    Work(1).check()
+        SolveBudget(1, until=0.0).check()
+    with pytest.raises(BudgetExhaustedError, match="iterations"):
+        SolveBudget(0).check()
+    SolveBudget(1).check()
 
 
 @pytest.mark.parametrize("limit", [-1, "1", float("nan"), True])

@@ -4,8 +4,8 @@ Rules of this room:
 
 * A placer answers for new partitions, and is anybody's to write (`placer`, after KIP-660). Ours are Kafka's two, to
   the letter (`kafka`, `striped`), and the exact one (`optimal`), with rules of other systems as `presets`.
-* Brokers and racks become numbers at the door of `optimal`; what is best is decided in `optimum.spread`, which knows
-  neither.
+* Brokers and racks become numbers at the door of `optimal`; what is best is decided in `optimum.place_replicas`, which
+  knows neither.
 * How good a layout is, is told by `quality`, which asks no placer.
 * Same input, same answer: the order of brokers, topics and settings plays no part, and chance has a seed.
 

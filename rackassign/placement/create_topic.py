@@ -177,7 +177,8 @@ def add(
     )
     if placed.placeholders():
         raise ConfigError(
-            f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers known to the cluster"
+            f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers"
+            f" known to the cluster"
         )
     new = New(wanted.name, start, placed, least, asked.doubts)
     with _input():

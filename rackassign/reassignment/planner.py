@@ -181,7 +181,8 @@ def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
     unknown = sorted(rules.leader_racks.difference(racks))
     if unknown:
         raise ConfigError(
-            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is there; racks are {', '.join(racks) or 'none'}"
+            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is there; racks are"
+            f" {', '.join(racks) or 'none'}"
         )
 
 

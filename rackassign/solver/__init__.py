@@ -20,23 +20,23 @@ Three objectives, each within the optima of the last:
 
 With a bound on the skew instead, cost comes first and balance within (`skew`). Weights cannot be balanced exactly in
 any useful time; they get a bound instead (`weights`). Flows become partitions again in
-`network.deal`.
+`network.expand_classes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rackassign.solver.balance import balance_of
+from rackassign.solver.balance import compute_balance
 from rackassign.solver.greedy import greedy
-from rackassign.solver.lexicographic import in_stages
-from rackassign.solver.min_cost_flow import SolverError, Work
-from rackassign.solver.problem import NOBODY, Grouped, Problem
-from rackassign.solver.skew import skewed
+from rackassign.solver.lexicographic import solve_lexicographic
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.problem import NOBODY, CompressedProblem, Problem
+from rackassign.solver.skew import solve_with_skew
 from rackassign.solver.types import Ints
-from rackassign.solver.weighted import Weighted, solve_weighted
+from rackassign.solver.weighted import WeightedSolution, solve_weighted
 
-__all__ = ["NOBODY", "Problem", "Solution", "Weighted", "Work", "solve", "solve_weighted"]
+__all__ = ["NOBODY", "Problem", "Solution", "SolveBudget", "WeightedSolution", "solve", "solve_weighted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Solution:
     """Who reads what.
 
     Args:
-        reader: For each partition a member.
+        assignment: For each partition a member.
         proven: Whether it is proven best in all three objectives.
-        doubt: Why not, if not; for people.
+        note: Why not, if not; for people.
     """
 
-    reader: Ints
+    assignment: Ints
     proven: bool
-    doubt: str = ""
+    note: str = ""
 
 
-def solve(problem: Problem, *, max_skew: int = 0, work: Work) -> Solution:
+def solve(problem: Problem, *, max_skew: int = 0, work: SolveBudget) -> Solution:
     """Give every partition to a member.
 
     Args:
@@ -63,16 +63,18 @@ def solve(problem: Problem, *, max_skew: int = 0, work: Work) -> Solution:
             before balance.
         work: Budget and deadline; is drawn on.
     """
-    if not len(problem.family):
-        return Solution(problem.family, proven=True)
-    balanced = balance_of(problem.supply(), problem.sizes(), problem.pair_family, problem.pair_crowd)
+    if not len(problem.topic_class):
+        return Solution(problem.topic_class, proven=True)
+    balanced = compute_balance(
+        problem.supply(), problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+    )
     try:
         if max_skew:
-            reader, doubt = skewed(problem, balanced, max_skew, work)
+            reader, doubt = solve_with_skew(problem, balanced, max_skew, work)
         else:
-            grouped = Grouped.of(problem, balanced.allowed)
-            staged = in_stages(grouped, balanced.ceiling - 1, balanced.ceiling, work)
+            grouped = CompressedProblem.of(problem, balanced.allowed)
+            staged = solve_lexicographic(grouped, balanced.max_load - 1, balanced.max_load, work)
             reader, doubt = staged.reader(), ""
         return Solution(reader, not doubt, doubt)
     except SolverError as error:
-        return Solution(greedy(problem, balanced), proven=False, doubt=str(error))
+        return Solution(greedy(problem, balanced), proven=False, note=str(error))

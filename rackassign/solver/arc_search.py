@@ -14,7 +14,7 @@ def bits_of(bits: int) -> Iterator[int]:
         bits ^= low
 
 
-def reached(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
+def shortest_path_tree(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
     """Return all nodes that can be reached, each with the one before it on a shortest path.
 
     Args:

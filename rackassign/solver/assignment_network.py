@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.min_cost_flow import Network
-from rackassign.solver.problem import Grouped, numbered
+from rackassign.solver.problem import CompressedProblem, factorize
 from rackassign.solver.types import Bools, Ints
 
 
@@ -41,32 +41,32 @@ class Arcs:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NetworkLayout:
     """The layers of a network and the objectives on them.
 
     Args:
         network: For the solver.
-        stays: Class to node.
-        to_hubs: Class to hub.
-        to_kinds: Hub to kind.
-        to_nodes: Kind to node.
+        sticky_arcs: Class to node.
+        hub_arcs: Class to hub.
+        member_class_arcs: Hub to kind.
+        member_arcs: Kind to node.
         to_sink: Node to sink, an arc for each level; none without levels. Their cost is the squares' own.
         rows: How many classes, hubs, kinds, nodes and sinks there are.
         hub_rack: Rack of each hub.
     """
 
     network: Network
-    stays: Arcs
-    to_hubs: Arcs
-    to_kinds: Arcs
-    to_nodes: Arcs
+    sticky_arcs: Arcs
+    hub_arcs: Arcs
+    member_class_arcs: Arcs
+    member_arcs: Arcs
     to_sink: Arcs
     rows: tuple[int, ...]
     hub_rack: Ints
 
     @property
     def _layers(self) -> tuple[Arcs, ...]:
-        return self.stays, self.to_hubs, self.to_kinds, self.to_nodes, self.to_sink
+        return self.sticky_arcs, self.hub_arcs, self.member_class_arcs, self.member_arcs, self.to_sink
 
     def split(self, flow: Ints) -> list[Ints]:
         """Return the flows of stays, to hubs, to kinds, to nodes and to the sink."""
@@ -82,11 +82,11 @@ class Layout:
 
     def moves(self) -> Ints:
         """Objective: what leaves its owner, less the number of all that is held."""
-        stays = len(self.stays.tail)
+        stays = len(self.sticky_arcs.tail)
         return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
 
 
-def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) -> Layout:
+def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: bool = False) -> NetworkLayout:
     """Build the network.
 
     Args:
@@ -99,7 +99,7 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
     racks = p.cost.shape[1]
     # Hubs: a family and a rack in which it has readers.
     pair_of, kind = _joined(grouped.pair_crowd, grouped.kind_crowd)
-    hubs, hub = numbered(grouped.pair_family[pair_of] * racks + grouped.kind_rack[kind])
+    hubs, hub = factorize(grouped.pair_family[pair_of] * racks + grouped.kind_rack[kind])
     class_, to_hub = _joined(grouped.class_family, hubs // racks)
     node_crowd = grouped.kind_crowd[grouped.node_kind]
     step, level_node = _steps((high - low)[node_crowd] * levels)
@@ -141,7 +141,7 @@ def lay_out(grouped: Grouped, low: Ints, high: Ints, *, levels: bool = False) ->
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
-    return Layout(network, *layers, rows=rows, hub_rack=hubs % racks)
+    return NetworkLayout(network, *layers, rows=rows, hub_rack=hubs % racks)
 
 
 def _wide(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
@@ -164,21 +164,21 @@ def _steps(counts: Ints) -> tuple[Ints, Ints]:
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
 
 
-def deal(grouped: Grouped, layout: Layout, flow: Ints) -> Ints:
+def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
     """Return the reader of each partition, by the flows.
 
     Where a flow leaves open which partitions it means, each reader gets them spread over the whole list, so that
     the partitions of one topic do not end up together.
     """
     stay, to_hub, to_kind, to_node, _ = layout.split(flow)
-    reader = np.full(len(grouped.problem.family), -1)
-    share = _Shares(grouped)
+    reader = np.full(len(grouped.problem.topic_class), -1)
+    share = _EvenSplit(grouped)
     kept = _first_of_each(grouped.hold_of, share.of_stays(stay))
     reader[grouped.held[kept]] = grouped.problem.owner[grouped.held[kept]]
     loose = np.flatnonzero(reader < 0)
-    hub = layout.to_hubs.head[_dealt(grouped.class_of[loose], layout.to_hubs.tail, to_hub)]
-    kind = layout.to_kinds.head[_dealt(hub, layout.to_kinds.tail, to_kind)]
-    node = layout.to_nodes.head[_dealt(kind, layout.to_nodes.tail, to_node)]
+    hub = layout.hub_arcs.head[_dealt(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
+    kind = layout.member_class_arcs.head[_dealt(hub, layout.member_class_arcs.tail, to_kind)]
+    node = layout.member_arcs.head[_dealt(kind, layout.member_arcs.tail, to_node)]
     members = share.of_rest(np.bincount(node, minlength=len(grouped.node_size)))
     reader[loose] = share.order[_dealt(node, grouped.node_of[share.order], members)]
     return reader
@@ -193,14 +193,14 @@ def _first_of_each(pool: Ints, amount: Ints) -> Bools:
     return rank < amount[pool]
 
 
-class _Shares:
+class _EvenSplit:
     """What comes to a node, shared out among its members as evenly as it goes.
 
     Every amount is dealt out to the members in turn, and the next one goes on where the last one stopped. So no
     member has more than one partition more than another, neither of one class nor in all.
     """
 
-    def __init__(self, grouped: Grouped) -> None:
+    def __init__(self, grouped: CompressedProblem) -> None:
         self._grouped = grouped
         self.order = np.argsort(grouped.node_of, kind="stable")
         whose = grouped.node_of[self.order]

@@ -10,7 +10,7 @@ The loads that are lexicographically least, sorted from large to small, are thos
 member's k-th partition costs 2k - 1, and a family sends what it has to the cheapest members it may.
 
 Their canonical partition says more: crowds fall into *parts*, each with one ceiling. In every optimal assignment
-all members of a part hold `ceiling` or `ceiling - 1`, and a family never reaches above the lowest ceiling among
+all members of a part hold `max_load` or `ceiling - 1`, and a family never reaches above the lowest ceiling among
 its readers. The other way round, every assignment that keeps to both is optimal. So two numbers per crowd and a
 mask over family-crowd pairs describe all optimal assignments at once, and whatever comes later, racks and owners,
 is free to choose within them.
@@ -34,19 +34,19 @@ _POURINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class BalanceConstraints:
     """All assignments of least balance, described.
 
     Args:
-        ceiling: For each crowd the larger of the two loads its members may have.
+        max_load: For each crowd the larger of the two loads its members may have.
         allowed: For each family-crowd pair whether a partition of the family may be in the crowd.
     """
 
-    ceiling: Ints
+    max_load: Ints
     allowed: Bools
 
 
-def balance_of(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
+def compute_balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> BalanceConstraints:
     """Find the loads of least balance.
 
     Args:
@@ -55,7 +55,7 @@ def balance_of(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
         family: Family of each pair, ascending; every family has a pair.
         crowd: Crowd of each pair.
     """
-    water = _Water(supply, sizes, family, crowd)
+    water = _ConvexFlow(supply, sizes, family, crowd)
     water.pour()
     ceiling = np.zeros(len(sizes), np.int64)
     parts = [np.ones(len(sizes), bool)] if len(sizes) else []
@@ -72,23 +72,25 @@ def balance_of(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Balance:
         # Neither is empty: the mean lies between what both would have.
         parts += [above, part & ~above]
     lowest = np.minimum.reduceat(ceiling[crowd], water.first) if len(family) else ceiling[:0]
-    return Balance(ceiling, ceiling[crowd] == lowest[family])
+    return BalanceConstraints(ceiling, ceiling[crowd] == lowest[family])
 
 
-def from_held(balance: Balance, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints) -> Ints:
+def stickiest_flow(
+    balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
+) -> Ints:
     """Return flows of the same balance that keep as much of what is held as draining one crowd after the other does.
 
     What nobody holds is moved first. If that is enough, all that is held stays.
 
     Args:
         balance: What to keep to.
-        pairs: Families and crowds, as for `balance_of`.
-        supply: As for `balance_of`.
+        pairs: Families and crowds, as for `compute_balance`.
+        supply: As for `compute_balance`.
         sizes: The same.
         held: For each pair how many partitions of the family the crowd holds.
     """
     family, crowd = pairs
-    water = _Water(supply, sizes, family, crowd)
+    water = _ConvexFlow(supply, sizes, family, crowd)
     held = np.where(balance.allowed, held, 0)
     left = supply - np.bincount(family, held, len(supply)).astype(np.int64)
     # The rest goes anywhere it may, and from there where there is room.
@@ -97,14 +99,14 @@ def from_held(balance: Balance, pairs: tuple[Ints, Ints], supply: Ints, sizes: I
     water.load = np.bincount(crowd, water.flow + held, len(sizes)).astype(np.int64)
     for added in (np.zeros(len(held), np.int64), held):
         water.flow = water.flow + added
-        for ceiling in np.unique(balance.ceiling).tolist():
-            part = balance.ceiling == ceiling
+        for ceiling in np.unique(balance.max_load).tolist():
+            part = balance.max_load == ceiling
             water.drain(part, ceiling * sizes)
             water.drain(part, (ceiling - 1) * sizes)
     return water.flow
 
 
-class _Water:
+class _ConvexFlow:
     """Flows on family-crowd pairs, and the loads they make."""
 
     def __init__(self, supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> None:
@@ -168,13 +170,13 @@ class _Water:
 
     def _push(self, depth: Ints, excess: Ints) -> None:
         """Push a blocking flow along exchanges that lead one step deeper (Dinic)."""
-        pushed = _Pushing(depth, excess, self._family, self._crowd, self.flow)
+        pushed = _BlockingFlow(depth, excess, self._family, self._crowd, self.flow)
         pushed.push()
         self.flow = np.asarray(pushed.flow, np.int64)
         self.load += np.asarray(pushed.room, np.int64) - excess
 
 
-class _Pushing:
+class _BlockingFlow:
     """One phase of Dinic's algorithm: a walk down the depths, in which no dead end is entered twice.
 
     An exchange takes a partition from a pair of one crowd and gives it to a pair of the same family one deeper.

@@ -10,58 +10,60 @@ from collections import deque
 
 import numpy as np
 
-from rackassign.solver.balance import Balance, from_held
+from rackassign.solver.balance import BalanceConstraints, stickiest_flow
 from rackassign.solver.problem import NOBODY, Problem
 from rackassign.solver.types import Ints
 
 
-def greedy(problem: Problem, balance: Balance) -> Ints:
+def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     """Return the reader of each partition."""
     held, pairs = problem.held()
     left = _flow(problem, balance, pairs)
     room = _rooms(problem, left)
-    reader = np.full(len(problem.family), NOBODY)
+    reader = np.full(len(problem.topic_class), NOBODY)
     for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
         if left[pair] and room[member]:
             reader[partition] = member
             left[pair] -= 1
             room[member] -= 1
-    rest = _Rest(problem, left, room)
+    rest = _RemainingCapacity(problem, left, room)
     for partition in np.flatnonzero(reader == NOBODY).tolist():
-        reader[partition] = rest.nearest(int(problem.family[partition]), int(problem.near[partition]))
+        reader[partition] = rest.nearest(int(problem.topic_class[partition]), int(problem.cost_row[partition]))
     return reader
 
 
-def _flow(problem: Problem, balance: Balance, held: Ints) -> Ints:
+def _flow(problem: Problem, balance: BalanceConstraints, held: Ints) -> Ints:
     """Return how many partitions of each family go to each crowd, as near as may be to these pairs of what is held."""
-    pairs = problem.pair_family, problem.pair_crowd
-    return from_held(balance, pairs, problem.supply(), problem.sizes(), np.bincount(held, minlength=len(pairs[0])))
+    pairs = problem.edge_topic_class, problem.edge_subscription_class
+    return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), np.bincount(held, minlength=len(pairs[0])))
 
 
 def _rooms(problem: Problem, flow: Ints) -> Ints:
     """Return how much each member gets: the larger share goes to those that hold the most."""
     sizes = problem.sizes()
-    load = np.bincount(problem.pair_crowd, flow, len(sizes)).astype(np.int64)
+    load = np.bincount(problem.edge_subscription_class, flow, len(sizes)).astype(np.int64)
     whole, rest = np.divmod(load, sizes)
     owners = problem.owner[problem.owner != NOBODY]
-    holds = np.bincount(owners, minlength=len(problem.crowd))
-    order = np.lexsort((np.arange(len(holds)), -holds, problem.crowd))
-    crowd = problem.crowd[order]
+    holds = np.bincount(owners, minlength=len(problem.subscription_class))
+    order = np.lexsort((np.arange(len(holds)), -holds, problem.subscription_class))
+    crowd = problem.subscription_class[order]
     rank = np.arange(len(order)) - np.searchsorted(crowd, crowd, "left")
     room = np.empty(len(order), np.int64)
     room[order] = whole[crowd] + (rank < rest[crowd])
     return room
 
 
-class _Rest:
+class _RemainingCapacity:
     """What is left to be given, and who has room for it."""
 
     def __init__(self, problem: Problem, left: Ints, room: Ints) -> None:
         self._left, self._room, self._cost = left, room, problem.cost
-        of_pairs = zip(problem.pair_family.tolist(), problem.pair_crowd.tolist(), strict=True)
+        of_pairs = zip(problem.edge_topic_class.tolist(), problem.edge_subscription_class.tolist(), strict=True)
         self._pair_of = {pair: i for i, pair in enumerate(of_pairs)}
         self._queues: dict[tuple[int, int], deque[int]] = {}
-        for member, (crowd, rack) in enumerate(zip(problem.crowd.tolist(), problem.rack.tolist(), strict=True)):
+        for member, (crowd, rack) in enumerate(
+            zip(problem.subscription_class.tolist(), problem.rack.tolist(), strict=True)
+        ):
             if room[member]:
                 self._queues.setdefault((crowd, rack), deque()).append(member)
         self._readers: dict[tuple[int, int], deque[int]] = {}

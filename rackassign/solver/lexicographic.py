@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.assignment_network import Layout, deal, lay_out
-from rackassign.solver.min_cost_flow import SolverError, Work, minimise
-from rackassign.solver.problem import Grouped
+from rackassign.solver.assignment_network import NetworkLayout, build_network, expand_flow
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError, min_cost_flow
+from rackassign.solver.problem import CompressedProblem
 from rackassign.solver.types import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class LexicographicResult:
     """Flows of least cost, then of most even loads, then of fewest moves.
 
     Args:
@@ -27,16 +27,18 @@ class Staged:
         flow: Of each of its arcs.
     """
 
-    grouped: Grouped
-    layout: Layout
+    grouped: CompressedProblem
+    layout: NetworkLayout
     flow: Ints
 
     def reader(self) -> Ints:
         """Return the reader of each partition."""
-        return deal(self.grouped, self.layout, self.flow)
+        return expand_flow(self.grouped, self.layout, self.flow)
 
 
-def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bool = False) -> Staged:
+def solve_lexicographic(
+    grouped: CompressedProblem, low: Ints, high: Ints, work: SolveBudget, *, levels: bool = False
+) -> LexicographicResult:
     """Find the flows.
 
     Args:
@@ -50,27 +52,27 @@ def in_stages(grouped: Grouped, low: Ints, high: Ints, work: Work, *, levels: bo
         SolverError: There is no solution, or none was found. That of the first objectives alone would be one as well,
             but it moves nearly everything; `fallback` keeps nearly everything.
     """
-    bare = grouped.without_owners()
-    small = lay_out(bare, low, high, levels=levels)
+    bare = grouped.ignoring_ownership()
+    small = build_network(bare, low, high, levels=levels)
     network, flow = small.network, small.network.lower
     prices: list[Ints] = []
     for objective in [small.cost(), small.squares()] if levels else [small.cost()]:
-        found = minimise(network, objective, work)
-        network, flow = network.narrowed(objective, found.price), found.flow
-        prices.append(found.price)
+        found = min_cost_flow(network, objective, work)
+        network, flow = network.restrict_to_optimal(objective, found.dual), found.flow
+        prices.append(found.dual)
     if not len(grouped.held):
-        return Staged(bare, small, flow)
-    full = lay_out(grouped, low, high, levels=levels)
+        return LexicographicResult(bare, small, flow)
+    full = build_network(grouped, low, high, levels=levels)
     network = full.network
     for objective, price in zip([full.cost(), full.squares()], prices, strict=False):
-        network = network.narrowed(objective, _spread(price, small, grouped))
-    best = minimise(network, full.moves(), work).flow
+        network = network.restrict_to_optimal(objective, _spread(price, small, grouped))
+    best = min_cost_flow(network, full.moves(), work).flow
     if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
         raise SolverError("prices of the small network do not hold in the full one")
-    return Staged(grouped, full, best)
+    return LexicographicResult(grouped, full, best)
 
 
-def _spread(price: Ints, small: Layout, grouped: Grouped) -> Ints:
+def _spread(price: Ints, small: NetworkLayout, grouped: CompressedProblem) -> Ints:
     """Return prices of the full network that mean the same."""
     classes, hubs, kinds, _, _ = small.rows
     # In the small one a kind is a node.

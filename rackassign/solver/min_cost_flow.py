@@ -11,10 +11,10 @@ prices of the rows; both are rounded and then checked in integers, which is the 
 bounds and their cost equals the bound that the prices give, they are optimal, whatever happened in floating
 point on the way.
 
-One objective after the other: once a cost is least, arcs whose reduced cost is not 0 stay at the bound they sit
-on, and rows whose price is not 0 likewise. What remains is exactly the set of optimal flows, since an optimal flow
-and optimal prices are complementary, whichever of each. The next objective is minimised within: `narrowed` is that
-set as a network.
+One objective after the other: once a cost is least, arcs whose reduced cost is not 0 stay at the bound they sit on, and
+rows whose price is not 0 likewise. What remains is exactly the set of optimal flows, since an optimal flow and optimal
+prices are complementary, whichever of each. The next objective is minimised within: `restrict_to_optimal` is that set
+as a network.
 
 Work is counted in iterations of the simplex method, which are the same on every machine; seconds are not. A solve that
 presolve ends takes no iteration, so each is charged by its arcs as well. A deadline beside it is for callers that must
@@ -51,11 +51,11 @@ class InfeasibleError(SolverError):
     """No flow keeps to all bounds."""
 
 
-class OutOfWorkError(SolverError):
+class BudgetExhaustedError(SolverError):
     """The budget of iterations is used up."""
 
 
-class OutOfTimeError(OutOfWorkError):
+class OutOfTimeError(BudgetExhaustedError):
     """The deadline has passed."""
 
 
@@ -68,7 +68,7 @@ _ARCS = 1_000
 
 
 @dataclass(slots=True)
-class Work:
+class SolveBudget:
     """A budget of iterations, shared by all solves of one plan, and a deadline.
 
     Args:
@@ -93,7 +93,7 @@ class Work:
         if self.late():
             raise OutOfTimeError("the time limit of the plan is over")
         if self.left <= 0:
-            raise OutOfWorkError("no iterations are left")
+            raise BudgetExhaustedError("no iterations are left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +118,13 @@ class Network:
     low: Ints
     high: Ints
 
-    def reduced(self, cost: Ints, price: Ints) -> Ints:
+    def reduced_costs(self, cost: Ints, price: Ints) -> Ints:
         """Return what each arc costs beyond the difference of its rows' prices."""
         return cost - price[self.tail] + price[self.head]
 
-    def narrowed(self, cost: Ints, price: Ints) -> Network:
+    def restrict_to_optimal(self, cost: Ints, price: Ints) -> Network:
         """Return the network that allows only what is optimal, by these prices."""
-        reduced = self.reduced(cost, price)
+        reduced = self.reduced_costs(cost, price)
         return Network(
             self.tail,
             self.head,
@@ -134,7 +134,7 @@ class Network:
             high=np.where(price > 0, self.low, self.high),
         )
 
-    def holds(self, flow: Ints) -> bool:
+    def is_feasible(self, flow: Ints) -> bool:
         """Tell whether a flow keeps to all bounds."""
         rows = len(self.low)
         # In doubles, which is exact: no sum of flows comes near 2 ** 53.
@@ -146,28 +146,28 @@ class Network:
             and (net <= self.high).all()
         )
 
-    def least(self, cost: Ints, price: Ints) -> int:
+    def dual_bound(self, cost: Ints, price: Ints) -> int:
         """Return a cost that no flow can be below, by these prices (weak duality)."""
-        reduced = self.reduced(cost, price)
+        reduced = self.reduced_costs(cost, price)
         return int(np.where(reduced > 0, self.lower, self.upper) @ reduced) + int(
             np.where(price > 0, self.low, self.high) @ price
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Optimum:
+class CertifiedFlow:
     """A flow of least cost, and why there is no better.
 
     Args:
         flow: On each arc.
-        price: Of each row.
+        dual: Of each row.
     """
 
     flow: Ints
-    price: Ints
+    dual: Ints
 
 
-def minimise(network: Network, cost: Ints, work: Work, *, presolve: bool = True) -> Optimum:
+def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: bool = True) -> CertifiedFlow:
     """Return a flow of least cost.
 
     Args:
@@ -210,7 +210,7 @@ def minimise(network: Network, cost: Ints, work: Work, *, presolve: bool = True)
     work.left -= max(iterations * price_of_one, 1 + len(used) // _ARCS)
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kIterationLimit:
-        raise OutOfWorkError("the solver used up its iterations")
+        raise BudgetExhaustedError("the solver used up its iterations")
     if status == highspy.HighsModelStatus.kTimeLimit:
         raise OutOfTimeError("the time limit of the plan is over")
     if status == highspy.HighsModelStatus.kInfeasible:
@@ -221,9 +221,9 @@ def minimise(network: Network, cost: Ints, work: Work, *, presolve: bool = True)
     flow = np.zeros(len(cost), np.int64)
     flow[used] = _rounded(solution.col_value)
     price = _rounded(solution.row_dual)
-    if not network.holds(flow) or int(cost @ flow) != network.least(cost, price):
+    if not network.is_feasible(flow) or int(cost @ flow) != network.dual_bound(cost, price):
         raise SolverError("the solver's answer does not hold in integers")
-    return Optimum(flow, price)
+    return CertifiedFlow(flow, price)
 
 
 _OPTIONS: dict[str, Any] = {

@@ -16,52 +16,52 @@ class Problem:
     """Partitions to be given to members.
 
     Args:
-        family: For each partition its family: all partitions with the same set of readers are one.
-        near: For each partition its row of `cost`.
+        topic_class: For each partition its family: all partitions with the same set of readers are one.
+        cost_row: For each partition its row of `cost`.
         owner: For each partition the member that holds it and may go on holding it, `NOBODY` if there is none.
-        crowd: For each member its crowd: all members with the same subscription are one.
+        subscription_class: For each member its crowd: all members with the same subscription are one.
         rack: For each member its column of `cost`.
-        pair_family: The families that each crowd reads, as pairs, ascending by family, then crowd. Every family
+        edge_topic_class: The families that each crowd reads, as pairs, ascending by family, then crowd. Every family
             has a pair, and every crowd a member.
-        pair_crowd: The other half of the pairs.
+        edge_subscription_class: The other half of the pairs.
         cost: What reading costs, by row of partition and column of member, 0 or more.
     """
 
-    family: Ints
-    near: Ints
+    topic_class: Ints
+    cost_row: Ints
     owner: Ints
-    crowd: Ints
+    subscription_class: Ints
     rack: Ints
-    pair_family: Ints
-    pair_crowd: Ints
+    edge_topic_class: Ints
+    edge_subscription_class: Ints
     cost: Ints
 
     @property
     def families(self) -> int:
         """Number of families."""
-        return int(self.pair_family[-1]) + 1 if len(self.pair_family) else 0
+        return int(self.edge_topic_class[-1]) + 1 if len(self.edge_topic_class) else 0
 
     def supply(self) -> Ints:
         """Return how many partitions each family has."""
-        return np.bincount(self.family, minlength=self.families)
+        return np.bincount(self.topic_class, minlength=self.families)
 
     def sizes(self) -> Ints:
         """Return how many members each crowd has."""
-        return np.bincount(self.crowd)
+        return np.bincount(self.subscription_class)
 
     def held(self) -> tuple[Ints, Ints]:
         """Return the partitions that have an owner, ascending, and the family-crowd pair of each with its owner."""
         held = np.flatnonzero(self.owner != NOBODY)
         crowds = len(self.sizes())
-        pairs = self.pair_family * crowds + self.pair_crowd
-        return held, np.searchsorted(pairs, self.family[held] * crowds + self.crowd[self.owner[held]])
+        pairs = self.edge_topic_class * crowds + self.edge_subscription_class
+        return held, np.searchsorted(pairs, self.topic_class[held] * crowds + self.subscription_class[self.owner[held]])
 
     def cost_of(self, reader: Ints) -> int:
         """Return what it costs if each partition is read by the member given for it."""
-        return int(self.cost[self.near, self.rack[reader]].sum())
+        return int(self.cost[self.cost_row, self.rack[reader]].sum())
 
 
-def numbered(keys: Ints) -> tuple[Ints, Ints]:
+def factorize(keys: Ints) -> tuple[Ints, Ints]:
     """Return the different keys, ascending, and for each key its place among them."""
     # Faster than sorting as long as the keys are small.
     top = int(keys.max()) + 1 if len(keys) else 0
@@ -75,7 +75,7 @@ def numbered(keys: Ints) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class CompressedProblem:
     """The same problem with what is interchangeable counted instead of named.
 
     A *class* is all partitions of one family and one row of costs; a *kind* all members of one crowd and one rack.
@@ -125,22 +125,22 @@ class Grouped:
     node_size: Ints
 
     @classmethod
-    def of(cls, problem: Problem, allowed: Bools) -> Grouped:
+    def of(cls, problem: Problem, allowed: Bools) -> CompressedProblem:
         """Group a problem; `allowed` tells for each family-crowd pair whether partitions may go there."""
         rows, racks = problem.cost.shape
-        classes, class_of = numbered(problem.family * rows + problem.near)
-        kinds, kind_of = numbered(problem.crowd * racks + problem.rack)
+        classes, class_of = factorize(problem.topic_class * rows + problem.cost_row)
+        kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
         held, pair = problem.held()
         held = held[allowed[pair]]
-        holds, hold_of = numbered(problem.owner[held] * len(classes) + class_of[held])
+        holds, hold_of = factorize(problem.owner[held] * len(classes) + class_of[held])
         hold_member, hold_class = holds // len(classes), holds % len(classes)
         hold_size = np.bincount(hold_of, minlength=len(holds))
         node_of, node_kind = _nodes(kind_of, hold_member, hold_class, hold_size)
-        stays, hold_stay = numbered(node_of[hold_member] * len(classes) + hold_class)
+        stays, hold_stay = factorize(node_of[hold_member] * len(classes) + hold_class)
         return cls(
             problem=problem,
-            pair_family=problem.pair_family[allowed],
-            pair_crowd=problem.pair_crowd[allowed],
+            pair_family=problem.edge_topic_class[allowed],
+            pair_crowd=problem.edge_subscription_class[allowed],
             class_of=class_of,
             class_family=classes // rows,
             class_near=classes % rows,
@@ -159,7 +159,7 @@ class Grouped:
             node_size=np.bincount(node_of, minlength=len(node_kind)),
         )
 
-    def without_owners(self) -> Grouped:
+    def ignoring_ownership(self) -> CompressedProblem:
         """Return the same with nothing held by anybody: classes and kinds are the same, nodes are kinds."""
         kinds, kind_of = len(self.kind_crowd), self.node_kind[self.node_of]
         none = self.held[:0]

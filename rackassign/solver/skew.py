@@ -17,10 +17,10 @@ from itertools import product
 
 import numpy as np
 
-from rackassign.solver.balance import Balance
-from rackassign.solver.lexicographic import in_stages
-from rackassign.solver.min_cost_flow import InfeasibleError, OutOfWorkError, SolverError, Work
-from rackassign.solver.problem import Grouped, Problem
+from rackassign.solver.balance import BalanceConstraints
+from rackassign.solver.lexicographic import solve_lexicographic
+from rackassign.solver.min_cost_flow import BudgetExhaustedError, InfeasibleError, SolveBudget, SolverError
+from rackassign.solver.problem import CompressedProblem, Problem
 from rackassign.solver.types import Ints
 
 MOST_BASES = 256
@@ -34,17 +34,19 @@ class _Tried:
     reader: Ints
 
 
-def skewed(problem: Problem, balance: Balance, max_skew: int, work: Work) -> tuple[Ints, str]:
+def solve_with_skew(
+    problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget
+) -> tuple[Ints, str]:
     """Return the reader of each partition and what is not proven about them; empty if they are optimal.
 
     Raises:
         SolverError: Not a single choice of bases could be solved.
     """
-    grouped = Grouped.of(problem, np.ones(len(problem.pair_family), bool))
+    grouped = CompressedProblem.of(problem, np.ones(len(problem.edge_topic_class), bool))
     search = _Search(grouped, max_skew, work)
     ranges = search.ranges()
     combinations = int(np.prod([len(r) for r in ranges], dtype=float))
-    start = tuple(np.clip(balance.ceiling - 1, [r[0] for r in ranges], [r[-1] for r in ranges]).tolist())
+    start = tuple(np.clip(balance.max_load - 1, [r[0] for r in ranges], [r[-1] for r in ranges]).tolist())
     best = search.tried(start)
     try:
         if combinations <= MOST_BASES:
@@ -54,7 +56,7 @@ def skewed(problem: Problem, balance: Balance, max_skew: int, work: Work) -> tup
         else:
             search.doubt = "there are too many bases of loads to try them all"
             best = search.descend(start, best, ranges)
-    except OutOfWorkError as error:
+    except BudgetExhaustedError as error:
         search.doubt = str(error)
     if best is None:
         raise SolverError("no base of loads is feasible")
@@ -68,23 +70,25 @@ def _better(a: _Tried | None, b: _Tried | None) -> _Tried | None:
 
 
 class _Search:
-    def __init__(self, grouped: Grouped, max_skew: int, work: Work) -> None:
+    def __init__(self, grouped: CompressedProblem, max_skew: int, work: SolveBudget) -> None:
         self._grouped = grouped
         self._sizes = grouped.problem.sizes()
-        self._total = len(grouped.problem.family)
+        self._total = len(grouped.problem.topic_class)
         self._width = np.where(self._sizes > 1, min(1 + max_skew, self._total), self._total)
         problem = grouped.problem
-        self._reach = np.bincount(problem.pair_crowd, problem.supply()[problem.pair_family], len(self._sizes)).astype(
-            np.int64
-        )
+        self._reach = np.bincount(
+            problem.edge_subscription_class, problem.supply()[problem.edge_topic_class], len(self._sizes)
+        ).astype(np.int64)
         self._work = work
         self.doubt = ""
 
     def ranges(self) -> list[range]:
         """Return the bases that can be feasible, by crowd."""
         problem = self._grouped.problem
-        only = np.bincount(problem.pair_family, minlength=problem.families)[problem.pair_family] == 1
-        own = np.bincount(problem.pair_crowd[only], problem.supply()[problem.pair_family[only]], len(self._sizes))
+        only = np.bincount(problem.edge_topic_class, minlength=problem.families)[problem.edge_topic_class] == 1
+        own = np.bincount(
+            problem.edge_subscription_class[only], problem.supply()[problem.edge_topic_class[only]], len(self._sizes)
+        )
         found: list[range] = []
         for size, width, most, least in zip(
             self._sizes.tolist(), self._width.tolist(), self._reach.tolist(), own.astype(int).tolist(), strict=True
@@ -98,9 +102,9 @@ class _Search:
         """Solve for these bases; None if they are not feasible."""
         low = np.asarray(bases, np.int64)
         high = np.minimum(low + self._width, np.maximum(self._reach, low))
-        levels = int((high - low)[self._grouped.problem.crowd].sum()) <= MOST_LEVELS
+        levels = int((high - low)[self._grouped.problem.subscription_class].sum()) <= MOST_LEVELS
         try:
-            staged = in_stages(self._grouped, low, high, self._work, levels=levels)
+            staged = solve_lexicographic(self._grouped, low, high, self._work, levels=levels)
         except InfeasibleError:
             return None
         self.doubt = self.doubt or ("" if levels else "too many loads are possible to make them even")
@@ -120,7 +124,7 @@ class _Search:
 
     def _score(self, reader: Ints) -> tuple[int, tuple[int, ...], int]:
         problem = self._grouped.problem
-        loads = np.bincount(reader, minlength=len(problem.crowd))
+        loads = np.bincount(reader, minlength=len(problem.subscription_class))
         moves = int(((reader != problem.owner) & (problem.owner >= 0)).sum())
         return problem.cost_of(reader), tuple(np.sort(loads)[::-1].tolist()), moves
 

@@ -4,18 +4,18 @@ Theory
 ------
 To balance weights that cannot be split is NP-hard (it contains bin packing). What can be told exactly is how heavy
 the heaviest load must be at least: as heavy as the heaviest partition, and as heavy as if weights were sand, which
-is what `balance_of` finds when it is given weights in fine units instead of counts. The *gap* is how much more,
+is what `compute_balance` finds when it is given weights in fine units instead of counts. The *gap* is how much more,
 relative to that, the heaviest load has.
 
 The assignment starts from sand as well: a flow of least cost, then of most that stays, with loads at the level that
-sand would have. Partitions are laid on it, owners' first and then the heaviest (`_Ground`). Last, the fullest member
-gives to or swaps with another, as long as that makes the fuller of the two less full (`_Evening`).
+sand would have. Partitions are laid on it, owners' first and then the heaviest (`_WeightedInstance`). Last, the fullest
+member gives to or swaps with another, as long as that makes the fuller of the two less full (`_LocalSearch`).
 
 Weights are measurements and never twice the same. So what members own already, with what nobody owns laid on it, is
-kept if it is *good*: nearly as even and as near, within `WORTH`, as what is laid with nobody owning anything.
+kept if it is *good*: nearly as even and as near, within `MIN_IMPROVEMENT`, as what is laid with nobody owning anything.
 
-None of this is exact, and yet it must come to rest: where owners give up first, the next rebalance, in which what
-moves is nobody's, has to decide the same. It does, by construction. `_Deciding` takes what is laid with nobody owning
+None of this is exact, and yet it must come to rest: where owners give up first, the next rebalance, in which what moves
+is nobody's, has to decide the same. It does, by construction. `_StabilityPolicy` takes what is laid with nobody owning
 anything (the reference, which is the same in every rebalance) whenever that moves nothing; else what is kept, if that
 is good; else something new that would be kept and be good next time, which is tried out; and if none is found, the
 reference, which moves nothing next time.
@@ -27,19 +27,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rackassign.solver.balance import balance_of
-from rackassign.solver.lexicographic import Staged, in_stages
-from rackassign.solver.min_cost_flow import SolverError, Work
-from rackassign.solver.problem import NOBODY, Grouped, Problem
+from rackassign.solver.balance import compute_balance
+from rackassign.solver.lexicographic import LexicographicResult, solve_lexicographic
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.problem import NOBODY, CompressedProblem, Problem
 from rackassign.solver.types import Bools, Floats, Ints
 
-FINE = 1 << 44
+BOUND_UNITS = 1 << 44
 """Into so many units the sum of all weights is cut to tell the bound."""
 
-COARSE = 1 << 24
+FLOW_UNITS = 1 << 24
 """The same for the flow: a solver counts in doubles, with tolerances that are absolute."""
 
-WORTH = 0.02
+MIN_IMPROVEMENT = 0.02
 """Loads that come closer by less than this share of one, or a cost that falls by less than this share of what it
 could be at most, are not worth moves."""
 
@@ -54,7 +54,7 @@ _TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedSolution:
     """Who reads what, and how heavy that is.
 
     Args:
@@ -68,7 +68,7 @@ class Weighted:
     doubt: str = ""
 
 
-def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: Work) -> Weighted:
+def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: SolveBudget) -> WeightedSolution:
     """Give every partition to a member, so that loads of weight are even.
 
     Args:
@@ -80,14 +80,14 @@ def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: Wo
     # Seen from the heaviest, so that no sum is infinite and no unit 0; what vanishes beside it weighs nothing.
     weight = weight / float(weight.max())
     weight = np.where(weight < _NOTHING, 0.0, weight)
-    level, least = _sand(problem, weight)
-    deciding = _Deciding(_Ground(problem, weight, level, work), waiting)
+    level, least = _fractional_bound(problem, weight)
+    deciding = _StabilityPolicy(_WeightedInstance(problem, weight, level, work), waiting)
     reader = deciding.decided()
     heaviest = float(np.bincount(reader, weight, len(level)).max())
-    return Weighted(reader, max(0.0, heaviest / least - 1.0), deciding.doubt)
+    return WeightedSolution(reader, max(0.0, heaviest / least - 1.0), deciding.doubt)
 
 
-class _Deciding:
+class _StabilityPolicy:
     """What to keep and what to change.
 
     Args:
@@ -95,7 +95,7 @@ class _Deciding:
         waiting: Partitions without owner that can be handed out in the next rebalance only.
     """
 
-    def __init__(self, ground: _Ground, waiting: Bools) -> None:
+    def __init__(self, ground: _WeightedInstance, waiting: Bools) -> None:
         self._ground, self._problem = ground, ground.problem
         self._waiting, self._work = waiting, ground.work
         self.doubt = ""
@@ -147,8 +147,8 @@ class _Deciding:
 
     def _good(self, reader: Ints) -> bool:
         ground = self._ground
-        even = ground.spread(reader) <= self._spread + float(ground.level.max()) * WORTH
-        return even and ground.cost(reader) <= self._cost + ground.dearest() * WORTH
+        even = ground.spread(reader) <= self._spread + float(ground.level.max()) * MIN_IMPROVEMENT
+        return even and ground.cost(reader) <= self._cost + ground.dearest() * MIN_IMPROVEMENT
 
     def _relabelled(self, owner: Ints) -> Ints:
         """Return the reference with members of one kind exchanged, so that more of it stays with its owners.
@@ -156,7 +156,7 @@ class _Deciding:
         If there is a way to move nothing, this finds it: then no member owns something of two shares, and nothing
         of one share is owned by two.
         """
-        crowd, rack = self._problem.crowd, self._problem.rack
+        crowd, rack = self._problem.subscription_class, self._problem.rack
         kind = (crowd * (int(rack.max()) + 1) + rack).tolist()
         overlap: dict[tuple[int, int], float] = {}
         for partition in np.flatnonzero(owner != NOBODY).tolist():
@@ -181,33 +181,35 @@ def _moves_nothing(owner: Ints, reader: Ints) -> bool:
     return bool(((owner == NOBODY) | (owner == reader)).all())
 
 
-def _sand(problem: Problem, weight: Floats) -> tuple[Floats, float]:
+def _fractional_bound(problem: Problem, weight: Floats) -> tuple[Floats, float]:
     """Return the level of each member if weights could be split, and the least that the heaviest load can be."""
-    unit = float(weight.sum()) / FINE
+    unit = float(weight.sum()) / BOUND_UNITS
     # Rounded down, so that the bound holds.
     grains = np.floor(weight / unit)
-    supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
-    ceiling = balance_of(supply, problem.sizes(), problem.pair_family, problem.pair_crowd).ceiling
-    level: Floats = ceiling[problem.crowd].astype(np.float64) * unit
+    supply = np.bincount(problem.topic_class, grains, problem.families).astype(np.int64)
+    ceiling = compute_balance(
+        supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class
+    ).max_load
+    level: Floats = ceiling[problem.subscription_class].astype(np.float64) * unit
     return level, max(float(weight.max()), (int(ceiling.max()) - 1) * unit)
 
 
-def _flow(problem: Problem, weight: Floats, work: Work) -> Staged:
+def _flow(problem: Problem, weight: Floats, work: SolveBudget) -> LexicographicResult:
     """Return flows of sand: at its level, of least cost, then of most that stays."""
-    grains = np.rint(weight * (COARSE / float(weight.sum())))
-    supply = np.bincount(problem.family, grains, problem.families).astype(np.int64)
-    sand = balance_of(supply, problem.sizes(), problem.pair_family, problem.pair_crowd)
-    counted = Grouped.of(problem, sand.allowed)
+    grains = np.rint(weight * (FLOW_UNITS / float(weight.sum())))
+    supply = np.bincount(problem.topic_class, grains, problem.families).astype(np.int64)
+    sand = compute_balance(supply, problem.sizes(), problem.edge_topic_class, problem.edge_subscription_class)
+    counted = CompressedProblem.of(problem, sand.allowed)
     classes, stays = len(counted.class_family), len(counted.stay_class)
     grouped = replace(
         counted,
         class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
         stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.held], stays).astype(np.int64),
     )
-    return in_stages(grouped, sand.ceiling - 1, sand.ceiling, work)
+    return solve_lexicographic(grouped, sand.max_load - 1, sand.max_load, work)
 
 
-class _Ground:
+class _WeightedInstance:
     """Members, how full they should be, and partitions to lay on them.
 
     Args:
@@ -217,11 +219,11 @@ class _Ground:
         work: Is drawn on.
     """
 
-    def __init__(self, problem: Problem, weight: Floats, level: Floats, work: Work) -> None:
+    def __init__(self, problem: Problem, weight: Floats, level: Floats, work: SolveBudget) -> None:
         self.problem, self.weight, self.level, self.work = problem, weight, level, work
         self.reads = np.zeros((problem.families, len(problem.sizes())), bool)
-        self.reads[problem.pair_family, problem.pair_crowd] = True
-        self.readers: list[Ints] = [np.flatnonzero(row[problem.crowd]) for row in self.reads]
+        self.reads[problem.edge_topic_class, problem.edge_subscription_class] = True
+        self.readers: list[Ints] = [np.flatnonzero(row[problem.subscription_class]) for row in self.reads]
 
     def loads(self, reader: Ints) -> Floats:
         """Return the weight of each member's partitions."""
@@ -244,14 +246,14 @@ class _Ground:
         reader[kept] = owner[kept]
         return self._laid(reader, {})
 
-    def laid(self, staged: Staged | None) -> Ints:
+    def laid(self, staged: LexicographicResult | None) -> Ints:
         """Return partitions laid where the flow would have them; without one, where there is most room."""
         reader = np.full(len(self.weight), NOBODY)
         if staged is None:
             return self._laid(reader, {})
         grouped, layout = staged.grouped, staged.layout
         stays, to_hub, *_ = layout.split(staged.flow)
-        unit = float(self.weight.sum()) / COARSE
+        unit = float(self.weight.sum()) / FLOW_UNITS
         order = np.lexsort((grouped.held, -self.weight[grouped.held], grouped.hold_of))
         # Each hold of a stay keeps the same share of what it has.
         kept = stays / np.maximum(grouped.stay_size, 1)
@@ -263,7 +265,7 @@ class _Ground:
                 reader[partition] = grouped.problem.owner[partition]
                 left[hold] -= self.weight[partition]
         wanted: dict[tuple[int, int], dict[int, float]] = {}
-        arcs = layout.to_hubs
+        arcs = layout.hub_arcs
         for arc in np.flatnonzero(to_hub).tolist():
             class_ = arcs.tail[arc]
             key = int(grouped.class_family[class_]), int(grouped.class_near[class_])
@@ -278,7 +280,7 @@ class _Ground:
         at_home: dict[tuple[int, int], Ints] = {}
         free = np.flatnonzero(reader == NOBODY)
         for partition in free[np.lexsort((free, -self.weight[free]))].tolist():
-            family, near = int(problem.family[partition]), int(problem.near[partition])
+            family, near = int(problem.topic_class[partition]), int(problem.cost_row[partition])
             racks = wanted.get((family, near), {})
             candidates = self.readers[family]
             if racks:
@@ -299,7 +301,7 @@ class _Ground:
 
     def evened(self, reader: Ints, movable: Bools) -> Ints:
         """Return the same with the fullest members relieved as far as single gifts and swaps go."""
-        return _Evening(self, reader, movable).run()
+        return _LocalSearch(self, reader, movable).run()
 
     def spread(self, reader: Ints) -> float:
         """Return how far members are apart, each seen from its level."""
@@ -307,21 +309,21 @@ class _Ground:
 
     def cost(self, reader: Ints) -> float:
         """Return what reading costs, per weight."""
-        return float(self.problem.cost[self.problem.near, self.problem.rack[reader]] @ self.weight)
+        return float(self.problem.cost[self.problem.cost_row, self.problem.rack[reader]] @ self.weight)
 
     def dearest(self) -> float:
         """Return what it would cost if every partition were read at the highest cost there is."""
         return float(self.problem.cost.max(initial=0)) * float(self.weight.sum())
 
 
-class _Evening:
+class _LocalSearch:
     """Gifts and swaps between members, each of which makes the fuller of two less full."""
 
-    def __init__(self, ground: _Ground, reader: Ints, movable: Bools) -> None:
+    def __init__(self, ground: _WeightedInstance, reader: Ints, movable: Bools) -> None:
         problem, weight, level = ground.problem, ground.weight, ground.level
-        self._family, self._weight, self._level, self._readers = problem.family, weight, level, ground.readers
-        self._cost, self._near, self._rack = problem.cost, problem.near, problem.rack
-        self._crowd, self._reads = problem.crowd, ground.reads
+        self._family, self._weight, self._level, self._readers = problem.topic_class, weight, level, ground.readers
+        self._cost, self._near, self._rack = problem.cost, problem.cost_row, problem.rack
+        self._crowd, self._reads = problem.subscription_class, ground.reads
         self._reader: Ints = reader.copy()
         self._has: list[list[int]] = [[] for _ in level]
         for partition in np.flatnonzero(movable).tolist():

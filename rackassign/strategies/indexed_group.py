@@ -98,13 +98,13 @@ class IndexedGroup:
         column = {home: i for i, home in enumerate(homes)}
         near, cost = self._costs(racks, homes)
         return Problem(
-            family=np.asarray(family_of_topic, np.int64)[self.topic_of],
-            near=near,
+            topic_class=np.asarray(family_of_topic, np.int64)[self.topic_of],
+            cost_row=near,
             owner=self.claims.owner,
-            crowd=crowd,
+            subscription_class=crowd,
             rack=np.asarray([column[member.rack] for member in self.members], np.int64),
-            pair_family=np.asarray([family for family, _ in pairs], np.int64),
-            pair_crowd=np.asarray([i for _, i in pairs], np.int64),
+            edge_topic_class=np.asarray([family for family, _ in pairs], np.int64),
+            edge_subscription_class=np.asarray([i for _, i in pairs], np.int64),
             cost=cost,
         )
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Explanation, Group, Partitions, Plan, StrategyName
-from rackassign.solver import Problem, Work, solve, solve_weighted
+from rackassign.solver import Problem, SolveBudget, solve, solve_weighted
 from rackassign.solver.types import Ints
 from rackassign.strategies.explain import explain
 from rackassign.strategies.indexed_group import IndexedGroup
@@ -68,7 +68,7 @@ def _explain(group: Group, options: Options, name: StrategyName, plan: Plan) -> 
 def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
     limit = math.inf if options.time_limit_s is None else options.time_limit_s
-    work = Work(options.work, time.monotonic() + limit)
+    work = SolveBudget(options.work, time.monotonic() + limit)
     door = IndexedGroup.of(group, options.locality)
     decided = _decided(door, options, work)
     target = door.decode_assignment(decided.reader)
@@ -103,26 +103,26 @@ class _Decided:
     loads: tuple[float, float] | None = None
 
 
-def _decided(door: IndexedGroup, options: Options, work: Work) -> _Decided:
+def _decided(door: IndexedGroup, options: Options, work: SolveBudget) -> _Decided:
     problem = door.to_problem()
     if not door.group.weights:
         solution = solve(problem, max_skew=options.max_skew, work=work)
-        return _Decided(solution.reader, solution.proven, solution.doubt)
+        return _Decided(solution.assignment, solution.proven, solution.note)
     if options.max_skew:
         raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
     return _weighted(problem, door, work)
 
 
-def _weighted(problem: Problem, door: IndexedGroup, work: Work) -> _Decided:
+def _weighted(problem: Problem, door: IndexedGroup, work: SolveBudget) -> _Decided:
     weight = door.weights()
     if len(set(weight.tolist())) <= 1:
         # Weights that are all the same are none, and the exact answer is to be had.
         solution = solve(problem, work=work)
-        reader, optimal, doubt, gap = solution.reader, solution.proven, solution.doubt, 0.0
+        reader, optimal, doubt, gap = solution.assignment, solution.proven, solution.note, 0.0
     else:
         found = solve_weighted(problem, weight, door.claims.unresolved(), work=work)
         reader, optimal, doubt, gap = found.reader, False, found.doubt, found.gap
-    loads = np.bincount(reader, weight, len(problem.crowd))
+    loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
     # Sums of the largest numbers there are would be infinite, which JSON cannot say.
     between = (min(between[0], _LARGEST), min(between[1], _LARGEST))

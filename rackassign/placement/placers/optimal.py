@@ -22,7 +22,16 @@ from rackassign.placement.placer import (
     ReplicaPlacementError,
     UsableBroker,
 )
-from rackassign.solver.placement import Goals, Items, Limits, Nodes, ShortageError, Spreading, lead, spread
+from rackassign.solver.placement import (
+    BrokerArrays,
+    Constraints,
+    Objectives,
+    PartitionArrays,
+    PlacementResult,
+    ShortageError,
+    place_replicas,
+    reorder_leaders,
+)
 from rackassign.solver.types import Bools, Ints
 from rackassign.util.text import short_repr
 
@@ -64,7 +73,7 @@ class Placement:
 
 
 class OptimalPlacer:
-    """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `Layout` that counts in.
+    """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `NetworkLayout` that counts in.
 
     Fenced brokers are used only where there are too few others.
 
@@ -124,8 +133,8 @@ class OptimalPlacer:
         door = _Door.of(known, rules, self._layout, keep_fenced=False)
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
-        found = door.spread(Items.fresh(copies, np.zeros(num_partitions, np.int64)), base)
-        self.doubts = found.doubts
+        found = door.spread(PartitionArrays.fresh(copies, np.zeros(num_partitions, np.int64)), base)
+        self.doubts = found.notes
         return [list(door.named(nodes)) for nodes in found.nodes]
 
     def close(self) -> None:
@@ -171,7 +180,7 @@ def rebalance(
     for factor in sorted(set(factors)):
         _check_replicas(factor, known, rules)
     held = (door.numbered(replicas) for replicas in rows.replicas)
-    items = Items(
+    items = PartitionArrays(
         np.asarray(factors, np.int64),
         np.asarray(rows.group, np.int64),
         tuple(door.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
@@ -181,9 +190,9 @@ def rebalance(
     return Placement(
         rows.lists(door.named(nodes) for nodes in found.nodes),
         found.moved,
-        found.least,
+        found.lower_bound,
         found.proven,
-        found.doubts,
+        found.notes,
         found.leads_proven,
     )
 
@@ -222,7 +231,7 @@ def reorder(
     door = _Door.of([broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True)
     held = tuple(door.numbered(replicas) for replicas in rows.replicas)
     kept = set(keep_leaders)
-    items = Items(
+    items = PartitionArrays(
         np.asarray([max(1, len(own)) for own in held], np.int64),
         np.asarray(rows.group, np.int64),
         held,
@@ -235,7 +244,7 @@ def reorder(
         else tuple(dict.fromkeys((*door.named(nodes), *replicas)))
         for replicas, own, nodes in zip(rows.replicas, held, found.nodes, strict=True)
     )
-    return Placement(rows.lists(ordered), found.moved, found.least, found.proven, found.doubts, found.leads_proven)
+    return Placement(rows.lists(ordered), found.moved, found.lower_bound, found.proven, found.notes, found.leads_proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +337,8 @@ class _Door:
     ids: tuple[int, ...]
     places: Mapping[int, int]
     racks: tuple[str, ...]
-    nodes: Nodes
-    limits: Limits
+    nodes: BrokerArrays
+    limits: Constraints
     rules: Rules
 
     @classmethod
@@ -341,35 +350,37 @@ class _Door:
         fenced: Bools = np.asarray([broker.fenced for broker in known], bool)
         excluded: Bools = np.asarray([broker.id in rules.exclude for broker in known], bool)
         zeros = np.zeros(len(known), np.int64)
-        nodes = Nodes(
+        nodes = BrokerArrays(
             rack=np.asarray([racks.index(rack) for rack in named], np.int64),
             weight=_whole([float(weights.get(broker.id, 1)) for broker in known]),
             load=zeros,
-            leads=zeros,
-            open=~fenced if keep_fenced else np.ones(len(known), bool),
-            eligible=~fenced & ~excluded,
-            reluctant=fenced & (not keep_fenced),
+            leader_load=zeros,
+            assignable=~fenced if keep_fenced else np.ones(len(known), bool),
+            leader_eligible=~fenced & ~excluded,
+            last_resort=fenced & (not keep_fenced),
         )
         ids = tuple(broker.id for broker in known)
         places = {broker: node for node, broker in enumerate(ids)}
         return cls(ids, places, racks, nodes, _limits(rules, racks), rules)
 
-    def spread(self, items: Items, others: Lists, *, order: bool = True) -> Spreading:
+    def spread(self, items: PartitionArrays, others: Lists, *, order: bool = True) -> PlacementResult:
         """Solve, with what other topics have as load, and put nodes in order.
 
         Raises:
             ReplicaPlacementError: The rules leave no broker for some replicas.
         """
         try:
-            return spread(items, self._loaded(others), self.limits, self._goals(), order=order, work=self.rules.work)
+            return place_replicas(
+                items, self._loaded(others), self.limits, self._goals(), order=order, work=self.rules.work
+            )
         except ShortageError as error:
             raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
 
-    def lead(self, items: Items, others: Lists, *, keep: bool) -> Spreading:
+    def lead(self, items: PartitionArrays, others: Lists, *, keep: bool) -> PlacementResult:
         """Choose leaders among the nodes that items have, with what other topics have as load."""
-        return lead(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
+        return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
 
-    def _loaded(self, others: Lists) -> Nodes:
+    def _loaded(self, others: Lists) -> BrokerArrays:
         load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
         for lists in others.values():
             for replicas in lists:
@@ -377,11 +388,11 @@ class _Door:
                 load[list(own)] += 1
                 leads[list(own[:1])] += 1
         n = self.nodes
-        return Nodes(n.rack, n.weight, load, leads, n.open, n.eligible, n.reluctant)
+        return BrokerArrays(n.rack, n.weight, load, leads, n.assignable, n.leader_eligible, n.last_resort)
 
-    def _goals(self) -> Goals:
+    def _goals(self) -> Objectives:
         first = "group" if self.rules.first == "topic" else self.rules.first
-        return Goals(first, self.rules.leaders, self._coverage())
+        return Objectives(first, self.rules.leaders, self._coverage())
 
     def _coverage(self) -> Ints | None:
         coverage = self.rules.coverage
@@ -401,13 +412,13 @@ class _Door:
 
     def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
         """Return who holds a partition that is to have fewer replicas: those on fenced brokers are given up first."""
-        fenced = [node for node in held if not self.nodes.open[node]]
+        fenced = [node for node in held if not self.nodes.assignable[node]]
         gone = set(fenced[::-1][: max(0, len(held) - factor)])
         return tuple(node for node in held if node not in gone)
 
     def may_lead(self, nodes: Iterable[int]) -> bool:
         """Tell whether one of these nodes may lead."""
-        return any(self.nodes.eligible[node] for node in nodes)
+        return any(self.nodes.leader_eligible[node] for node in nodes)
 
     def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
         """Return the brokers of nodes; placeholders stay what they are."""
@@ -426,9 +437,9 @@ def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
 
 
-def _limits(rules: Rules, racks: tuple[str, ...]) -> Limits:
+def _limits(rules: Rules, racks: tuple[str, ...]) -> Constraints:
     forced = set(rules.forced_racks)
-    return Limits(
+    return Constraints(
         max_per_rack=rules.max_per_rack,
         min_racks=rules.min_racks,
         max_racks=rules.max_racks,

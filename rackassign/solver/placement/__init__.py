@@ -14,12 +14,12 @@ Theory of operation
 -------------------
 1. *Bounds* (`bounds`, `classes`): what limits mean for an item is worked out by counting, once for all that are
    alike.
-2. *Sets* (`sets`, `levels`): how many copies of a class are at which node: a flow. Even loads are a convex cost;
-   what an item holds already is an arc of its own, so that moves can be counted. The order of objectives is
-   balance (coverage of racks, then nodes), moves, groups, unless asked otherwise. Flows are dealt to items (`deal`)
+2. *Sets* (`sets`, `levels`): how many copies of a class are at which node: a flow. Even loads are a convex cost; what
+   an item holds already is an arc of its own, so that moves can be counted. The order of objectives is balance
+   (coverage of racks, then nodes), moves, groups, unless asked otherwise. Flows are dealt to items (`expand_classes`)
    so that pairs of nodes mix.
-3. *Order* (`order`): leaders out of each set, then who is next, as flows again. `lead` is this step alone, for copies
-   that stay where they are.
+3. *Order* (`order`): leaders out of each set, then who is next, as flows again. `reorder_leaders` is this step alone,
+   for copies that stay where they are.
 
 Each step is best given the one before. For even sets that loses nothing: if every node has its fair share of
 copies, a fair share of leaders is there too, since taking 1/n of each of an item's n copies is a fair, if
@@ -38,61 +38,69 @@ from dataclasses import replace
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolverError, Work
-from rackassign.solver.placement.classes import Chosen, Classes, choose
-from rackassign.solver.placement.expand import deal, dealt_anew
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.placement.classes import Classes, RackChoice, choose
+from rackassign.solver.placement.expand import expand_classes, expand_classes_anew
 from rackassign.solver.placement.greedy import greedy, greedy_leads
-from rackassign.solver.placement.leaders import MOST_CELLS, MOST_MIXED, Order, as_even_as_any, lead, ordered, outside
+from rackassign.solver.placement.leaders import (
+    MOST_CELLS,
+    MOST_MIXED,
+    LeaderChoice,
+    as_even_as_any,
+    choose_leaders,
+    leaders_outside_racks,
+    reorder_leaders,
+)
 from rackassign.solver.placement.model import (
     DEFAULT_WORK,
     EVEN,
-    FIRSTS,
     LEADER_GOALS,
+    PRIMARY_OBJECTIVES,
     SHORTAGES,
-    First,
-    Goals,
-    Items,
+    BrokerArrays,
+    Constraints,
     LeaderGoal,
-    Limits,
-    Nodes,
+    Objectives,
+    PartitionArrays,
+    PlacementResult,
+    PrimaryObjective,
     Problem,
     Shortage,
     ShortageError,
-    Spreading,
 )
-from rackassign.solver.placement.replica_network import fair, flows
+from rackassign.solver.placement.replica_network import fair_share, flows
 
 __all__ = [
     "DEFAULT_WORK",
     "EVEN",
-    "FIRSTS",
     "LEADER_GOALS",
+    "PRIMARY_OBJECTIVES",
     "SHORTAGES",
-    "First",
-    "Goals",
-    "Items",
+    "BrokerArrays",
+    "Constraints",
     "LeaderGoal",
-    "Limits",
-    "Nodes",
+    "Objectives",
+    "PartitionArrays",
+    "PlacementResult",
+    "PrimaryObjective",
     "Shortage",
     "ShortageError",
-    "Spreading",
-    "lead",
-    "spread",
+    "place_replicas",
+    "reorder_leaders",
 ]
 
 _NOBODY = -1
 
 
-def spread(
-    items: Items,
-    nodes: Nodes,
-    limits: Limits | None = None,
-    goals: Goals | None = None,
+def place_replicas(
+    items: PartitionArrays,
+    nodes: BrokerArrays,
+    limits: Constraints | None = None,
+    goals: Objectives | None = None,
     *,
     order: bool = True,
     work: int = DEFAULT_WORK,
-) -> Spreading:
+) -> PlacementResult:
     """Give every item its nodes.
 
     Args:
@@ -106,47 +114,47 @@ def spread(
     Raises:
         ShortageError: Not all copies can be placed, and that is to be an error.
     """
-    limits = limits or Limits()
-    problem = Problem(items, nodes, limits, goals or Goals())
+    limits = limits or Constraints()
+    problem = Problem(items, nodes, limits, goals or Objectives())
     chosen = choose(problem)
     doubts = [bounds.doubt for bounds in chosen.bounds if bounds.doubt]
-    if limits.max_racks is not None and limits.max_racks < len(set(nodes.rack[nodes.open].tolist())):
+    if limits.max_racks is not None and limits.max_racks < len(set(nodes.rack[nodes.assignable].tolist())):
         doubts.append("racks were chosen one item after the other")
-    budget = Work(work)
+    budget = SolveBudget(work)
     dealt = _sets(problem, chosen, budget, doubts)
     by_group = problem.goals.first == "group" or bool((items.group > 0).any())
     led = (_led(problem, sets, budget, grouped=by_group) if order else _unled(sets) for sets in dealt)
-    best = min(led, key=lambda led: (bool(led.doubt), led.burden))
+    best = min(led, key=lambda led: (bool(led.doubt), led.imbalance))
     lists = tuple(
         _in_order(own, leader, next_, held, bounds.missing)
         for own, leader, next_, held, bounds in zip(
-            best.sets, best.first, best.second, items.held, chosen.bounds, strict=True
+            best.sets, best.first, best.second, items.current, chosen.bounds, strict=True
         )
     )
-    moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.held, strict=True))
-    away = outside(best.first, nodes, limits.leader_racks) if order else ""
+    moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.current, strict=True))
+    away = leaders_outside_racks(best.first, nodes, limits.leader_racks) if order else ""
     told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt, away) if doubt))
     even = order and not best.doubt and not away and as_even_as_any(problem, best.first)
-    return Spreading(
-        lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, doubts=told, leads_proven=even
+    return PlacementResult(
+        lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, notes=told, leads_proven=even
     )
 
 
-def _led(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool) -> Order:
+def _led(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool) -> LeaderChoice:
     """Return sets with leaders, whatever becomes of the solver."""
     try:
-        return ordered(problem, sets, work, grouped=grouped)
+        return choose_leaders(problem, sets, work, grouped=grouped)
     except SolverError as error:
         first, second = greedy_leads(problem, sets)
-        return Order(sets, first, second, (0.0, 0), f"leaders: {error}")
+        return LeaderChoice(sets, first, second, (0.0, 0), f"leaders: {error}")
 
 
-def _unled(sets: list[list[int]]) -> Order:
+def _unled(sets: list[list[int]]) -> LeaderChoice:
     nobody = [_NOBODY] * len(sets)
-    return Order(sets, nobody, nobody, (0.0, 0))
+    return LeaderChoice(sets, nobody, nobody, (0.0, 0))
 
 
-def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> list[list[list[int]]]:
+def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, doubts: list[str]) -> list[list[list[int]]]:
     """Return the nodes of each item, dealt in one way or in two."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     classes = Classes.made(items, nodes, chosen)
@@ -161,9 +169,9 @@ def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> li
         # Loads are all there is to even then, and they are evened on paths as exactly as by a flow of such a size.
         sets, proven = greedy(problem, chosen)
         doubts.append("" if proven else "paths that even loads were left when their number was used up")
-        return [dealt_anew(items, nodes, sets, chosen.usable, chosen.bounds)]
+        return [expand_classes_anew(items, nodes, sets, chosen.usable, chosen.bounds)]
     try:
-        centre = fair(sum(bounds.copies for bounds in chosen.bounds), nodes)
+        centre = fair_share(sum(bounds.copies for bounds in chosen.bounds), nodes)
         if goals.first == "balance":
             bare = Classes.made(items, nodes, chosen, bare=True)
             centre = flows(bare, nodes, goals, work, centre=centre, grouped=False).load
@@ -174,8 +182,8 @@ def _sets(problem: Problem, chosen: Chosen, work: Work, doubts: list[str]) -> li
     doubts.append(found.doubt)
     # Groups that were no part of the flow must come first; otherwise both ways are tried where that is quick.
     alone = groups > 1 and not grouped
-    ways = [True] if alone else [True, False] if len(items.held) <= MOST_MIXED else [False]
-    dealt = [deal(items, classes, nodes, found, groups_first=way) for way in ways]
+    ways = [True] if alone else [True, False] if len(items.current) <= MOST_MIXED else [False]
+    dealt = [expand_classes(items, classes, nodes, found, groups_first=way) for way in ways]
     if found.doubt:
         # What the solver left when its work was used up is best in the first objectives, and anything in the others.
         return [min([*dealt, greedy(problem, chosen)[0]], key=lambda sets: rank(problem, sets))]
@@ -197,7 +205,7 @@ def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
         wanted = goals.coverage > 0
         of_rack = np.bincount(nodes.rack, here, len(goals.coverage))
         coverage = [float(of_rack[~wanted].sum()), float((of_rack[wanted] ** 2 / goals.coverage[wanted]).sum())]
-    moved = [float(sum(len(set(own).difference(held)) for own, held in zip(sets, items.held, strict=True)))]
+    moved = [float(sum(len(set(own).difference(held)) for own, held in zip(sets, items.current, strict=True)))]
     group = [float((placed**2 / nodes.weight).sum())]
     by_first = {
         "balance": [*coverage, *even, *moved, *group],
@@ -205,14 +213,14 @@ def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
         "group": [*group, *coverage, *even, *moved],
         "coverage": [*coverage, *moved, *even, *group],
     }
-    return float(here[nodes.reluctant].sum()), *by_first[goals.first]
+    return float(here[nodes.last_resort].sum()), *by_first[goals.first]
 
 
-def _least(items: Items, sets: list[list[int]], nodes: Nodes, chosen: Chosen) -> int:
+def _least(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, chosen: RackChoice) -> int:
     """Return how many copies must come new: by limits, item by item, and by loads, node by node."""
     rack, by_limits = nodes.rack.tolist(), 0
     more = [0] * len(rack)
-    for own, held, bounds in zip(sets, items.held, chosen.bounds, strict=True):
+    for own, held, bounds in zip(sets, items.current, chosen.bounds, strict=True):
         in_rack = Counter(rack[node] for node in held)
         kept = sum(min(count, bounds.high[number]) for number, count in in_rack.items())
         by_limits += max(0, bounds.copies - kept)

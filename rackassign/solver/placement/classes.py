@@ -12,7 +12,7 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from rackassign.solver.placement.model import Items, Limits, Nodes, Problem, ShortageError
+from rackassign.solver.placement.model import BrokerArrays, Constraints, PartitionArrays, Problem, ShortageError
 from rackassign.solver.placement.rack_limits import Bounds, bounds_of
 from rackassign.solver.types import Ints
 
@@ -44,7 +44,7 @@ class Classes:
     racks: int
 
     @classmethod
-    def made(cls, items: Items, nodes: Nodes, chosen: Chosen, *, bare: bool = False) -> Classes:
+    def made(cls, items: PartitionArrays, nodes: BrokerArrays, chosen: RackChoice, *, bare: bool = False) -> Classes:
         """Find what is alike.
 
         Args:
@@ -55,7 +55,7 @@ class Classes:
         """
         found: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
-        closed, kept = ~nodes.open, items.leaders_kept()
+        closed, kept = ~nodes.assignable, items.leaders_kept()
         for item, (copies, group, choice) in enumerate(
             zip(items.copies.tolist(), items.group.tolist(), chosen.choice, strict=True)
         ):
@@ -76,9 +76,9 @@ class Classes:
         )
 
 
-def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: Nodes) -> int:
+def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: BrokerArrays) -> int:
     """Return who is to go on leading an item that has to give copies up; -1 for nobody, or if all copies stay."""
-    if leader in usable and nodes.eligible[leader]:
+    if leader in usable and nodes.leader_eligible[leader]:
         in_rack = Counter(int(nodes.rack[node]) for node in usable)
         if len(usable) > bounds.copies or any(count > bounds.high[at] for at, count in in_rack.items()):
             return leader
@@ -86,7 +86,7 @@ def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: N
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class RackChoice:
     """The racks each item may be in.
 
     Args:
@@ -102,19 +102,19 @@ class Chosen:
     bounds: tuple[Bounds, ...]
 
 
-def choose(problem: Problem) -> Chosen:
+def choose(problem: Problem) -> RackChoice:
     """Choose the racks of each item, and work out what it keeps to.
 
     Raises:
         ShortageError: Copies cannot be placed, and that is to be an error.
     """
     items, nodes = problem.items, problem.nodes
-    rack, closed = nodes.rack.tolist(), (~nodes.open).tolist()
+    rack, closed = nodes.rack.tolist(), (~nodes.assignable).tolist()
     racks = max(rack, default=-1) + 1
-    free = np.bincount(nodes.rack[nodes.open], minlength=racks).tolist()
+    free = np.bincount(nodes.rack[nodes.assignable], minlength=racks).tolist()
     chooser = _Chooser(problem.limits, _choices(free, problem.limits))
     choice_of, usable_of, bounds_of_item = [], [], []
-    for copies, held in zip(items.copies.tolist(), items.held, strict=True):
+    for copies, held in zip(items.copies.tolist(), items.current, strict=True):
         room = list(free)
         for node in held:
             room[rack[node]] += closed[node]
@@ -122,10 +122,10 @@ def choose(problem: Problem) -> Chosen:
         choice_of.append(number)
         usable_of.append(tuple(sorted(node for node in held if bounds.high[rack[node]])))
         bounds_of_item.append(bounds)
-    return Chosen(racks, tuple(choice_of), tuple(usable_of), tuple(bounds_of_item))
+    return RackChoice(racks, tuple(choice_of), tuple(usable_of), tuple(bounds_of_item))
 
 
-def _choices(free: list[int], limits: Limits) -> list[frozenset[int]]:
+def _choices(free: list[int], limits: Constraints) -> list[frozenset[int]]:
     """Return the sets of racks an item may be in; one of all racks if it may be in all."""
     usable, most = [rack for rack, nodes in enumerate(free) if nodes], limits.max_racks
     if most is None or most >= len(usable):
@@ -139,7 +139,7 @@ def _choices(free: list[int], limits: Limits) -> list[frozenset[int]]:
 class _Chooser:
     """Chooses racks, and remembers what was chosen and worked out."""
 
-    def __init__(self, limits: Limits, choices: list[frozenset[int]]) -> None:
+    def __init__(self, limits: Constraints, choices: list[frozenset[int]]) -> None:
         self._limits = limits
         self._choices = choices
         self._taken = [0] * len(choices)

@@ -19,7 +19,7 @@ _FINEST = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class CostSegments:
     """Steps of loads.
 
     Args:
@@ -33,7 +33,7 @@ class Steps:
     cost: Ints
 
 
-def scales(weight: Ints) -> Ints:
+def inverse_weights(weight: Ints) -> Ints:
     """Return integers about proportional to 1 / weight; all 1 for equal weights."""
     if not len(weight) or (weight == weight[0]).all():
         return np.ones(len(weight), np.int64)
@@ -41,7 +41,7 @@ def scales(weight: Ints) -> Ints:
     return found
 
 
-def steps(most: Ints, centre: Ints, base: Ints, scale: Ints, single: int) -> Steps:
+def segment_loads(most: Ints, centre: Ints, base: Ints, scale: Ints, single: int) -> CostSegments:
     """Cut loads into steps.
 
     Args:
@@ -62,10 +62,10 @@ def steps(most: Ints, centre: Ints, base: Ints, scale: Ints, single: int) -> Ste
     owner, column = np.nonzero(high > low)
     a, b = low[owner, column], high[owner, column]
     cost = scale[owner] * (2 * base[owner] + a + b)
-    return Steps(owner, b - a, cost)
+    return CostSegments(owner, b - a, cost)
 
 
-def among_single(load: Ints, most: Ints, centre: Ints, single: int) -> Bools:
+def on_unit_segments(load: Ints, most: Ints, centre: Ints, single: int) -> Bools:
     """Tell whose load lies strictly among single steps, or at an end that single steps reach."""
     above = (load > centre - single) | (centre - single <= 0)
     below = (load < centre + single) | (centre + single >= most)

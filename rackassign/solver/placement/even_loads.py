@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop
 from itertools import pairwise
 
-from rackassign.solver.arc_search import bits_of, reached
-from rackassign.solver.placement.convex_cost import scales
-from rackassign.solver.placement.model import Nodes
+from rackassign.solver.arc_search import bits_of, shortest_path_tree
+from rackassign.solver.placement.convex_cost import inverse_weights
+from rackassign.solver.placement.model import BrokerArrays
 from rackassign.solver.placement.rack_limits import Bounds
 
 MOST_ROUNDS = 20_000
@@ -35,7 +35,7 @@ _FRESH = 1 << 40
 """How much more a copy that is placed here counts than load there is, where what is placed is to be even first."""
 
 
-class Loads:
+class NodeLoads:
     """How loaded nodes are, and what one more copy costs.
 
     Args:
@@ -44,10 +44,10 @@ class Loads:
         fresh: Whether what is placed here is evened first, and what there is plays a part only then.
     """
 
-    def __init__(self, base: Iterable[int], nodes: Nodes, *, fresh: bool = False) -> None:
+    def __init__(self, base: Iterable[int], nodes: BrokerArrays, *, fresh: bool = False) -> None:
         self.base = list(base)
         self.count = [0] * len(self.base)
-        self._scale: list[int] = scales(nodes.weight).tolist()
+        self._scale: list[int] = inverse_weights(nodes.weight).tolist()
         self._fresh = _FRESH if fresh else 0
 
     def less(self, node: int) -> int:
@@ -67,7 +67,7 @@ class Loads:
         )
 
 
-class Evener:
+class LoadBalancer:
     """Copies at nodes that are moved until loads are even.
 
     Args:
@@ -80,7 +80,7 @@ class Evener:
 
     def __init__(
         self,
-        loads: Loads,
+        loads: NodeLoads,
         sets: Sequence[Iterable[int]],
         targets: Callable[[int, frozenset[int], int], int],
         sound: Callable[[int, frozenset[int]], bool],
@@ -96,7 +96,7 @@ class Evener:
         for item, own in enumerate(sets):
             self._put(item, frozenset(own))
 
-    def evened(self, rounds: int = MOST_ROUNDS) -> bool:
+    def balance(self, rounds: int = MOST_ROUNDS) -> bool:
         """Take paths until none evens; tell whether that was so before the rounds were used up."""
         while rounds and self._path_taken():
             rounds -= 1
@@ -134,7 +134,7 @@ class Evener:
             less, source = heappop(sources)
             if dead >> source & 1:
                 continue
-            before = reached(self._arcs_of, source, dead)
+            before = shortest_path_tree(self._arcs_of, source, dead)
             ends = [(more, node) for node in before if node != source and (more := loads.more(node)) < -less]
             for _, target in sorted(ends):
                 path = [target]
@@ -168,7 +168,7 @@ class Evener:
         return True
 
 
-class Fits:
+class FeasibleMoves:
     """What items may hold: within their bounds, at no more cost than they begin with.
 
     What costs an item, one before the other: a node that is used only where nothing else will do; a node that did not
@@ -182,12 +182,12 @@ class Fits:
     """
 
     def __init__(
-        self, nodes: Nodes, held: Sequence[Iterable[int]], bounds: Sequence[Bounds], *, moves_first: bool
+        self, nodes: BrokerArrays, held: Sequence[Iterable[int]], bounds: Sequence[Bounds], *, moves_first: bool
     ) -> None:
         self._rack, self._bounds, self._moves_first = nodes.rack.tolist(), bounds, moves_first
         racks = max(self._rack, default=-1) + 1
-        self._open = _bits(node for node, is_open in enumerate(nodes.open.tolist()) if is_open)
-        self._reluctant = _bits(node for node, is_so in enumerate(nodes.reluctant.tolist()) if is_so)
+        self._open = _bits(node for node, is_open in enumerate(nodes.assignable.tolist()) if is_open)
+        self._reluctant = _bits(node for node, is_so in enumerate(nodes.last_resort.tolist()) if is_so)
         self._inside = [_bits(node for node, rack in enumerate(self._rack) if rack == at) for at in range(racks)]
         self._held = [_bits(own) for own in held]
         self._known: dict[tuple[int, tuple[int, ...], int], int] = {}

@@ -17,16 +17,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from rackassign.solver.placement.classes import Classes
-from rackassign.solver.placement.model import Items, Nodes
+from rackassign.solver.placement.model import BrokerArrays, PartitionArrays
 from rackassign.solver.placement.rack_limits import Bounds
-from rackassign.solver.placement.replica_network import Flows
+from rackassign.solver.placement.replica_network import ReplicaFlows
 from rackassign.solver.types import Ints
 
 _HUB = -1
 """Stands for a copy that comes through a hub, until its node is known."""
 
 
-def deal(items: Items, classes: Classes, nodes: Nodes, flows: Flows, *, groups_first: bool) -> list[list[int]]:
+def expand_classes(
+    items: PartitionArrays, classes: Classes, nodes: BrokerArrays, flows: ReplicaFlows, *, groups_first: bool
+) -> list[list[int]]:
     """Return the nodes of each item, in no particular order.
 
     Args:
@@ -65,8 +67,12 @@ def deal(items: Items, classes: Classes, nodes: Nodes, flows: Flows, *, groups_f
     return table.nodes_of
 
 
-def dealt_anew(
-    items: Items, nodes: Nodes, sets: list[list[int]], held: Sequence[Collection[int]], bounds: Sequence[Bounds]
+def expand_classes_anew(
+    items: PartitionArrays,
+    nodes: BrokerArrays,
+    sets: list[list[int]],
+    held: Sequence[Collection[int]],
+    bounds: Sequence[Bounds],
 ) -> list[list[int]]:
     """Return sets with as many copies at each node, in which what comes new to racks is exchanged within them.
 
@@ -77,7 +83,7 @@ def dealt_anew(
     free: list[tuple[int, int]] = []
     for item, own in enumerate(sets):
         for node in sorted(own):
-            if node in held[item] or bounds[item].high[rack[node]] > 1 or not nodes.open[node]:
+            if node in held[item] or bounds[item].high[rack[node]] > 1 or not nodes.assignable[node]:
                 table.give(item, node)
                 continue
             quota = quotas.setdefault(rack[node], {})
@@ -122,7 +128,7 @@ class _Quotas:
     grouped: bool
 
     @classmethod
-    def of(cls, classes: Classes, nodes: Nodes, flows: Flows) -> _Quotas:
+    def of(cls, classes: Classes, nodes: BrokerArrays, flows: ReplicaFlows) -> _Quotas:
         rack = nodes.rack.tolist()
         direct: dict[tuple[int, int], dict[int, int]] = {}
         for class_, node, count in flows.direct.tolist():
@@ -140,7 +146,7 @@ class _Quotas:
 class _Table:
     """What has been dealt."""
 
-    def __init__(self, items: Items, nodes: Nodes) -> None:
+    def __init__(self, items: PartitionArrays, nodes: BrokerArrays) -> None:
         count = len(nodes.rack)
         self.nodes_of: list[list[int]] = [[] for _ in items.copies]
         self._group = items.group.tolist()

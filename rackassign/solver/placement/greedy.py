@@ -12,15 +12,15 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from rackassign.solver.placement.classes import Chosen, worth_keeping
-from rackassign.solver.placement.even_loads import Evener, Fits, Loads
-from rackassign.solver.placement.model import Nodes, Problem
+from rackassign.solver.placement.classes import RackChoice, worth_keeping
+from rackassign.solver.placement.even_loads import FeasibleMoves, LoadBalancer, NodeLoads
+from rackassign.solver.placement.model import BrokerArrays, Problem
 from rackassign.solver.placement.rack_limits import Bounds
 
 _NOBODY = -1
 
 
-def greedy(problem: Problem, chosen: Chosen) -> tuple[list[list[int]], bool]:
+def greedy(problem: Problem, chosen: RackChoice) -> tuple[list[list[int]], bool]:
     """Return the nodes of each item, and whether nothing is better in the objectives moves, then even nodes."""
     nodes, goals = problem.nodes, problem.goals
     moves_first = goals.first == "moves"
@@ -28,16 +28,16 @@ def greedy(problem: Problem, chosen: Chosen) -> tuple[list[list[int]], bool]:
         worth_keeping(leader, usable, bounds, nodes)
         for leader, usable, bounds in zip(problem.items.leaders_kept(), chosen.usable, chosen.bounds, strict=True)
     ]
-    fits = Fits(nodes, chosen.usable, chosen.bounds, moves_first=moves_first)
+    fits = FeasibleMoves(nodes, chosen.usable, chosen.bounds, moves_first=moves_first)
     # What is placed is the only group there is: it is evened first, then what nodes carry.
-    loads = Loads(nodes.load.tolist(), nodes, fresh=goals.first == "group")
+    loads = NodeLoads(nodes.load.tolist(), nodes, fresh=goals.first == "group")
     sets = [fits.cheapest(item, own) for item, own in enumerate(_placed(nodes, chosen, loads, leads))]
-    evener = Evener(loads, sets, fits.targets, fits.sound, leads)
-    ended = evener.evened()
+    evener = LoadBalancer(loads, sets, fits.targets, fits.sound, leads)
+    ended = evener.balance()
     return [sorted(own) for own in evener.sets], ended and moves_first
 
 
-def _placed(nodes: Nodes, chosen: Chosen, loads: Loads, leads: Sequence[int]) -> list[frozenset[int]]:
+def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Sequence[int]) -> list[frozenset[int]]:
     """Return valid nodes of each item: what can stay as it is first, then one copy after the other."""
     rack = nodes.rack.tolist()
     settled = [
@@ -78,12 +78,12 @@ class _Free:
         count: Copies that are placed already.
     """
 
-    def __init__(self, nodes: Nodes, loads: Loads, count: Sequence[int]) -> None:
+    def __init__(self, nodes: BrokerArrays, loads: NodeLoads, count: Sequence[int]) -> None:
         # The loads that are evened later begin with none of this.
-        self._here = Loads(loads.base, nodes)
+        self._here = NodeLoads(loads.base, nodes)
         self._here.count = list(count)
-        self._rack, self._open = nodes.rack.tolist(), nodes.open.tolist()
-        self._reluctant = nodes.reluctant.tolist()
+        self._rack, self._open = nodes.rack.tolist(), nodes.assignable.tolist()
+        self._reluctant = nodes.last_resort.tolist()
         self._heaps: dict[int, list[tuple[bool, int, int]]] = {}
         for node, rack in enumerate(self._rack):
             if self._open[node]:
@@ -147,9 +147,9 @@ def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: B
 
 def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
     """Return who leads each item and who is next, -1 for nobody: even by node, and few leaders changed."""
-    nodes, held, kept = problem.nodes, problem.items.held, problem.items.leaders_kept()
+    nodes, held, kept = problem.nodes, problem.items.current, problem.items.leaders_kept()
     may = [nodes.may_lead(own, problem.limits.leader_racks) for own in sets]
-    loads = Loads(nodes.leads.tolist(), nodes)
+    loads = NodeLoads(nodes.leader_load.tolist(), nodes)
     now = [own[0] if own and own[0] in of else _NOBODY for own, of in zip(held, may, strict=True)]
     for leader in now:
         if leader != _NOBODY:
@@ -165,40 +165,40 @@ def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[
         minlength=len(nodes.rack),
     )
     masks = [sum(1 << node for node in may[item]) for item in choosing]
-    evener = Evener(
-        Loads((nodes.leads + fixed).tolist(), nodes),
+    evener = LoadBalancer(
+        NodeLoads((nodes.leader_load + fixed).tolist(), nodes),
         [[first[item]] for item in choosing],
         lambda at, _, node: masks[at] & ~(1 << node),
         lambda at, own: len(own) == 1 and bool(masks[at] >> min(own) & 1),
     )
-    evener.evened()
+    evener.balance()
     for at, item in enumerate(choosing):
         first[item] = min(evener.sets[at])
     return first, greedy_seconds(sets, first, held, nodes)
 
 
 def greedy_seconds(
-    sets: Sequence[Sequence[int]], first: Sequence[int], held: Sequence[tuple[int, ...]], nodes: Nodes
+    sets: Sequence[Sequence[int]], first: Sequence[int], held: Sequence[tuple[int, ...]], nodes: BrokerArrays
 ) -> list[int]:
     """Return who is next to lead each item, -1 for nobody: evened leader by leader, by what each leads itself."""
-    leads = nodes.leads + np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack))
+    leads = nodes.leader_load + np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack))
     found, of_leader = [_NOBODY] * len(sets), dict[int, list[int]]()
     masks: dict[int, int] = {}
     for item, (own, leader, before) in enumerate(zip(sets, first, held, strict=True)):
         others = [node for node in own if node != leader] if leader != _NOBODY else []
-        able = [node for node in others if nodes.eligible[node]] or others
+        able = [node for node in others if nodes.leader_eligible[node]] or others
         if able:
             masks[item] = sum(1 << node for node in able)
             found[item] = before[1] if before[:1] == (leader,) and before[1:2] and before[1] in able else able[0]
             of_leader.setdefault(leader, []).append(item)
     for items in of_leader.values():
-        evener = Evener(
-            Loads(leads.tolist(), nodes),
+        evener = LoadBalancer(
+            NodeLoads(leads.tolist(), nodes),
             [[found[item]] for item in items],
             lambda at, _, node, items=items: masks[items[at]] & ~(1 << node),  # type: ignore[misc]
             lambda at, own, items=items: len(own) == 1 and bool(masks[items[at]] >> min(own) & 1),  # type: ignore[misc]
         )
-        evener.evened()
+        evener.balance()
         for at, item in enumerate(items):
             found[item] = min(evener.sets[at])
     return found

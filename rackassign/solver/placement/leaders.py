@@ -12,11 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolverError, Work
-from rackassign.solver.placement.convex_cost import Steps, among_single, scales, steps
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError
+from rackassign.solver.placement.convex_cost import CostSegments, inverse_weights, on_unit_segments, segment_loads
 from rackassign.solver.placement.greedy import greedy_leads
-from rackassign.solver.placement.model import DEFAULT_WORK, Goals, Items, Limits, Nodes, Problem, Spreading
-from rackassign.solver.placement.network_builder import Builder, centred, solve
+from rackassign.solver.placement.model import (
+    DEFAULT_WORK,
+    BrokerArrays,
+    Constraints,
+    Objectives,
+    PartitionArrays,
+    PlacementResult,
+    Problem,
+)
+from rackassign.solver.placement.network_builder import Builder, shift_by_median, solve
 from rackassign.solver.types import Ints
 
 _SINGLE = 2
@@ -71,25 +79,27 @@ def _dealt(choices: _Choices, flow: Ints) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LeaderChoice:
     """Who leads, and who is next.
 
     Args:
         sets: The nodes of each item.
         first: Who leads each; -1 for nobody.
         second: Who is next; -1 for nobody.
-        burden: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
+        imbalance: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
         doubt: What is not proven.
     """
 
     sets: list[list[int]]
     first: list[int]
     second: list[int]
-    burden: tuple[float, int]
+    imbalance: tuple[float, int]
     doubt: str = ""
 
 
-def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool, keep: bool = False) -> Order:
+def choose_leaders(
+    problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, keep: bool = False
+) -> LeaderChoice:
     """Return who leads each item and who is next.
 
     Among leaders that are as good, some leave better choices of who is next. No flow sees both, so a few are tried.
@@ -104,12 +114,12 @@ def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: boo
     Raises:
         SolverError: There is no solution.
     """
-    best: Order | None = None
+    best: LeaderChoice | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
         first, doubt = leaders(problem, sets, work, grouped=grouped, mix=mix)
-        second, other = seconds(problem, sets, first, work, keep=keep)
-        found = Order(sets, first, second, _burden(first, second, problem.nodes), doubt or other)
-        if best is None or (not found.doubt and found.burden < best.burden):
+        second, other = choose_successors(problem, sets, first, work, keep=keep)
+        found = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), doubt or other)
+        if best is None or (not found.doubt and found.imbalance < best.imbalance):
             best = found
         if found.doubt:
             break
@@ -117,9 +127,9 @@ def ordered(problem: Problem, sets: list[list[int]], work: Work, *, grouped: boo
     return best
 
 
-def _burden(first: list[int], second: list[int], nodes: Nodes) -> tuple[float, int]:
+def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[float, int]:
     count = len(nodes.rack)
-    led = nodes.leads + np.bincount([node for node in first if node != _NOBODY], minlength=count)
+    led = nodes.leader_load + np.bincount([node for node in first if node != _NOBODY], minlength=count)
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != _NOBODY]
     taken = np.zeros((count, count), np.int64)
     np.add.at(taken, tuple(np.asarray(pairs, np.int64).reshape(-1, 2).T), 1)
@@ -128,7 +138,7 @@ def _burden(first: list[int], second: list[int], nodes: Nodes) -> tuple[float, i
 
 
 def leaders(
-    problem: Problem, sets: list[list[int]], work: Work, *, grouped: bool, mix: int = 0
+    problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, mix: int = 0
 ) -> tuple[list[int], str]:
     """Return the leader of each item, -1 if none of its nodes may lead, and what is not proven.
 
@@ -144,7 +154,7 @@ def leaders(
     """
     items, nodes, leader_racks = problem.items, problem.nodes, problem.limits.leader_racks
     offers = []
-    for group, own, held, kept in zip(items.group.tolist(), sets, items.held, items.leaders_kept(), strict=True):
+    for group, own, held, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
         nodes_of = nodes.may_lead(own, leader_racks)
         now = held[0] if held and held[0] in nodes_of else _NOBODY
         nodes_of = (kept,) if kept in nodes_of else nodes_of
@@ -159,13 +169,15 @@ def leaders(
 def as_even_as_any(problem: Problem, first: list[int]) -> bool:
     """Tell whether leads are as even as any with that sum, whatever nodes items have: by node, by rack, or by both."""
     nodes, goal, racks = problem.nodes, problem.goals.leaders, problem.limits.leader_racks
-    may = nodes.eligible if racks is None else nodes.eligible & np.isin(nodes.rack, sorted(racks))
+    may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
     led = np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack)).astype(np.int64)
     # Items that nobody may lead are led by nobody; of the others each is led by a node that may.
-    by_node = _as_even(led[may], nodes.leads[may], scales(nodes.weight)[may])
+    by_node = _as_even(led[may], nodes.leader_load[may], inverse_weights(nodes.weight)[may])
     count = int(nodes.rack.max(initial=-1)) + 1
     there = np.isin(np.arange(count), nodes.rack[may])
-    rack_led, rack_base = (np.bincount(nodes.rack, what, count).astype(np.int64)[there] for what in (led, nodes.leads))
+    rack_led, rack_base = (
+        np.bincount(nodes.rack, what, count).astype(np.int64)[there] for what in (led, nodes.leader_load)
+    )
     by_rack = _as_even(rack_led, rack_base, np.ones(int(there.sum()), np.int64))
     return {"broker": by_node, "rack": by_rack, "mixed": by_node and by_rack}[goal]
 
@@ -180,7 +192,7 @@ def _as_even(count: Ints, base: Ints, scale: Ints) -> bool:
 
 
 class _Leading:
-    def __init__(self, choices: _Choices, nodes: Nodes, goals: Goals, *, grouped: bool) -> None:
+    def __init__(self, choices: _Choices, nodes: BrokerArrays, goals: Objectives, *, grouped: bool) -> None:
         self._choices, self._nodes, self._goals, self._grouped = choices, nodes, goals, grouped
         count = len(nodes.rack)
         self._racks = int(nodes.rack.max(initial=-1)) + 1
@@ -193,22 +205,22 @@ class _Leading:
         per_group = np.bincount(self._group_at, size, self._groups * count).astype(np.int64)
         self._group_most = per_group if grouped else per_group[:0]
 
-    def solved(self, work: Work, mix: int) -> tuple[Ints, str]:
+    def solved(self, work: SolveBudget, mix: int) -> tuple[Ints, str]:
         """Place steps until they are the right ones."""
         nodes, count, total = self._nodes, len(self._nodes.rack), int(self._choices.size.sum())
-        share = (total + nodes.leads.sum()) / max(1, int(nodes.weight[self._most > 0].sum()))
-        centre = np.clip(np.rint(share * nodes.weight - nodes.leads), 0, self._most).astype(np.int64)
+        share = (total + nodes.leader_load.sum()) / max(1, int(nodes.weight[self._most > 0].sum()))
+        centre = np.clip(np.rint(share * nodes.weight - nodes.leader_load), 0, self._most).astype(np.int64)
         of_group = np.rint(np.repeat(np.bincount(self._choices.key, self._choices.size, max(1, self._groups)), count))
         of_group = np.clip(of_group // max(1, int((self._most > 0).sum())), 0, None).astype(np.int64)
         of_group = of_group[: self._groups * count]
-        per_rack = np.bincount(nodes.rack, share * nodes.weight - nodes.leads, self._racks)
+        per_rack = np.bincount(nodes.rack, share * nodes.weight - nodes.leader_load, self._racks)
         of_rack = np.clip(np.rint(per_rack), 0, self._rack_most).astype(np.int64)
         for _ in range(_ROUNDS):
             flow, doubt, loads = self._round((centre, of_rack, of_group), work, mix)
             right = (
-                among_single(loads[0], self._most, centre, _SINGLE).all()
-                and among_single(loads[1], self._rack_most, of_rack, _SINGLE).all()
-                and among_single(loads[2], self._group_most, of_group, _SINGLE).all()
+                on_unit_segments(loads[0], self._most, centre, _SINGLE).all()
+                and on_unit_segments(loads[1], self._rack_most, of_rack, _SINGLE).all()
+                and on_unit_segments(loads[2], self._group_most, of_group, _SINGLE).all()
             )
             if right:
                 return flow, doubt
@@ -216,14 +228,14 @@ class _Leading:
         raise SolverError("no steps of leads are the right ones")
 
     def _round(
-        self, centres: tuple[Ints, Ints, Ints], work: Work, mix: int
+        self, centres: tuple[Ints, Ints, Ints], work: SolveBudget, mix: int
     ) -> tuple[Ints, str, tuple[Ints, Ints, Ints]]:
         centre, of_rack, of_group = centres
         nodes, choices, count = self._nodes, self._choices, len(self._nodes.rack)
-        base = np.bincount(nodes.rack, nodes.leads, self._racks).astype(np.int64)
-        node_steps = steps(self._most, centre, nodes.leads, scales(nodes.weight), _SINGLE)
-        rack_steps = steps(self._rack_most, of_rack, base, np.ones(self._racks, np.int64), _SINGLE)
-        group_steps = steps(self._group_most, of_group, 0 * self._group_most, 0 * self._group_most + 1, _SINGLE)
+        base = np.bincount(nodes.rack, nodes.leader_load, self._racks).astype(np.int64)
+        node_steps = segment_loads(self._most, centre, nodes.leader_load, inverse_weights(nodes.weight), _SINGLE)
+        rack_steps = segment_loads(self._rack_most, of_rack, base, np.ones(self._racks, np.int64), _SINGLE)
+        group_steps = segment_loads(self._group_most, of_group, 0 * self._group_most, 0 * self._group_most + 1, _SINGLE)
         builder = Builder()
         class_row = builder.add_rows(len(choices.size), choices.size)
         group_row = builder.add_rows(self._groups * count)
@@ -249,8 +261,8 @@ class _Leading:
         )
         return parts["choice"], doubt, loads
 
-    def _evenness(self, builder: Builder, node: Steps, rack: Steps) -> list[Ints]:
-        of_nodes, of_racks = centred(node.cost), centred(rack.cost)
+    def _evenness(self, builder: Builder, node: CostSegments, rack: CostSegments) -> list[Ints]:
+        of_nodes, of_racks = shift_by_median(node.cost), shift_by_median(rack.cost)
         if self._goals.leaders == "mixed":
             # Squares relative to the mean of nodes and to that of racks: as many times larger as there are more.
             nodes, racks = int((self._most > 0).sum()), int((self._rack_most > 0).sum())
@@ -264,8 +276,8 @@ def _mixing(arcs: Ints, mix: int) -> Ints:
     return (arcs[:, 0] * 7919 + arcs[:, 1] * 104_729 + mix) * (40_503 + 2 * mix) // 1024 % 16
 
 
-def seconds(
-    problem: Problem, sets: list[list[int]], leading: list[int], work: Work, *, keep: bool = False
+def choose_successors(
+    problem: Problem, sets: list[list[int]], leading: list[int], work: SolveBudget, *, keep: bool = False
 ) -> tuple[list[int], str]:
     """Return who is to lead each item next, -1 if it has no other node, and what is not proven.
 
@@ -282,7 +294,7 @@ def seconds(
     nodes = problem.nodes
     count = len(nodes.rack)
     offers = []
-    for own, first, held in zip(sets, leading, problem.items.held, strict=True):
+    for own, first, held in zip(sets, leading, problem.items.current, strict=True):
         others = tuple(sorted(node for node in own if node != first)) if first != _NOBODY else ()
         # Who was next is worth keeping only where that leaves the whole list as it is.
         stays = bool(others) and held[:1] == (first,) and sorted(held) == sorted(own)
@@ -292,24 +304,24 @@ def seconds(
     choices = _choices(offers)
     if not len(choices.size):
         return [_NOBODY] * len(sets), ""
-    leads = nodes.leads + np.bincount([first for first in leading if first != _NOBODY], minlength=count)
+    leads = nodes.leader_load + np.bincount([first for first in leading if first != _NOBODY], minlength=count)
     class_, node, now_ = choices.arcs.T
     pair, at = np.unique(choices.key[class_] * count + node, return_inverse=True)
     most = np.bincount(at.ravel(), choices.size[class_]).astype(np.int64)
     taking = pair % count
-    scale = scales(nodes.weight)[taking]
+    scale = inverse_weights(nodes.weight)[taking]
     centre = np.clip(leads[pair // count] // max(1, count - 1), 0, most)
 
-    def model(centre: Ints) -> tuple[Builder, list[Ints], Steps]:
-        levels = steps(most, centre, leads[taking], scale, _SINGLE)
+    def model(centre: Ints) -> tuple[Builder, list[Ints], CostSegments]:
+        levels = segment_loads(most, centre, leads[taking], scale, _SINGLE)
         builder = Builder()
         class_row = builder.add_rows(len(choices.size), choices.size)
         pair_row = builder.add_rows(len(pair))
         sink = builder.add_rows(1, np.asarray([-int(choices.size.sum())]))
         builder.add("choice", class_row + class_, pair_row + at.ravel(), choices.size[class_])
         builder.add("pair", pair_row + levels.owner, np.full(len(levels.owner), sink), levels.width)
-        idle = (~nodes.eligible[node]).astype(np.int64)
-        objectives = [builder.objective(pair=centred(levels.cost))]
+        idle = (~nodes.leader_eligible[node]).astype(np.int64)
+        objectives = [builder.objective(pair=shift_by_median(levels.cost))]
         if idle.any():
             objectives.insert(0, builder.objective(choice=idle))
         if now_.any():
@@ -321,13 +333,13 @@ def seconds(
 
 
 def _settled(
-    model: Callable[[Ints], tuple[Builder, list[Ints], Steps]], most: Ints, centre: Ints, work: Work
+    model: Callable[[Ints], tuple[Builder, list[Ints], CostSegments]], most: Ints, centre: Ints, work: SolveBudget
 ) -> tuple[Ints, str]:
     for _ in range(_ROUNDS):
         builder, objectives, levels = model(centre)
         parts, doubt = solve(builder, objectives, work)
         load = np.bincount(levels.owner, parts["pair"], len(most)).astype(np.int64)
-        if among_single(load, most, centre, _SINGLE).all():
+        if on_unit_segments(load, most, centre, _SINGLE).all():
             return parts["choice"], doubt
         centre = load
     raise SolverError("no steps of pairs are the right ones")
@@ -336,15 +348,15 @@ def _settled(
 _NOBODY = -1
 
 
-def lead(
-    items: Items,
-    nodes: Nodes,
-    limits: Limits | None = None,
-    goals: Goals | None = None,
+def reorder_leaders(
+    items: PartitionArrays,
+    nodes: BrokerArrays,
+    limits: Constraints | None = None,
+    goals: Objectives | None = None,
     *,
     keep: bool = False,
     work: int = DEFAULT_WORK,
-) -> Spreading:
+) -> PlacementResult:
     """Choose who leads each item and who is next, among the nodes that hold it.
 
     Leaders are as even as they can be, by node, rack and group as goals say; then as few change as possible; then who
@@ -359,36 +371,40 @@ def lead(
         keep: Whether who is next is left alone where the leader does not change.
         work: Budget, in iterations of the solver.
     """
-    problem = Problem(items, nodes, limits or Limits(), goals or Goals())
+    problem = Problem(items, nodes, limits or Constraints(), goals or Objectives())
     racks = problem.limits.leader_racks
     many = (int(items.group.max(initial=0)) + 1) * len(nodes.rack) > MOST_CELLS
     try:
         if many and any(items.keep) and problem.goals.leaders == "broker":
             # Few are to be chosen, and none for its group's sake.
-            first, second = greedy_leads(problem, items.held)
-            found = Order([], first, second, (0.0, 0), "there are too many groups to prove the leaders of each even")
+            first, second = greedy_leads(problem, items.current)
+            found = LeaderChoice(
+                [], first, second, (0.0, 0), "there are too many groups to prove the leaders of each even"
+            )
         else:
-            found = ordered(problem, [list(held) for held in items.held], Work(work), grouped=True, keep=keep)
+            found = choose_leaders(
+                problem, [list(held) for held in items.current], SolveBudget(work), grouped=True, keep=keep
+            )
     except SolverError as error:
-        first, second = greedy_leads(problem, items.held)
-        found = Order([], first, second, (0.0, 0), f"leaders: {error}")
-    doubts = tuple(doubt for doubt in (found.doubt, outside(found.first, nodes, racks)) if doubt)
+        first, second = greedy_leads(problem, items.current)
+        found = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
+    doubts = tuple(doubt for doubt in (found.doubt, leaders_outside_racks(found.first, nodes, racks)) if doubt)
     lists = tuple(
         _in_order(held, leader, next_, nodes)
-        for held, leader, next_ in zip(items.held, found.first, found.second, strict=True)
+        for held, leader, next_ in zip(items.current, found.first, found.second, strict=True)
     )
-    return Spreading(lists, 0, 0, proven=not doubts, doubts=doubts, leads_proven=not doubts)
+    return PlacementResult(lists, 0, 0, proven=not doubts, notes=doubts, leads_proven=not doubts)
 
 
-def outside(leading: list[int], nodes: Nodes, racks: frozenset[int] | None) -> str:
+def leaders_outside_racks(leading: list[int], nodes: BrokerArrays, racks: frozenset[int] | None) -> str:
     """Tell how many items are led from outside the racks where leaders must be; nothing if none is."""
     count = 0 if racks is None else sum(node >= 0 and int(nodes.rack[node]) not in racks for node in leading)
     return f"{count} have nobody to lead them in the racks where leaders must be" if count else ""
 
 
-def _in_order(held: tuple[int, ...], leader: int, second: int, nodes: Nodes) -> tuple[int, ...]:
+def _in_order(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
     front = tuple(node for node in (leader, second) if node != _NOBODY)
     if front == held[: len(front)]:
         return held
     rest = (node for node in held if node not in front)
-    return (*front, *sorted(rest, key=lambda node: not nodes.eligible[node]))
+    return (*front, *sorted(rest, key=lambda node: not nodes.leader_eligible[node]))

@@ -25,10 +25,10 @@ LeaderGoal = Literal["broker", "rack", "mixed"]
 
 LEADER_GOALS: tuple[LeaderGoal, ...] = get_args(LeaderGoal)
 
-First = Literal["balance", "moves", "group", "coverage"]
+PrimaryObjective = Literal["balance", "moves", "group", "coverage"]
 """What comes first: even nodes, few moves, each group even over nodes, or coverage of racks and then few moves."""
 
-FIRSTS: tuple[First, ...] = get_args(First)
+PRIMARY_OBJECTIVES: tuple[PrimaryObjective, ...] = get_args(PrimaryObjective)
 
 
 class ShortageError(Exception):
@@ -36,29 +36,29 @@ class ShortageError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class BrokerArrays:
     """Where copies can be.
 
     Args:
         rack: Rack of each node, 0 or more.
         weight: How much each is to carry relative to the others, 1 or more.
         load: Copies each carries that are not to be placed.
-        leads: How many of those lead.
-        open: Whether it may be given copies; one that may not keeps what it holds.
-        eligible: Whether it may lead.
-        reluctant: Whether it is to be used only where nothing else will do.
+        leader_load: How many of those lead.
+        assignable: Whether it may be given copies; one that may not keeps what it holds.
+        leader_eligible: Whether it may lead.
+        last_resort: Whether it is to be used only where nothing else will do.
     """
 
     rack: Ints
     weight: Ints
     load: Ints
-    leads: Ints
-    open: Bools
-    eligible: Bools
-    reluctant: Bools
+    leader_load: Ints
+    assignable: Bools
+    leader_eligible: Bools
+    last_resort: Bools
 
     @classmethod
-    def plain(cls, rack: Ints) -> Nodes:
+    def plain(cls, rack: Ints) -> BrokerArrays:
         """Return equal nodes that carry nothing."""
         count = len(rack)
         yes, none = np.ones(count, bool), np.zeros(count, np.int64)
@@ -66,39 +66,39 @@ class Nodes:
 
     def may_lead(self, own: Iterable[int], racks: frozenset[int] | None) -> tuple[int, ...]:
         """Return who of an item's nodes may lead it, by number: those in these racks, or any if none is there."""
-        may = tuple(sorted(node for node in own if self.eligible[node]))
+        may = tuple(sorted(node for node in own if self.leader_eligible[node]))
         return tuple(node for node in may if racks is None or int(self.rack[node]) in racks) or may
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class PartitionArrays:
     """What has copies.
 
     Args:
         copies: How many each wants, 1 or more.
         group: Group of each, from 0; a group is to be even over nodes by itself.
-        held: Nodes that hold each, the one that leads first; no node twice.
+        current: Nodes that hold each, the one that leads first; no node twice.
         keep: Whether each goes on being led by whoever leads it, if that node still has it and may; empty for none.
     """
 
     copies: Ints
     group: Ints
-    held: tuple[tuple[int, ...], ...]
+    current: tuple[tuple[int, ...], ...]
     keep: tuple[bool, ...] = ()
 
     def leaders_kept(self) -> tuple[int, ...]:
         """Return for each the node that is to go on leading it; -1 for none."""
-        keep = self.keep or (False,) * len(self.held)
-        return tuple(own[0] if own and kept else -1 for own, kept in zip(self.held, keep, strict=True))
+        keep = self.keep or (False,) * len(self.current)
+        return tuple(own[0] if own and kept else -1 for own, kept in zip(self.current, keep, strict=True))
 
     @classmethod
-    def fresh(cls, copies: Ints, group: Ints) -> Items:
+    def fresh(cls, copies: Ints, group: Ints) -> PartitionArrays:
         """Return items that nobody holds yet."""
         return cls(copies, group, ((),) * len(copies))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Constraints:
     """What every item keeps to.
 
     Args:
@@ -120,7 +120,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Goals:
+class Objectives:
     """What is best among all that limits allow.
 
     Args:
@@ -131,7 +131,7 @@ class Goals:
             of even nodes.
     """
 
-    first: First = "balance"
+    first: PrimaryObjective = "balance"
     leaders: LeaderGoal = "broker"
     coverage: Ints | None = None
 
@@ -147,28 +147,28 @@ class Problem:
         goals: What is best.
     """
 
-    items: Items
-    nodes: Nodes
-    limits: Limits
-    goals: Goals
+    items: PartitionArrays
+    nodes: BrokerArrays
+    limits: Constraints
+    goals: Objectives
 
 
 @dataclass(frozen=True, slots=True)
-class Spreading:
+class PlacementResult:
     """Where copies go.
 
     Args:
         nodes: Of each item its nodes, the one that leads first; then -1, -2, .. for copies that have none.
         moved: Copies at nodes that did not hold the item.
-        least: A number of moves that nothing with these limits and these loads can be below.
+        lower_bound: A number of moves that nothing with these limits and these loads can be below.
         proven: Whether each objective is proven best given those before it; leads, and who is next, for these nodes.
-        doubts: What is not proven or could not be kept to, for people.
+        notes: What is not proven or could not be kept to, for people.
         leads_proven: Whether leads are as even as with any other nodes too.
     """
 
     nodes: tuple[tuple[int, ...], ...]
     moved: int
-    least: int
+    lower_bound: int
     proven: bool
-    doubts: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
     leads_proven: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import Network, OutOfWorkError, Work, minimise
+from rackassign.solver.min_cost_flow import BudgetExhaustedError, Network, SolveBudget, min_cost_flow
 from rackassign.solver.types import Ints
 
 
@@ -81,7 +81,7 @@ class Builder:
         return dict(zip(self.blocks, np.split(flow, ends), strict=True))
 
 
-def solve(builder: Builder, objectives: Sequence[Ints], work: Work) -> tuple[dict[str, Ints], str]:
+def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tuple[dict[str, Ints], str]:
     """Return flows that are best in each objective given those before it, and what is not proven.
 
     Raises:
@@ -91,17 +91,17 @@ def solve(builder: Builder, objectives: Sequence[Ints], work: Work) -> tuple[dic
     flow: Ints | None = None
     for objective in objectives:
         try:
-            best = minimise(network, objective, work, presolve=False)
-        except OutOfWorkError as error:
+            best = min_cost_flow(network, objective, work, presolve=False)
+        except BudgetExhaustedError as error:
             if flow is None:
                 raise
             return builder.split(flow), str(error)
-        network, flow = network.narrowed(objective, best.price), best.flow
+        network, flow = network.restrict_to_optimal(objective, best.dual), best.flow
     if flow is None:
-        flow = minimise(network, np.zeros(len(network.tail), np.int64), work, presolve=False).flow
+        flow = min_cost_flow(network, np.zeros(len(network.tail), np.int64), work, presolve=False).flow
     return builder.split(flow), ""
 
 
-def centred(costs: Ints) -> Ints:
+def shift_by_median(costs: Ints) -> Ints:
     """Return costs less their middle one, where every unit takes exactly one arc of the block: the same optimum."""
     return costs - np.sort(costs)[len(costs) // 2] if len(costs) else costs

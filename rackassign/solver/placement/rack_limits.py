@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rackassign.solver.placement.model import EVEN, Limits, ShortageError
+from rackassign.solver.placement.model import EVEN, Constraints, ShortageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Bounds:
         )
 
 
-def bounds_of(copies: int, room: Sequence[int], limits: Limits) -> Bounds:
+def bounds_of(copies: int, room: Sequence[int], limits: Constraints) -> Bounds:
     """Work out what limits ask of an item.
 
     Args:
@@ -94,7 +94,7 @@ def bounds_of(copies: int, room: Sequence[int], limits: Limits) -> Bounds:
     return Bounds(placed, copies - placed, low, high, wanted, leaders if placed else frozenset(), doubt)
 
 
-def _most_per_rack(copies: int, room: Sequence[int], limits: Limits) -> int:
+def _most_per_rack(copies: int, room: Sequence[int], limits: Constraints) -> int:
     if limits.max_per_rack != EVEN:
         return int(limits.max_per_rack)
     if limits.counted_racks is not None:

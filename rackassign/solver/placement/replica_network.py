@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rackassign.solver.min_cost_flow import SolverError, Work
+from rackassign.solver.min_cost_flow import SolveBudget, SolverError
 from rackassign.solver.placement.classes import Classes
-from rackassign.solver.placement.convex_cost import Steps, among_single, scales, steps
-from rackassign.solver.placement.model import Goals, Nodes
-from rackassign.solver.placement.network_builder import Builder, centred, solve
+from rackassign.solver.placement.convex_cost import CostSegments, inverse_weights, on_unit_segments, segment_loads
+from rackassign.solver.placement.model import BrokerArrays, Objectives
+from rackassign.solver.placement.network_builder import Builder, shift_by_median, solve
 from rackassign.solver.types import Ints
 
 _SINGLE = 2
@@ -38,7 +38,7 @@ _ROUNDS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Flows:
+class ReplicaFlows:
     """How many copies of each class go where.
 
     Args:
@@ -61,7 +61,7 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CandidateArcs:
     """Arcs between classes and nodes, before they are numbered as rows.
 
     Args:
@@ -73,7 +73,9 @@ class Places:
     hubs: Ints
 
 
-def flows(classes: Classes, nodes: Nodes, goals: Goals, work: Work, *, centre: Ints, grouped: bool) -> Flows:
+def flows(
+    classes: Classes, nodes: BrokerArrays, goals: Objectives, work: SolveBudget, *, centre: Ints, grouped: bool
+) -> ReplicaFlows:
     """Find the best flows.
 
     Args:
@@ -90,13 +92,13 @@ def flows(classes: Classes, nodes: Nodes, goals: Goals, work: Work, *, centre: I
     model = _Model(classes, nodes, goals, grouped=grouped)
     for _ in range(_ROUNDS):
         found, settled = model.solved(centre, work)
-        if found.doubt or (settled and among_single(found.load, model.most, centre, _SINGLE).all()):
+        if found.doubt or (settled and on_unit_segments(found.load, model.most, centre, _SINGLE).all()):
             return found
         centre = found.load
     raise SolverError("no steps of loads are the right ones")
 
 
-def fair(total: int, nodes: Nodes) -> Ints:
+def fair_share(total: int, nodes: BrokerArrays) -> Ints:
     """Return what each node would carry of so many copies if nothing stood in the way."""
     share = (total + nodes.load.sum()) * nodes.weight / max(1, nodes.weight.sum())
     found: Ints = np.maximum(0, np.rint(share - nodes.load)).astype(np.int64)
@@ -106,7 +108,7 @@ def fair(total: int, nodes: Nodes) -> Ints:
 class _Model:
     """What stays the same when steps are placed anew."""
 
-    def __init__(self, classes: Classes, nodes: Nodes, goals: Goals, *, grouped: bool) -> None:
+    def __init__(self, classes: Classes, nodes: BrokerArrays, goals: Objectives, *, grouped: bool) -> None:
         self._classes, self._nodes, self._goals, self._grouped = classes, nodes, goals, grouped
         self._places = _places(classes, nodes)
         self._groups = int(classes.group.max(initial=0)) + 1
@@ -119,20 +121,20 @@ class _Model:
         reach = np.bincount(node, most, count).astype(np.int64)
         if len(self._places.hubs):
             through = np.bincount(self._places.hubs[:, 1], self._places.hubs[:, 2], classes.racks).astype(np.int64)
-            reach += np.where(nodes.open, through[nodes.rack], 0)
+            reach += np.where(nodes.assignable, through[nodes.rack], 0)
         self.most: Ints = np.minimum(reach, classes.size.sum())
         self._rack_most = np.bincount(nodes.rack, self.most, classes.racks).astype(np.int64)
         self._rack_centre: Ints = 0 * self._rack_most
         self._group_centre: Ints | None = None
 
-    def solved(self, centre: Ints, work: Work) -> tuple[Flows, bool]:
+    def solved(self, centre: Ints, work: SolveBudget) -> tuple[ReplicaFlows, bool]:
         """Solve with steps round these loads; tell whether those of racks and groups were the right ones."""
         nodes, count = self._nodes, len(self._nodes.rack)
         if not self._rack_centre.any():
             self._rack_centre = np.bincount(nodes.rack, centre, self._classes.racks).astype(np.int64)
         builder = Builder()
-        scale = scales(nodes.weight)
-        levels = steps(self.most, centre, nodes.load, scale, _SINGLE)
+        scale = inverse_weights(nodes.weight)
+        levels = segment_loads(self.most, centre, nodes.load, scale, _SINGLE)
         by_group = self._group_steps(centre, scale) if self._grouped else None
         self._classes_to_cracks(builder)
         self._to_nodes(builder, levels, by_group)
@@ -141,13 +143,13 @@ class _Model:
         settled = True
         if self._goals.coverage is not None:
             of_rack = np.bincount(nodes.rack, load, self._classes.racks).astype(np.int64)
-            settled = bool(among_single(of_rack, self._rack_most, self._rack_centre, _SINGLE).all())
+            settled = bool(on_unit_segments(of_rack, self._rack_most, self._rack_centre, _SINGLE).all())
             self._rack_centre = of_rack
         if by_group is not None:
             of_group = np.bincount(by_group.owner, parts["group"], self._groups * count).astype(np.int64)
             before = self._group_centre
             assert before is not None  # noqa: S101 - set by the steps above
-            settled = settled and bool(among_single(of_group, self._group_most(), before, _SINGLE).all())
+            settled = settled and bool(on_unit_segments(of_group, self._group_most(), before, _SINGLE).all())
             self._group_centre = of_group
         return self._flows(parts, load, doubt), settled
 
@@ -156,13 +158,13 @@ class _Model:
         each: Ints = np.repeat(sizes, len(self._nodes.rack))
         return each
 
-    def _group_steps(self, centre: Ints, scale: Ints) -> Steps:
+    def _group_steps(self, centre: Ints, scale: Ints) -> CostSegments:
         count = len(self._nodes.rack)
         if self._group_centre is None:
             share = self._in_group[:, None] * centre[None, :] / max(1, centre.sum())
             self._group_centre = np.rint(share).astype(np.int64).ravel()
         base = np.zeros(self._groups * count, np.int64)
-        return steps(self._group_most(), self._group_centre, base, np.tile(scale, self._groups), _SINGLE)
+        return segment_loads(self._group_most(), self._group_centre, base, np.tile(scale, self._groups), _SINGLE)
 
     def _classes_to_cracks(self, builder: Builder) -> None:
         """Add classes, firsts, and what they give to each rack; (class, rack) rows come first."""
@@ -193,7 +195,7 @@ class _Model:
         tail, head, lower, upper = np.asarray(arcs, np.int64).reshape(-1, 4).T
         builder.add("cracks", tail, head, upper, lower)
 
-    def _to_nodes(self, builder: Builder, levels: Steps, by_group: Steps | None) -> None:
+    def _to_nodes(self, builder: Builder, levels: CostSegments, by_group: CostSegments | None) -> None:
         classes, nodes, racks = self._classes, self._nodes, self._classes.racks
         count = len(nodes.rack)
         node_row = builder.add_rows(count)
@@ -230,8 +232,8 @@ class _Model:
             base = np.zeros(racks, np.int64)
             wanted = self._goals.coverage > 0
             scale = np.ones(racks, np.int64)
-            scale[wanted] = scales(self._goals.coverage[wanted])
-            levels = steps(self._rack_most, self._rack_centre, base, scale, _SINGLE)
+            scale[wanted] = inverse_weights(self._goals.coverage[wanted])
+            levels = segment_loads(self._rack_most, self._rack_centre, base, scale, _SINGLE)
             rack, width, cost = levels.owner, levels.width, levels.cost
             # Where nobody reads, any copy costs more than the last one where somebody does.
             self._rack_cost = np.where(wanted[rack], cost, cost[wanted[rack]].max(initial=0) + 1)
@@ -245,18 +247,18 @@ class _Model:
     def _hub_nodes(self, hub: Ints) -> Ints:
         """Return pairs of a hub and an open node of its rack."""
         nodes, racks = self._nodes, self._classes.racks
-        inside = [np.flatnonzero(nodes.open & (nodes.rack == rack)) for rack in range(racks)]
+        inside = [np.flatnonzero(nodes.assignable & (nodes.rack == rack)) for rack in range(racks)]
         pairs = [
             np.stack([np.full(len(inside[of % racks]), number), inside[of % racks]], axis=1)
             for number, of in enumerate(hub.tolist())
         ]
         return np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
 
-    def _objectives(self, builder: Builder, levels: Steps, by_group: Steps | None) -> list[Ints]:
+    def _objectives(self, builder: Builder, levels: CostSegments, by_group: CostSegments | None) -> list[Ints]:
         stay = self._places.direct[:, 3]
-        closed = stay * ~self._nodes.open[self._places.direct[:, 1]]
-        even = [builder.objective(node=centred(levels.cost))]
-        coverage = [] if self._goals.coverage is None else [builder.objective(rack=centred(self._rack_cost))]
+        closed = stay * ~self._nodes.assignable[self._places.direct[:, 1]]
+        even = [builder.objective(node=shift_by_median(levels.cost))]
+        coverage = [] if self._goals.coverage is None else [builder.objective(rack=shift_by_median(self._rack_cost))]
         balance = [*coverage, *even]
         moves = [builder.objective(direct=-stay)] if stay.any() else []
         # Of copies one of which must go, that of a node which takes nothing new is least worth having.
@@ -271,12 +273,12 @@ class _Model:
             "group": [*group, *balance, *moves, *lead],
             "coverage": [*coverage, *moves, *even, *lead, *group],
         }[self._goals.first]
-        reluctant = self._nodes.reluctant
+        reluctant = self._nodes.last_resort
         if reluctant.any():
             ordered.insert(0, builder.objective(node=reluctant[levels.owner].astype(np.int64)))
         return ordered
 
-    def _flows(self, parts: dict[str, Ints], load: Ints, doubt: str) -> Flows:
+    def _flows(self, parts: dict[str, Ints], load: Ints, doubt: str) -> ReplicaFlows:
         classes, racks = self._classes, self._classes.racks
         direct = np.column_stack([self._places.direct[:, :2], parts["direct"]])
         hubs = np.column_stack([self._places.hubs[:, :2], parts["in"]])
@@ -287,11 +289,11 @@ class _Model:
         in_rack = np.bincount(
             direct[:, 0] * racks + self._nodes.rack[direct[:, 1]], direct[:, 2], len(classes.size) * racks
         ) + np.bincount(hubs[:, 0] * racks + hubs[:, 1], hubs[:, 2], len(classes.size) * racks)
-        return Flows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, doubt)
+        return ReplicaFlows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, doubt)
 
 
-def _places(classes: Classes, nodes: Nodes) -> Places:
-    open_ = nodes.open.tolist()
+def _places(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
+    open_ = nodes.assignable.tolist()
     inside = [
         [node for node in np.flatnonzero(nodes.rack == number).tolist() if open_[node]]
         for number in range(classes.racks)
@@ -307,4 +309,4 @@ def _places(classes: Classes, nodes: Nodes) -> Places:
                 hubs.append((number, at, size))
             elif most:
                 direct += ((number, node, size, 0) for node in inside[at] if node not in held)
-    return Places(np.asarray(direct, np.int64).reshape(-1, 4), np.asarray(hubs, np.int64).reshape(-1, 3))
+    return CandidateArcs(np.asarray(direct, np.int64).reshape(-1, 4), np.asarray(hubs, np.int64).reshape(-1, 3))

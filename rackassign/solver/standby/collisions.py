@@ -41,15 +41,15 @@ class Dimension:
     Args:
         value: Of each node, from 0; `NO_VALUE` for none.
         values: How many there are, with those that no node has now.
-        most: Copies of an item that one value may have; 0: no more than it takes to spread them evenly.
-        fewer: Of k copies k less this many values may be used at most; 0 for all.
+        max_per_value: Copies of an item that one value may have; 0: no more than it takes to spread them evenly.
+        max_unused: Of k copies k less this many values may be used at most; 0 for all.
         strict: Whether a copy that would collide is left out instead.
     """
 
     value: tuple[int, ...]
     values: int
-    most: int = 0
-    fewer: int = 0
+    max_per_value: int = 0
+    max_unused: int = 0
     strict: bool = False
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
@@ -59,14 +59,14 @@ class Dimension:
             counts: Copies of an item by value.
             copies: How many it is to have in all.
         """
-        most = self.most or -(-copies // max(1, self.values))
+        most = self.max_per_value or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
-        beyond += max(0, len(counts) - max(1, copies - self.fewer)) if self.fewer else 0
+        beyond += max(0, len(counts) - max(1, copies - self.max_unused)) if self.max_unused else 0
         return beyond * _NEVER if self.strict else beyond
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class Topology:
     """Where copies can be.
 
     Args:
@@ -86,7 +86,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ItemDemand:
     """An item.
 
     Args:
@@ -105,7 +105,7 @@ Cells = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class CollisionBound:
     """How good an item's set can be.
 
     Args:
@@ -122,21 +122,21 @@ class Least:
 
 
 @dataclass(slots=True)
-class Tries:
+class SearchBudget:
     """How many sets may still be tried in a search."""
 
     left: int = MOST_TRIED
 
 
 @dataclass(slots=True)
-class Rooms:
+class CollisionIndex:
     """The cells of a field, and how good sets of them are.
 
     Args:
         field: Whose.
     """
 
-    field: Field
+    field: Topology
     of: list[int] = made(init=False)
     """The cell of each node."""
 
@@ -154,7 +154,7 @@ class Rooms:
 
     _joining: dict[tuple[Cells, int, int], int] = made(init=False, default_factory=dict)
     _known: dict[tuple[Cells, int], int] = made(init=False, default_factory=dict)
-    _best: dict[tuple[int, int], Least] = made(init=False, default_factory=dict)
+    _best: dict[tuple[int, int], CollisionBound] = made(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         dimensions = self.field.dimensions
@@ -235,14 +235,14 @@ class Rooms:
         # A value that no copy has is as good as another.
         yield dimension.collisions(counts + Counter([_ANOTHER]), copies), others
 
-    def least(self, item: Wanted) -> Least:
+    def least(self, item: ItemDemand) -> CollisionBound:
         """Return how good an item's set can be."""
         kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
         if kind not in self._best:
             self._best[kind] = self._searched(item)
         return self._best[kind]
 
-    def lowered(self, item: Wanted, least: Least, known: Sequence[tuple[int, ...]]) -> Least:
+    def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
         """Return how good an item's set can be, where sets are known that may be better than what was searched.
 
         Args:
@@ -261,32 +261,32 @@ class Rooms:
                 least = replace(least, collisions=collisions, cells=tuple(cells))
         return least
 
-    def _searched(self, item: Wanted) -> Least:
+    def _searched(self, item: ItemDemand) -> CollisionBound:
         others = len(self.of) - (item.fixed >= 0)
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
         order = range(len(self.nodes))
         proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
-            tries, best = Tries(), None
+            tries, best = SearchBudget(), None
             for cells, collisions in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
                 best = cells, collisions
                 if not collisions:
                     break
             proven = proven and tries.left > 0
             if best is not None:
-                return Least(copies, best[1], proven, best[0])
-        return Least(0, 0, proven, ())
+                return CollisionBound(copies, best[1], proven, best[0])
+        return CollisionBound(0, 0, proven, ())
 
     def sets(
         self,
-        item: Wanted,
+        item: ItemDemand,
         copies: int,
         all_in_all: int,
         order: Sequence[int],
         *,
         bound: int,
-        tries: Tries,
+        tries: SearchBudget,
     ) -> Iterator[tuple[Cells, int]]:
         """Yield sets of cells that an item's copies can be in, with their collisions, each better than those before.
 

@@ -31,16 +31,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from rackassign.solver.arc_search import bits_of, reached
-from rackassign.solver.standby.collisions import Field, Rooms, Wanted
-from rackassign.solver.standby.exchange_graph import RETURNS, Arcs, Graph
+from rackassign.solver.arc_search import bits_of, shortest_path_tree
+from rackassign.solver.standby.collisions import CollisionIndex, ItemDemand, Topology
+from rackassign.solver.standby.exchange_graph import RETURNS, Arcs, ExchangeGraph
 
 MOST_ROUNDS = 20_000
 """Exchanges that are made from a start; 20,000 copies at 100 nodes, to which 20 empty ones came, took half of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class StandbyPlacement:
     """Where copies go.
 
     Args:
@@ -58,12 +58,12 @@ class Placed:
     proven: bool
 
 
-def spread_over(
-    items: Sequence[Wanted],
-    field: Field,
+def place_standbys(
+    items: Sequence[ItemDemand],
+    field: Topology,
     starts: Sequence[Sequence[tuple[int, ...]]] = (),
     until: float = math.inf,
-) -> Placed:
+) -> StandbyPlacement:
     """Give every item its copies.
 
     Args:
@@ -72,21 +72,21 @@ def spread_over(
         starts: Other placements to begin with as well, where they have as few collisions; the best result is taken.
         until: Deadline, on the clock of `time.monotonic`: past it no further exchange is made.
     """
-    rooms = Rooms(field)
+    rooms = CollisionIndex(field)
     least = [
         rooms.lowered(item, rooms.least(item), [start[number] for start in starts]) for number, item in enumerate(items)
     ]
-    flow = len(field.dimensions) <= 1 and not any(dimension.fewer for dimension in field.dimensions)
+    flow = len(field.dimensions) <= 1 and not any(dimension.max_unused for dimension in field.dimensions)
     known = flow and all(each.proven for each in least)
-    best = _Exchange(Graph(rooms, items, least), until).improved()
+    best = _Exchange(ExchangeGraph(rooms, items, least), until).improved()
     for start in starts:
         if (known and best.ended) or time.monotonic() >= until:
             break
-        begun = Graph(rooms, items, least, [set(own) for own in start])
-        if all(begun.sound(number, own) for number, own in enumerate(begun.sets)):
+        begun = ExchangeGraph(rooms, items, least, [set(own) for own in start])
+        if all(begun.is_feasible(number, own) for number, own in enumerate(begun.sets)):
             best = _better(best, _Exchange(begun, until), items)
     sets = best.graph.sets
-    return Placed(
+    return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in sets),
         tuple(best.graph.collisions(number, own) if own else 0 for number, own in enumerate(sets)),
         tuple(item.copies - each.copies for item, each in zip(items, least, strict=True)),
@@ -95,7 +95,7 @@ def spread_over(
     )
 
 
-def _better(best: _Exchange, other: _Exchange, items: Sequence[Wanted]) -> _Exchange:
+def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _Exchange:
     """Return the better of two, of which one is only begun: what cannot be better is left."""
     other.even()
     if other.graph.uneven() > best.graph.uneven():
@@ -115,7 +115,7 @@ class _Exchange:
         until: Deadline, on the clock of `time.monotonic`.
     """
 
-    def __init__(self, graph: Graph, until: float) -> None:
+    def __init__(self, graph: ExchangeGraph, until: float) -> None:
         self.graph = graph
         self._until = until
         self._nodes = range(len(graph.count))
@@ -165,7 +165,7 @@ class _Exchange:
         for source in sorted(self._nodes, key=lambda node: (-graph.less(node), node)):
             if dead >> source & 1 or not arcs[source]:
                 continue
-            before = reached(arcs.__getitem__, source, dead)
+            before = shortest_path_tree(arcs.__getitem__, source, dead)
             less = graph.less(source)
             ends = [node for node in before if node != source and less - graph.more(node) > _NOTHING]
             for target in sorted(ends, key=lambda node: (graph.more(node), node)):
@@ -183,7 +183,7 @@ class _Exchange:
         """Move a copy along each arc of a path; tell whether that could be done."""
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise(path):
-            told = self.graph.mover(source, target, [number for number, _, _ in steps])
+            told = self.graph.best_move(source, target, [number for number, _, _ in steps])
             if told is None:
                 return False
             steps.append((told[1], source, target))
@@ -192,7 +192,7 @@ class _Exchange:
     def _kept_more(self) -> bool:
         """Take cycles along which copies come back, of the fewest arcs there are; tell whether there was one."""
         arcs = self._arcs()
-        walks = [_Walks(start, arcs) for start in self._nodes if arcs[start][0]]
+        walks = [_CycleSearch(start, arcs) for start in self._nodes if arcs[start][0]]
         for _ in self._nodes:
             walks = [each for each in walks if each.longer()]
             # All were found in the graph as it was: each is looked at again before it is taken.
@@ -219,7 +219,7 @@ class _Exchange:
         returned = 0
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise([*cycle, cycle[0]]):
-            told = graph.mover(source, target, [number for number, _, _ in steps])
+            told = graph.best_move(source, target, [number for number, _, _ in steps])
             if (told is None or told[0] < 0) and abs(graph.less(target) - graph.more(source)) <= _NOTHING:
                 continue
             if told is None:
@@ -235,7 +235,7 @@ class _Exchange:
 _NOTHING = 1e-9
 
 
-class _Walks:
+class _CycleSearch:
     """Walks from a node along which more has come back than left, at every step.
 
     Args:

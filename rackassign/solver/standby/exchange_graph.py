@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rackassign.solver.standby.collisions import Least, Rooms, Tries, Wanted
+from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand, SearchBudget
 
 Arcs = tuple[int, int, int]
 """Targets as bits: those where a copy comes back to, where that is all the same, and where it leaves for."""
@@ -24,7 +24,7 @@ RETURNS = (1, 0, -1)
 """What arcs return, in the order of `Arcs`."""
 
 
-class Graph:
+class ExchangeGraph:
     """The exchange graph of a placement.
 
     Args:
@@ -35,7 +35,11 @@ class Graph:
     """
 
     def __init__(
-        self, rooms: Rooms, items: Sequence[Wanted], least: Sequence[Least], sets: Sequence[set[int]] | None = None
+        self,
+        rooms: CollisionIndex,
+        items: Sequence[ItemDemand],
+        least: Sequence[CollisionBound],
+        sets: Sequence[set[int]] | None = None,
     ) -> None:
         self._rooms = rooms
         self._items = items
@@ -61,7 +65,7 @@ class Graph:
             known = self._arcs[node] = back, same, away
         return known
 
-    def mover(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
+    def best_move(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
         """Return what goes along an arc: how much that returns, most if there is a choice, and the item.
 
         Args:
@@ -87,13 +91,13 @@ class Graph:
             own.remove(source)
             own.add(target)
         # One move is sound for it is an arc; two of an item need not be so together.
-        if len(sets) < len(steps) and not all(self.sound(number, own) for number, own in sets.items()):
+        if len(sets) < len(steps) and not all(self.is_feasible(number, own) for number, own in sets.items()):
             return False
         for number, own in sets.items():
             self._put(number, own)
         return True
 
-    def sound(self, number: int, own: set[int]) -> bool:
+    def is_feasible(self, number: int, own: set[int]) -> bool:
         """Tell whether a set is as good for an item as can be."""
         least = self._least[number]
         return (
@@ -167,7 +171,7 @@ class Graph:
         # In each cell the best nodes are taken first, so a cell is as good as its best.
         ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._rooms.nodes]
         order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
-        all_in_all, tries = self._all_in_all(number), Tries(MOST_TRIED_FIRST)
+        all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST)
         good = self._rooms.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
         # Where none is found in that order, the one that showed how good it can be does.
         cells, _ = next(good, (least.cells, least.collisions))

@@ -4,8 +4,8 @@ Rules of this room, beyond those of strategies:
 
 * Who runs a partition is the sticky optimum, in which a member with a warm copy stands in for an owner that is gone.
 * What has to wait for a warm copy is said in `rounds`.
-* Copies are placed best (`optimum.spread`) or as Kafka Streams places them (`kafka`); the numbers of both are made
-  here, members in order of their ids, partitions in order of topic and id.
+* Copies are placed best (`optimum.place_replicas`) or as Kafka Streams places them (`kafka`); the numbers of both are
+  made here, members in order of their ids, partitions in order of topic and id.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
 from rackassign.solver import NOBODY
-from rackassign.solver.standby.collisions import NO_VALUE, Dimension, Field, Wanted
-from rackassign.solver.standby.exchange import spread_over
+from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
+from rackassign.solver.standby.exchange import place_standbys
 from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
@@ -267,12 +267,12 @@ class _SubscriberSet:
             found.proven = False
             return [tuple(own) for own in theirs], [wanted - len(own) for own in theirs]
         items = [
-            Wanted(owner, wanted, tuple(member for member in held if member != owner))
+            ItemDemand(owner, wanted, tuple(member for member in held if member != owner))
             for owner, held in zip(self.owner, self.held, strict=True)
         ]
-        where = Field((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
+        where = Topology((1,) * len(self.tags), tuple(self.load), tuple(self._dimensions(options)))
         starts = [] if where.strict or options.rule != "even" else [[tuple(own) for own in self._as_kafka(options)]]
-        placed = spread_over(items, where, starts, self.until)
+        placed = place_standbys(items, where, starts, self.until)
         found.collisions += sum(placed.collisions)
         found.proven &= placed.proven
         return list(placed.nodes), list(placed.missing)
