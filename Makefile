@@ -105,7 +105,7 @@ bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside 
 	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json
 
 .PHONY: defects
-defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the remedies: tables
+defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches: tables
 	$(BIN)/python -m integration.defects
 
 .PHONY: chaos

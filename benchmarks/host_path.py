@@ -22,14 +22,14 @@ from benchmarks.cases import Case
 from benchmarks.cells import Verdict
 from benchmarks.show import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.subscriptions import read_join
+from rackassign.clients.common.subscriptions import decode_join
 from rackassign.model import Member, Plan, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
 
 METADATA_VERSION = 12
 
-CHECK = "read every subscription (remedy guard_members)"
+CHECK = "read every subscription (patch tolerate_malformed_metadata)"
 DECODE = "kafka-python decodes what it needs of them"
 PLAN = "plan"
 ASSIGN = "the rest of assign(): group and answers"
@@ -164,7 +164,7 @@ def _one_round(case: Case, cluster: HostObject, joined: list[tuple[str, bytes]],
     assignor._strategy = plan
     once = WarnOnce(logging.getLogger(__name__))
     whole = time.perf_counter()
-    timed(CHECK, lambda: read_join(members, assignor, once))
+    timed(CHECK, lambda: decode_join(members, assignor, once))
     timed(DECODE, lambda: _decode(members))
     start = time.perf_counter()
     answers = assignor.assign(cluster, members)

@@ -19,7 +19,7 @@ from kafka import TopicPartition as HostPartition
 
 from benchmarks.show import Sheet, show
 from rackassign import attach
-from rackassign.clients.kafka_python import REMEDIES
+from rackassign.clients.kafka_python import PATCHES
 from rackassign.testing import LocalCluster, create_topic
 
 PARTITIONS = 6
@@ -53,7 +53,7 @@ def plain(consumer: KafkaConsumer) -> KafkaConsumer:
 
 def metered(consumer: KafkaConsumer) -> KafkaConsumer:
     """Equip it with the meter alone."""
-    return attach(consumer, disable=[remedy.name for remedy in REMEDIES])
+    return attach(consumer, disable_patches=[patch.name for patch in PATCHES])
 
 
 class Timed:

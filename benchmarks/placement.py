@@ -163,7 +163,7 @@ class Solved:
 
     @property
     def certainty(self) -> str:
-        return "yes" if self.placement.proven else "; ".join(self.placement.doubts)
+        return "yes" if self.placement.proven else "; ".join(self.placement.notes)
 
     def changed(self, depth: int | None = None) -> str:
         """Which share of the lists is not what it was, or not as far as this."""
@@ -204,7 +204,7 @@ def movement_rows(seed: int) -> Iterator[tuple[str, ...]]:
             str(other.moved),
             f"{other.replicas_per_broker:.2f}",
             str(solved.placement.moved),
-            str(solved.placement.least),
+            str(solved.placement.lower_bound),
             f"{solved.quality.replicas_per_broker:.2f}",
             f"{solved.quality.leaders_per_broker:.2f}",
             solved.certainty,
@@ -287,7 +287,7 @@ def scale_rows(seed: int) -> Iterator[tuple[str, ...]]:
         yield (
             f"10,000 x {sum(sizes)}, {topics}",
             str(solved.placement.moved),
-            str(solved.placement.least),
+            str(solved.placement.lower_bound),
             f"{solved.quality.replicas_per_broker:.3f}",
             f"{solved.quality.leaders_per_broker:.3f}",
             f"{solved.quality.leaders_after_loss:.3f}",

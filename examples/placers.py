@@ -39,9 +39,9 @@ class NewBrokersFirstPlacer:
         self._placer.configure(configs)
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What is not proven of what was placed last, or was not kept to."""
-        return self._placer.doubts
+        return self._placer.notes
 
     def observe(self, layout: Layout) -> None:
         """Count in what brokers carry."""
@@ -97,9 +97,9 @@ class FreeSpacePlacer:
         self._said = frozenset(free)
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What is not proven of what was placed last, or was not kept to."""
-        return self._placer.doubts
+        return self._placer.notes
 
     def observe(self, layout: Layout) -> None:
         """Count in what brokers carry."""

@@ -51,7 +51,7 @@ class Service:
 
     Args:
         make: Makes the consumer, on that thread.
-        poll_ms: How long one poll may take. A consumer without our remedies needs long ones: a join that finishes
+        poll_ms: How long one poll may take. A consumer without our patches needs long ones: a join that finishes
             between two polls is lost on it.
         work_s: How long it works between two polls, whether there are records or not.
     """

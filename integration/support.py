@@ -76,7 +76,7 @@ def together(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> b
 def polled(members: Sequence[KafkaConsumer]) -> Iterator[None]:
     """Poll each member in a thread of its own, one long poll after the other.
 
-    For consumers without our remedies: a join that finishes between two of their polls is lost, and now and then one
+    For consumers without our patches: a join that finishes between two of their polls is lost, and now and then one
     does with short ones.
     """
     over = threading.Event()

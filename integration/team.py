@@ -94,7 +94,7 @@ class Team:
                 client_rack=name[0],
                 **{**CONSUMER, **config},
             )
-            # Any member gets the remedies: without them one may be silent from its start on, by chance, and a join
+            # Any member gets the patches: without them one may be silent from its start on, by chance, and a join
             # that finishes between two polls is lost.
             return attach(consumer) if mended else consumer
 

@@ -26,11 +26,11 @@ from rackassign.clients.aiokafka import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
-    Watching,
+    RackChangePolicy,
     attach,
 )
-from rackassign.clients.common.fetch_metrics import ReadLocality
-from rackassign.clients.kafka_python.measured_read import fill
+from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.clients.kafka_python.measured_read import produce_records
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -60,7 +60,7 @@ COOPERATIVE = {
 }
 STICKY = {"aio": RackAwareStickyAssignor, "python": rackassign.RackAwareStickyAssignor}
 
-SOON = Watching(debounce_s=1.0, interval_s=5.0)
+SOON = RackChangePolicy(min_change_duration_s=1.0, min_interval_s=5.0)
 
 WATCHER = "rackassign.clients.aiokafka.watcher"
 
@@ -120,8 +120,8 @@ class AioMember:
         wait_until(lambda: self._consumer is not None, "a consumer that has started")
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
 
-    def locality(self) -> ReadLocality:
-        read: ReadLocality = self._consumer.locality()  # type: ignore[union-attr]
+    def locality(self) -> FetchLocality:
+        read: FetchLocality = self._consumer.locality()  # type: ignore[union-attr]
         return read
 
     def _run(self) -> None:
@@ -205,7 +205,7 @@ class Mixed:
     def all_read_once(self, records: int) -> None:
         """Write so many records to each partition, and see that each is read by one member, once."""
         before = self._read()
-        fill(self._cluster.client_config(), self.topic, self._partitions, records=records, size=500)
+        produce_records(self._cluster.client_config(), self.topic, self._partitions, records=records, size=500)
         wanted = records * self._partitions
         wait_until(lambda: sum((self._read() - before).values()) >= wanted, "every record read")
         assert set((self._read() - before).values()) == {1}
@@ -488,7 +488,7 @@ def test_replicas_that_move_are_followed_with_one_rebalance_and_a_bounced_broker
 ) -> None:
     group = make_group(ONE_RACK_EACH)
     for name in AT_HOME:
-        group.aio(name, RackAwareStickyAssignor(rack=name[0], watch=SOON), metadata_max_age_ms=300)
+        group.aio(name, RackAwareStickyAssignor(rack=name[0], rack_monitor=SOON), metadata_max_age_ms=300)
     assert group.settle() == AT_HOME
     generation = group.generation()
     moved = {0: [2], 1: [3], 2: [1], 3: [2], 4: [3], 5: [1]}

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.confluent import StatsMeter, racks_of
+from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -50,8 +50,8 @@ def test_what_is_counted_is_what_was_read_from_where(
     topic = make_topic(replicas=replicas)
     fill(rack_cluster, topic, compression)
     conf: dict[str, Any] = {"bootstrap.servers": rack_cluster.bootstrap}
-    racks = racks_of(conf)
-    assert racks == racks_of(AdminClient(conf)) == {broker.id: broker.rack for broker in rack_cluster.brokers}
+    racks = broker_racks(conf)
+    assert racks == broker_racks(AdminClient(conf)) == {broker.id: broker.rack for broker in rack_cluster.brokers}
     meter = StatsMeter("a", racks)
     consumer = Consumer(
         {

@@ -35,7 +35,7 @@ class Kind:
     client: Callable[..., KafkaConsumer]
     strategy: Callable[[], Any] | None = None
     poll_ms: int = 1000
-    """Long without our remedies: a join that finishes between two polls is lost, which is another defect."""
+    """Long without our patches: a join that finishes between two polls is lost, which is another defect."""
 
 
 OURS = Kind(RackAwareConsumer, poll_ms=100)
@@ -62,7 +62,7 @@ class Stubborn(CooperativeStickyAssignor):  # type: ignore[misc] # kafka-python 
 STUBBORN = Kind(KafkaConsumer, Stubborn)
 
 SOME = 5
-"""Rebalances where claims are put right in a second round, and a member without our remedies may lose one on top."""
+"""Rebalances where claims are put right in a second round, and a member without our patches may lose one on top."""
 
 OUR_WAYS = [
     # Here all that is claimed is true, and nothing is waited for in vain.

@@ -109,7 +109,7 @@ def start(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[]
                 **{**CONSUMER, **config},
             )
             opened.callback(consumer.close, timeout_ms=5000)
-            return attach(consumer, disable=disable)
+            return attach(consumer, disable_patches=disable)
 
         reader, slow = member(), member()
         wait_until(settled([reader, slow], topic, PARTITIONS), "two members sharing")
@@ -152,14 +152,14 @@ def test_a_member_that_waits_for_a_join_and_for_records_does_not_spin(start: Sta
     rebalance.end()
 
 
-@pytest.mark.parametrize("disable", [(), ("rest_between_looks",)], ids=["mended", "without the remedy it does"])
+@pytest.mark.parametrize("disable", [(), ("backoff_coordinator_poll",)], ids=["mended", "without the patch it does"])
 def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], disable: tuple[str, ...]
 ) -> None:
     """As when its coordinator is frozen: the heartbeat that is under way is not answered, and the next one is due."""
     topic = make_topic(2)
     plain = KafkaConsumer(topic, bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name(), **CONSUMER)
-    with closing(attach(plain, disable=disable)) as consumer:
+    with closing(attach(plain, disable_patches=disable)) as consumer:
         wait_until(settled([consumer], topic, 2), "an assignment")
         coordinator = consumer._coordinator
         coordinator.heartbeat.time_to_next_heartbeat = lambda: 0.0
@@ -168,8 +168,8 @@ def test_a_member_whose_heartbeat_is_overdue_does_not_spin(
     assert (len(polls) > MOST_POLLS) is bool(disable)
 
 
-def test_without_the_remedy_kept_partitions_stop(start: Start) -> None:
-    rebalance = start("fetch_while_joining")
+def test_without_the_patch_kept_partitions_stop(start: Start) -> None:
+    rebalance = start("fetch_during_rebalance")
     rebalance.wait_for_join()
     rebalance.produce()
     for _ in range(POLLS):
@@ -373,8 +373,8 @@ def test_the_next_round_waits_until_what_is_new_has_its_position(start: Start) -
     rebalance.end()
 
 
-def test_without_the_remedy_a_commit_during_a_join_is_an_error(start: Start) -> None:
-    rebalance = start("fetch_while_joining")
+def test_without_the_patch_a_commit_during_a_join_is_an_error(start: Start) -> None:
+    rebalance = start("fetch_during_rebalance")
     rebalance.wait_for_join()
     with pytest.raises(RebalanceInProgressError):
         rebalance.reader.commit()

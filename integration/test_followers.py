@@ -1,4 +1,4 @@
-"""Reading from followers: what the host does, and what it does with the remedies."""
+"""Reading from followers: what the host does, and what it does with the patches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **con
         bootstrap_servers=cluster.bootstrap, client_rack="a", group_id=None, **{**CONSUMER, **config}
     )
     consumer.assign([HostPartition(topic, 0)])
-    return attach(consumer, disable=disable, meter=meter)
+    return attach(consumer, disable_patches=disable, meter=meter)
 
 
 def fill(cluster: Cluster, topic: str, batches: int) -> None:
@@ -76,8 +76,8 @@ def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, 
     assert answers[LEADER] <= BATCHES // 6
 
 
-def test_without_the_remedy_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
-    answers = near("keep_near_replica")
+def test_without_the_patch_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
+    answers = near("keep_preferred_read_replica")
     assert answers[LEADER] >= BATCHES - 1
 
 
@@ -118,7 +118,7 @@ def read_on_without(cluster: Cluster, *disable: str) -> bool:
 @pytest.mark.local
 def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
     assert read_on_without(own_cluster)
-    assert not read_on_without(own_cluster, "leave_dead_follower")
+    assert not read_on_without(own_cluster, "reset_unreachable_read_replica")
 
 
 def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaConsumer:
@@ -144,12 +144,12 @@ def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic:
         read(consumer, 1)
 
 
-def test_without_the_remedy_a_follower_that_is_back_has_nothing_read(
+def test_without_the_patch_a_follower_that_is_back_has_nothing_read(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(replicas=[[LEADER, FOLLOWER]])
     fill(rack_cluster, topic, 1)
-    with closing(unlisted(rack_cluster, topic, FOLLOWER, "learn_of_follower")) as consumer:
+    with closing(unlisted(rack_cluster, topic, FOLLOWER, "refresh_on_unknown_read_replica")) as consumer:
         for _ in range(20):
             assert not consumer.poll(timeout_ms=100)
         consumer._cluster.request_update()
@@ -163,12 +163,12 @@ def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_t
         read(consumer, 1)
 
 
-def test_without_the_remedy_a_leader_that_was_not_listed_is_never_read_from(
+def test_without_the_patch_a_leader_that_was_not_listed_is_never_read_from(
     rack_cluster: Cluster, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(replicas=[[LEADER]])
     fill(rack_cluster, topic, 1)
-    with closing(unlisted(rack_cluster, topic, LEADER, "await_unknown_leader")) as consumer:
+    with closing(unlisted(rack_cluster, topic, LEADER, "wait_for_unknown_leader")) as consumer:
         with pytest.raises(UnknownBrokerIdError):
             consumer.poll(timeout_ms=100)
         consumer._cluster.request_update()
@@ -181,7 +181,7 @@ def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
     """Pause a partition in the middle of what was fetched, read another, resume; return how many records came."""
     both = [HostPartition(topic, partition) for partition in range(2)]
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
-    with closing(attach(consumer, disable=disable)):
+    with closing(attach(consumer, disable_patches=disable)):
         consumer.assign(both)
         first = consumer.poll(timeout_ms=PATIENCE_S * 1000)
         (begun,) = first
@@ -197,4 +197,4 @@ def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Clus
         for number in range(20):
             producer.send(topic, b"", partition=number % 2).get(PATIENCE_S)
     assert read_after_a_pause(rack_cluster, topic) == 20
-    assert read_after_a_pause(rack_cluster, topic, "resume_parked") == 13
+    assert read_after_a_pause(rack_cluster, topic, "resume_paused_fetches") == 13

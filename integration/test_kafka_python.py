@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
-from rackassign.clients.kafka_python.measured_read import fill
+from rackassign.clients.kafka_python.measured_read import produce_records
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 
@@ -80,7 +80,7 @@ def test_a_consumer_tells_from_which_racks_it_read(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic = make_topic(replicas=[[2, 1], [2, 3]])
-    fill(rack_cluster.client_config(), topic, 2, records=10, size=1000)
+    produce_records(rack_cluster.client_config(), topic, 2, records=10, size=1000)
     with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
         left = 20
 
@@ -160,7 +160,7 @@ def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
     ):
         wait_until(settled(members, topic, 6), "three members sharing")
         assert sorted(len(numbers(member)) for member in members) == [2, 2, 2]
-        fill(rack_cluster.client_config(), topic, 6, records=1, size=10)
+        produce_records(rack_cluster.client_config(), topic, 6, records=1, size=10)
         told_itself = "client_rack 'eu-central-1a' is the rack of no broker"
 
         def told_by_the_member() -> bool:

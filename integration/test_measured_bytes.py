@@ -7,7 +7,7 @@ from kafka import KafkaAdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.clients.kafka_python.measured_read import Reading, fill, read_once
+from rackassign.clients.kafka_python.measured_read import ConsumeResult, consume_topic, produce_records
 from rackassign.locality import RackSets
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
@@ -44,7 +44,7 @@ def group_of(cluster: Cluster, topic: str, replicas: list[list[int]]) -> Group:
     return Group(topology, tuple(Member(f"rack-{rack}", frozenset({topic}), rack) for rack in RACKS))
 
 
-def crossed(reading: Reading, cluster: Cluster) -> int:
+def crossed(reading: ConsumeResult, cluster: Cluster) -> int:
     rack_of = {broker.id: str(broker.rack) for broker in cluster.brokers}
     return sum(size for (reader, source), size in reading.by_racks(rack_of).items() if reader != source)
 
@@ -61,14 +61,14 @@ def test_what_crosses_racks_is_what_the_plan_says(
     rack_cluster: Cluster, make_topic: MakeTopic, replicas: list[list[int]], cross_partitions: int
 ) -> None:
     topic = make_topic(replicas=replicas)
-    fill(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
+    produce_records(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
     sizes = log_sizes(rack_cluster.bootstrap, topic)
     group = group_of(rack_cluster, topic, replicas)
     plan = plan_range(group)
     racks = RackSets.of(group.topology, "any-replica")
     near = racks.topic_racks(group.topology.topics[topic])
 
-    reading = read_once(
+    reading = consume_topic(
         dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda rack: RackAwareRangeAssignor(rack=rack)
     )
 
@@ -89,9 +89,11 @@ def test_what_crosses_racks_is_what_the_plan_says(
 def test_the_host_s_own_range_crosses_racks_on_the_same_data(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     replicas = [[1, 2], [2, 3], [3, 1]] * 3
     topic = make_topic(replicas=replicas)
-    fill(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
+    produce_records(rack_cluster.client_config(), topic, len(replicas), records=RECORDS, size=SIZE)
     sizes = log_sizes(rack_cluster.bootstrap, topic)
-    reading = read_once(dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda _: RangePartitionAssignor())
+    reading = consume_topic(
+        dict.fromkeys(RACKS, rack_cluster.client_config()), topic, lambda _: RangePartitionAssignor()
+    )
     assert {rack: sorted(p for _, p in owned) for rack, owned in reading.assignment.items()} == {
         "a": [0, 1, 2],
         "b": [3, 4, 5],

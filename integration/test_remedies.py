@@ -1,4 +1,4 @@
-"""Each remedy on a real broker: held where the host's defect bites, every time, with it and without it."""
+"""Each patch on a real broker: held where the host's defect bites, every time, with it and without it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mended(cluster: Cluster, group: str, topic: str, *disable: str) -> KafkaCons
         partition_assignment_strategy=strategy,
         **CONSUMER,
     )
-    return attach(consumer, disable=disable)
+    return attach(consumer, disable_patches=disable)
 
 
 def finish_join_between_polls(consumer: KafkaConsumer) -> None:
@@ -60,7 +60,7 @@ def test_join_finished_between_polls_is_kept(rack_cluster: Cluster, make_topic: 
     topic = make_topic(2)
     with consumers(
         lambda: mended(rack_cluster, unique_name(), topic),
-        lambda: mended(rack_cluster, unique_name(), topic, "keep_finished_join"),
+        lambda: mended(rack_cluster, unique_name(), topic, "keep_completed_join"),
     ) as (kept, stock):
         # A start takes up to three joins: for the member id, the group, and the topic's metadata.
         for _ in range(8):
@@ -79,7 +79,7 @@ def test_join_started_by_metadata_is_read(
     topic = make_topic(2)
     with consumers(
         lambda: mended(rack_cluster, unique_name(), topic),
-        lambda: mended(rack_cluster, unique_name(), topic, "keep_finished_join"),
+        lambda: mended(rack_cluster, unique_name(), topic, "keep_completed_join"),
     ) as (kept, stock):
         for consumer in (kept, stock):
             wait_until(settled([consumer], topic, 2), "a first assignment")
@@ -105,7 +105,7 @@ def test_unread_join_is_kept_alive(
     beating, silent = unique_name(), unique_name()
     with consumers(
         lambda: mended(rack_cluster, beating, topic),
-        lambda: mended(rack_cluster, silent, topic, "heartbeat_unread_join"),
+        lambda: mended(rack_cluster, silent, topic, "heartbeat_until_join_read"),
     ) as (kept, stock):
         for consumer in (kept, stock):
             while not consumer._coordinator._join_task or not consumer._coordinator._generation.protocol:
@@ -206,7 +206,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
     topic, group = make_topic(4), unique_name()
-    with consumers(lambda: mended(rack_cluster, group, topic, "guard_members")) as (leader,):
+    with consumers(lambda: mended(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
         wait_until(settled([leader], topic, 4), "the first member leading")
         with consumers(lambda: broken(rack_cluster, group, topic, WHOLE[:-2])) as (bad,):
             raised: list[BaseException] = []
@@ -225,7 +225,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
 def test_an_error_of_the_assignor_is_raised_once_a_join_and_the_consumer_heals(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
 ) -> None:
-    """The remedies must not turn an error the host raises into silence, nor raise it over and over."""
+    """The patches must not turn an error the host raises into silence, nor raise it over and over."""
 
     class FailsOnce(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
         failed = 0
@@ -290,14 +290,14 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
     topic = make_topic(2)
     with consumers(
         lambda: bereft(rack_cluster, unique_name(), topic),
-        lambda: bereft(rack_cluster, unique_name(), topic, "look_on_for_coordinator"),
+        lambda: bereft(rack_cluster, unique_name(), topic, "retry_coordinator_lookup"),
     ) as (kept, stock):
         wait_until(settled([kept], topic, 2), "an assignment")
         with pytest.raises(KafkaConnectionError):
             stock.poll(timeout_ms=1000)
 
 
-@pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the remedy it is not"])
+@pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the patch it is not"])
 def test_a_fenced_static_member_is_told(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_fenced_static_member_is_told(
         consumer = KafkaConsumer(
             topic, bootstrap_servers=rack_cluster.bootstrap, group_id=group, group_instance_id="the-one", **CONSUMER
         )
-        return attach(consumer, disable=disable)
+        return attach(consumer, disable_patches=disable)
 
     with consumers(member) as (first,):
         wait_until(settled([first], topic, 2), "an assignment")

@@ -17,7 +17,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, Watching
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackChangePolicy
 from rackassign.admin.cluster import listed_brokers, topics
 from rackassign.admin.raw_requests import forget_controller
 from rackassign.admin.reassignments import Moving, Reassigner
@@ -266,8 +266,8 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     run = commands(rack_cluster.bootstrap, tmp_path)
     with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         for name in ("a1", "b1"):
-            watch = Watching(debounce_s=0.5, interval_s=2.0)
-            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], watch=watch)]
+            watch = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
+            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]
             team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
         assert team.local(team.settle()) == local
         planned = run("repair plan", "--for-group", team.group)

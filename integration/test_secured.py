@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.clients.kafka_python.measured_read import fill, read_once
+from rackassign.clients.kafka_python.measured_read import consume_topic, produce_records
 from rackassign.model import TopicPartition
 from rackassign.testing import create_topic
 from rackassign.testing.pytest_plugin import MakeCluster
@@ -26,9 +26,9 @@ def test_secured_consumers_read_at_home_and_others_are_kept_out(
     secure = cluster.client_config("SECURE")
     topic = unique_name()
     create_topic(cluster.bootstrap, topic, [[2], [1]])
-    fill(secure, topic, 2, records=20, size=1000)
+    produce_records(secure, topic, 2, records=20, size=1000)
 
-    reading = read_once(dict.fromkeys(RACKS, secure), topic, lambda rack: RackAwareRangeAssignor(rack=rack))
+    reading = consume_topic(dict.fromkeys(RACKS, secure), topic, lambda rack: RackAwareRangeAssignor(rack=rack))
     assert reading.assignment == {"a": {TopicPartition(topic, 1)}, "b": {TopicPartition(topic, 0)}}
     rack_of = {broker.id: str(broker.rack) for broker in cluster.brokers}
     assert {pair for pair, size in reading.by_racks(rack_of).items() if size} == {("a", "a"), ("b", "b")}

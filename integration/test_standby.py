@@ -157,7 +157,7 @@ class Crew:
         """Have a member, the first if none is named, ask for a rebalance, and wait until that is over."""
         seat = self.seats[name or next(iter(self.seats))]
         before = seat.assignor.generation
-        seat.assignor.ask_for_rebalance()
+        seat.assignor.request_rejoin()
         wait_until(lambda: self.resting() and seat.assignor.generation > before, "another round")
 
     def check_told(self) -> None:

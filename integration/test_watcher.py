@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, Watching
-from rackassign.clients.common.rack_monitor import View
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackChangePolicy
+from rackassign.clients.common.rack_monitor import RackView
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
@@ -22,7 +22,7 @@ from .team import Team, at_rest
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-SOON = Watching(debounce_s=0.5, interval_s=2.0)
+SOON = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
 """Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
 
 CONFIG: dict[str, Any] = {"metadata_max_age_ms": 300}
@@ -45,12 +45,12 @@ class Naive:
     def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
         self._cluster = consumer._cluster
         self._topic = topic
-        self._last: View | None = None
+        self._last: RackView | None = None
         self.changes = 0
         internals.on_refresh(self._cluster, self._look, WarnOnce(logging.getLogger(WATCHER)), key=self)
 
     def _look(self) -> None:
-        view = View.of(internals.topology(self._cluster, [self._topic]), "any-replica")
+        view = RackView.of(internals.topology(self._cluster, [self._topic]), "any-replica")
         if self._last is not None and view.changed_from(self._last):
             self.changes += 1
         self._last = view
@@ -58,7 +58,7 @@ class Naive:
 
 def start(team: Team) -> None:
     for name in ("a1", "b1", "c1"):
-        assignor = RackAwareCooperativeStickyAssignor(rack=name[0], watch=SOON)
+        assignor = RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=SOON)
         team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
 
 
@@ -203,7 +203,7 @@ def test_a_plain_consumer_is_watched_while_it_leads(
     replicas = [[1], [2]]
     with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         for name in ("a1", "b1"):
-            strategy = [RackAwareRangeAssignor(rack=name[0], watch=SOON)]
+            strategy = [RackAwareRangeAssignor(rack=name[0], rack_monitor=SOON)]
             team.start(name, KafkaConsumer, mended=False, partition_assignment_strategy=strategy, **CONFIG)
         assert team.local(team.settle()) == 2
         move(team, [[2], [1]])

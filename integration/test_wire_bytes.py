@@ -9,7 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareCooperativeStickyAssignor
 from rackassign.cli.commands.demo import RACKS, striped
-from rackassign.clients.kafka_python.measured_read import MakeAssignor, fill, read_once
+from rackassign.clients.kafka_python.measured_read import MakeAssignor, consume_topic, produce_records
 from rackassign.testing import create_topic
 from rackassign.testing.docker.cluster import DockerCluster
 from rackassign.testing.pytest_plugin import MakeCluster
@@ -27,13 +27,13 @@ def test_what_is_planned_to_stay_at_home_stays_there_on_the_wire(make_cluster: M
     assert isinstance(cluster, DockerCluster)
     clients = {rack: cluster.client_config(f"RACK{rack.upper()}") for rack in RACKS}
     create_topic(cluster.bootstrap, "orders", striped(PARTITIONS, 2, len(RACKS)))
-    fill(cluster.client_config(), "orders", PARTITIONS, records=RECORDS, size=SIZE)
+    produce_records(cluster.client_config(), "orders", PARTITIONS, records=RECORDS, size=SIZE)
     meter = WireMeter(cluster)
     rack_of = {broker.id: broker.rack for broker in cluster.brokers}
 
     def cross_shares(make_assignor: MakeAssignor) -> Mapping[str, float]:
         before = meter.sent()
-        reading = read_once(clients, "orders", make_assignor)
+        reading = consume_topic(clients, "orders", make_assignor)
         assert sum(reading.records.values()) == PARTITIONS * RECORDS
         shares: dict[str, float] = {}
         for rack in RACKS:

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer
 
 from rackassign import attach
 from rackassign.clients.aiokafka import attach as attach_aio
-from rackassign.clients.common.fetch_metrics import ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.confluent import StatsMeter
 
 from .java_member import RANGE, JavaMember
@@ -88,7 +88,7 @@ class _Threaded(Animal):
         """Poll until it is over."""
 
     @abstractmethod
-    def _locality(self) -> ReadLocality | None:
+    def _locality(self) -> FetchLocality | None:
         """Return what its meter says, once there is one."""
 
     def records(self) -> int:
@@ -118,7 +118,7 @@ class KafkaPython(_Threaded):
             while not self._over.is_set():
                 consumer.poll(timeout_ms=100)
 
-    def _locality(self) -> ReadLocality | None:
+    def _locality(self) -> FetchLocality | None:
         return None if self._consumer is None else self._consumer.locality()
 
 
@@ -142,7 +142,7 @@ class Librdkafka(_Threaded):
                     if error is not None:
                         raise KafkaException(error)
 
-    def _locality(self) -> ReadLocality | None:
+    def _locality(self) -> FetchLocality | None:
         return self._meter.locality()
 
 
@@ -167,7 +167,7 @@ class Aiokafka(_Threaded):
         finally:
             await consumer.stop()
 
-    def _locality(self) -> ReadLocality | None:
+    def _locality(self) -> FetchLocality | None:
         return None if self._consumer is None else self._consumer.locality()
 
 

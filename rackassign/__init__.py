@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
         RackAwareStickyAssignor,
+        RackChangePolicy,
         StandbyAwareAssignor,
-        Watching,
         attach,
     )
     from rackassign.racks import detect_rack
@@ -30,8 +30,8 @@ __all__ = (
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
+    "RackChangePolicy",
     "StandbyAwareAssignor",
-    "Watching",
     "attach",
     "detect_rack",
 )

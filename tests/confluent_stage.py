@@ -10,11 +10,11 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.config import Properties
-from rackassign.clients.confluent.fetcher import Reader
-from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
-from rackassign.clients.confluent.stall_detector import Stalls
-from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst
+from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.fetcher import PartitionFetcher
+from rackassign.clients.confluent.rebalance import Callbacks, RebalanceHandler
+from rackassign.clients.confluent.stall_detector import StallDetector
+from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 
@@ -80,14 +80,14 @@ class Source:
 class Member:
     """kafka-python's consumer, as far as the others need it."""
 
-    known: Mapping[TopicPartition, Committed] | None = field(default_factory=dict)
-    coming: list[Given | GiveUpFirst] = field(default_factory=list)
+    known: Mapping[TopicPartition, CommittedOffset] | None = field(default_factory=dict)
+    coming: list[MemberAssignment | RevocationRequired] = field(default_factory=list)
     log: list[Any] = field(default_factory=list)
     is_lost: bool = False
     end: int = 0
     polls: int = 0
     refusing: KafkaException | None = None
-    given: Given | None = None
+    given: MemberAssignment | None = None
     pending: list[Any] = field(default_factory=list)
     answers: list[Any] = field(default_factory=list)
     racks: BrokerRackCache = field(default_factory=BrokerRackCache)
@@ -95,7 +95,7 @@ class Member:
     def subscribe(self, topics: Sequence[str]) -> None:
         self.log.append(("subscribe", list(topics)))
 
-    def must_leave_for(self, _topics: Sequence[str]) -> bool:
+    def needs_rejoin_for(self, _topics: Sequence[str]) -> bool:
         return False
 
     def leave(self) -> None:
@@ -108,28 +108,28 @@ class Member:
         self.polls += 1
         if self.coming:
             match self.coming.pop(0):
-                case Given() as given:
+                case MemberAssignment() as given:
                     self.given = given
-                case GiveUpFirst() as due:
+                case RevocationRequired() as due:
                     raise due
 
-    def take_given(self) -> Given | None:
+    def take_new_assignment(self) -> MemberAssignment | None:
         given, self.given = self.given, None
         return given
 
-    def given_up(self, partitions: Any) -> None:
+    def acknowledge_revocation(self, partitions: Any) -> None:
         self.log.append(("given up", frozenset(partitions)))
 
     def lost(self) -> bool:
         return self.is_lost
 
-    def stirs(self) -> bool:
+    def rebalance_pending(self) -> bool:
         return bool(self.coming)
 
-    def committed(self, _places: Any, _wait_s: float) -> Mapping[TopicPartition, Committed] | None:
+    def committed(self, _places: Any, _wait_s: float) -> Mapping[TopicPartition, CommittedOffset] | None:
         return self.known
 
-    def ends(self, places: Any, _wait_s: float) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, places: Any, _wait_s: float) -> Mapping[TopicPartition, int]:
         self.log.append(("ends", set(places)))
         return dict.fromkeys(places, self.end)
 
@@ -138,12 +138,12 @@ class Member:
             raise self.refusing
         self.log.append(("commit", {place: offset for place, (offset, _, _) in offsets.items()}))
 
-    def hear(self) -> None:
+    def run_commit_callbacks(self) -> None:
         for done, error in self.answers:
             done(error)
         self.answers = []
 
-    def commit_later(self, offsets: Any, done: Any) -> None:
+    def commit_async(self, offsets: Any, done: Any) -> None:
         self.pending.append(done)
         self.log.append(("later", {place: offset for place, (offset, _, _) in offsets.items()}))
 
@@ -154,13 +154,13 @@ class Stage:
     def __init__(self, **given: Any) -> None:
         self.sources: list[Source] = []
         self.member = Member()
-        self.reader = Reader(self.make, OFFSET_BEGINNING)
+        self.reader = PartitionFetcher(self.make, OFFSET_BEGINNING)
         dotted = {name if name == "on_commit" else name.replace("_", "."): value for name, value in given.items()}
-        properties = Properties.of({**GROUP, **dotted})
+        properties = ConsumerConfig.of({**GROUP, **dotted})
         self.commits = Commits(self.member, self.reader, properties)  # type: ignore[arg-type]
         self.now = 0.0
-        self.stalls = Stalls(lambda: self.now)
-        self.rebalances = Rebalances(self, self.member, self.reader, self.commits, self.stalls)  # type: ignore[arg-type]
+        self.stalls = StallDetector(lambda: self.now)
+        self.rebalances = RebalanceHandler(self, self.member, self.reader, self.commits, self.stalls)  # type: ignore[arg-type]
         self.rebalances.callbacks = Callbacks(self.told("assign"), self.told("revoke"), self.told("lost"))
 
     def make(self) -> Any:
@@ -180,9 +180,9 @@ class Stage:
         return callback
 
     def give(self, *owned: TopicPartition, member_id: str = "m", generation: int = 1) -> list[Any]:
-        return self.play(Given(generation, member_id, frozenset(owned)))
+        return self.play(MemberAssignment(generation, member_id, frozenset(owned)))
 
-    def play(self, *coming: Given | GiveUpFirst) -> list[Any]:
+    def play(self, *coming: MemberAssignment | RevocationRequired) -> list[Any]:
         """Serve until all has come; return what was told and committed."""
         self.member.coming += coming
         before = len(self.member.log)

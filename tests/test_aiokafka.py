@@ -24,11 +24,11 @@ from rackassign.clients.aiokafka import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
-    Watching,
+    RackChangePolicy,
     attach,
     internals,
 )
-from rackassign.clients.common.fetch_metrics import ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.log_once import WarnOnce
@@ -389,7 +389,7 @@ def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.Lo
 def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
     leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
     assignor = leader._assignors[0]
-    assignor.take_join([])
+    assignor.set_decoded_members([])
     answer = assignor.assign(three_racks(), {"m1": SimpleNamespace(subscription=["t", None], user_data="odd")})
     assert decode_assignment(answer["m1"]).partitions == {"t": (0, 1, 2)}
 
@@ -427,7 +427,7 @@ def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that
     cluster = three_racks()
 
     async def play() -> None:
-        leader = Coordinator(cluster, RackAwareStickyAssignor(rack="a", watch=Watching(0, 60)))
+        leader = Coordinator(cluster, RackAwareStickyAssignor(rack="a", rack_monitor=RackChangePolicy(0, 60)))
         leader.join({"t"})
         leader.generation = 5
         members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
@@ -457,9 +457,9 @@ def test_a_look_that_is_due_after_the_consumer_was_stopped_is_not_made() -> None
         over = asyncio.Event()
         stopped, running = Coordinator(three_racks()), Coordinator(three_racks())
         stopped.closed = True
-        internals.Membership(stopped).later(0, lambda: made.append("stopped"))
-        internals.Membership(running).later(0, lambda: made.append("running"))
-        internals.Membership(running).later(0.01, over.set)
+        internals.Membership(stopped).call_later(0, lambda: made.append("stopped"))
+        internals.Membership(running).call_later(0, lambda: made.append("running"))
+        internals.Membership(running).call_later(0.01, over.set)
         await over.wait()
         return made
 
@@ -545,7 +545,7 @@ def test_a_rack_aware_consumer_has_it_all() -> None:
     def look(consumer: AIOKafkaConsumer) -> None:
         assert consumer._client_rack == "a"
         assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "any-replica")]
-        assert consumer.locality() == ReadLocality("a", {})
+        assert consumer.locality() == FetchLocality("a", {})
         sender = consumer._client.send.__self__
         assert len(sender.observers) == 2
         assert attach(consumer) is consumer
@@ -624,12 +624,12 @@ def test_the_consumer_is_found_behind_the_call_and_behind_its_cluster() -> None:
 
         async def ask() -> internals.Membership | None:
             await asyncio.sleep(0)
-            return internals.membership_calling()
+            return internals.membership_from_stack()
 
         return ask()
 
     found = asyncio.run(outer(coordinator))
     assert found is not None
     assert found.coordinator is coordinator
-    assert internals.membership_calling() is None
-    assert internals.membership_behind(coordinator._cluster).is_of(found)  # type: ignore[union-attr]
+    assert internals.membership_from_stack() is None
+    assert internals.find_membership(coordinator._cluster).same_consumer(found)  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.clients.kafka_python.internals import Given
+from rackassign.clients.kafka_python.internals import MemberAssignment
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
 from rackassign.racks import BrokerRackCache
@@ -64,7 +64,7 @@ class Play:
             self.arguments, self.member.racks = arguments, racks
             return self.member
 
-        monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", seat)
+        monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", seat)
         monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
         self.consumer = RackAwareConsumer({**GROUP, **given})
         self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
@@ -77,13 +77,13 @@ class Play:
 
     def stir(self) -> None:
         """Have the next look find the first partition given up."""
-        self.member.coming.append(Given(2, "m", frozenset({TWO})))
+        self.member.coming.append(MemberAssignment(2, "m", frozenset({TWO})))
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     play = Play(monkeypatch)
-    play.member.coming.append(Given(1, "m", frozenset({ONE, TWO})))
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE, TWO})))
     assert play.consumer.poll(0) is None
     assert play.told == [("assign", {0, 1})]
     return play
@@ -136,7 +136,7 @@ def test_what_is_in_hand_is_delivered_before_a_rebalance_goes_on(play: Play) -> 
 
 def test_a_batch_that_is_long_in_coming_does_not_cost_the_membership(monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play(monkeypatch, **{"max.poll.interval.ms": 100})
-    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
     play.source.coming = [[message(ONE, 1)]]
     assert [each.offset() for each in play.consumer.consume(10, -1)] == [1]
 
@@ -169,7 +169,7 @@ def test_what_librdkafka_refuses_is_refused_before_any_broker_is_asked(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     made: list[object] = []
-    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", lambda *given: made.append(given))
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", lambda *given: made.append(given))
     with pytest.raises(KafkaException, match=re.escape(name)):
         RackAwareConsumer({**GROUP, "security.protocol": "ssl", name: "/no/such/file"})
     assert not made
@@ -196,7 +196,7 @@ def test_a_callback_that_is_none_is_refused_as_confluent_kafka_does(monkeypatch:
 
 def test_one_that_is_dropped_commits_leaves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play(monkeypatch)
-    play.member.coming = [Given(1, "me", frozenset({ONE}))]
+    play.member.coming = [MemberAssignment(1, "me", frozenset({ONE}))]
     play.consumer.poll(0)
     play.told.clear()
     known = ref(play.consumer)
@@ -247,7 +247,7 @@ def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) ->
         raise ConfigError("x")
 
     source = Scripted()
-    monkeypatch.setattr("rackassign.clients.confluent.consumer.Member", fail)
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", fail)
     monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", lambda *_, **__: source)
     with pytest.raises(ConfigError):
         RackAwareConsumer(GROUP)
@@ -267,7 +267,7 @@ def test_both_clients_are_in_the_same_rack(monkeypatch: pytest.MonkeyPatch, give
 def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
-    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
     play.consumer.poll(0)
     for offset in (4, 5):
         play.consumer.commit(message(ONE, offset))
@@ -281,7 +281,7 @@ def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.Monkey
 def test_a_commit_that_is_open_when_the_membership_goes_is_told(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     told: list[Any] = []
     play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
-    play.member.coming.append(Given(1, "m", frozenset({ONE})))
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
     play.consumer.poll(0)
     play.consumer.commit(message(ONE, 4))
     play.lose()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from rackassign.clients.confluent.group_member import Member
-from rackassign.clients.confluent.topic_metadata import Awaited
+from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.clients.confluent.topic_metadata import PendingTopics
 from rackassign.racks import BrokerRackCache
 
 
@@ -29,10 +29,11 @@ class Host:
         self.polls = 0
         monkeypatch.setattr("rackassign.clients.confluent.group_member.RackAwareConsumer", lambda **_: self)
         monkeypatch.setattr(
-            "rackassign.clients.confluent.group_member.internals.Seat", lambda _: SimpleNamespace(poll=self.join)
+            "rackassign.clients.confluent.group_member.internals.GroupOnlyMember",
+            lambda _: SimpleNamespace(poll=self.join),
         )
-        self.member = Member(arguments, BrokerRackCache())
-        self.member._awaited = Awaited(self.member._knows, lambda: self.now)
+        self.member = GroupMember(arguments, BrokerRackCache())
+        self.member._awaited = PendingTopics(self.member._knows, lambda: self.now)
 
     def join(self, _timeout_ms: float) -> None:
         self.polls += 1

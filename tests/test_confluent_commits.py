@@ -175,8 +175,8 @@ def test_what_cannot_even_be_sent_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     stage = Committing()
     stage.commit(ONE, 1)
-    monkeypatch.setattr(stage.member, "hear", refuse)
-    monkeypatch.setattr(stage.member, "commit_later", refuse)
+    monkeypatch.setattr(stage.member, "run_commit_callbacks", refuse)
+    monkeypatch.setattr(stage.member, "commit_async", refuse)
     stage.commit(ONE, 2)
     stage.play()
     assert stage.heard == [(FOR_EVER.code(), {0: 1}), (FOR_EVER.code(), {0: 2})]

@@ -13,8 +13,8 @@ import pytest
 import trustme
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException
 
-from rackassign.clients.confluent.config import Properties
-from rackassign.clients.confluent.errors import as_confluent, translated
+from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.errors import to_confluent_error, translate_errors
 from rackassign.clients.confluent.group_member import pattern_of
 from rackassign.clients.kafka_python import (
     RackAwareCooperativeStickyAssignor,
@@ -27,7 +27,7 @@ from .confluent_stage import GROUP
 
 
 def test_each_client_is_told_what_is_its_own() -> None:
-    properties = Properties.of(
+    properties = ConsumerConfig.of(
         {
             **GROUP,
             "client.rack": "a",
@@ -101,7 +101,7 @@ def test_each_client_is_told_what_is_its_own() -> None:
     ],
 )
 def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict[str, Any]) -> None:
-    told = Properties.of({**GROUP, **given}).member
+    told = ConsumerConfig.of({**GROUP, **given}).member
     assert {name: told[name] for name in member} == member
 
 
@@ -141,7 +141,7 @@ def test_the_member_is_told_in_its_own_words(given: dict[str, Any], member: dict
 )
 def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as error:
-        Properties.of({**GROUP, **given})
+        ConsumerConfig.of({**GROUP, **given})
     assert problem in str(error.value)
     assert "secret" not in str(error.value)
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_kept_is_refused(given: dict[str, Any], problem: str) -> 
     ],
 )
 def test_what_confluent_kafka_takes_is_taken(given: dict[str, Any], member: dict[str, Any]) -> None:
-    told = Properties.of({**GROUP, **given})
+    told = ConsumerConfig.of({**GROUP, **given})
     assert {name: told.member.get(name) for name in member} == member
     # So does the reader's own client.
     if not {"group.protocol", "default.topic.config"} & given.keys():
@@ -179,14 +179,14 @@ def test_what_confluent_kafka_takes_is_taken(given: dict[str, Any], member: dict
 
 @pytest.mark.parametrize("value", ["Earliest", "EARLIEST", " earliest", "Beginning"])
 def test_where_to_begin_is_read_as_librdkafka_reads_it(value: str) -> None:
-    assert Properties.of({**GROUP, "auto.offset.reset": value}).start == OFFSET_BEGINNING
+    assert ConsumerConfig.of({**GROUP, "auto.offset.reset": value}).start == OFFSET_BEGINNING
 
 
 def test_authorities_may_be_given_as_they_are(tmp_path: Path) -> None:
     authority = trustme.CA()
     pem = authority.cert_pem.bytes().decode()
     given = {"security.protocol": "SSL", "ssl.ca.pem": pem, "ssl.endpoint.identification.algorithm": "none"}
-    told = Properties.of({**GROUP, **given})
+    told = ConsumerConfig.of({**GROUP, **given})
     context = told.member["ssl_context"]
     assert len(context.get_ca_certs()) == 1
     assert not context.check_hostname
@@ -194,16 +194,16 @@ def test_authorities_may_be_given_as_they_are(tmp_path: Path) -> None:
     assert told.reader["ssl.ca.pem"] == pem
     assert "ssl.ca.pem" not in told.member
     with pytest.raises(ConfigError, match=r"ssl\.\*: what goes with ssl\.ca\.pem cannot be read: .*No such file"):
-        Properties.of({**GROUP, **given, "ssl.certificate.location": str(tmp_path / "none")})
+        ConsumerConfig.of({**GROUP, **given, "ssl.certificate.location": str(tmp_path / "none")})
 
 
 def test_assignors_are_given_once() -> None:
     assignor = RackAwareRangeAssignor("a")
-    assert Properties.of(GROUP, [assignor]).member["partition_assignment_strategy"] == [assignor]
+    assert ConsumerConfig.of(GROUP, [assignor]).member["partition_assignment_strategy"] == [assignor]
     with pytest.raises(ConfigError, match="assignors are given as well"):
-        Properties.of({**GROUP, "partition.assignment.strategy": "range"}, [assignor])
+        ConsumerConfig.of({**GROUP, "partition.assignment.strategy": "range"}, [assignor])
     with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
-        Properties.of([])  # type: ignore[arg-type]
+        ConsumerConfig.of([])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_assignors_are_given_once() -> None:
     ],
 )
 def test_commits_by_itself_as_librdkafka_would(given: dict[str, Any], seconds: float | None) -> None:
-    assert Properties.of({**GROUP, **given}).auto_commit_s == seconds
+    assert ConsumerConfig.of({**GROUP, **given}).auto_commit_s == seconds
 
 
 def test_without_servers_nothing_is_asked() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
-        Properties.of({"group.id": "g"})
+        ConsumerConfig.of({"group.id": "g"})
 
 
 @pytest.mark.parametrize(
@@ -239,13 +239,13 @@ def test_without_servers_nothing_is_asked() -> None:
     ],
 )
 def test_switches_are_read_as_librdkafka_reads_them(value: object, *, on: bool) -> None:
-    properties = Properties.of({**GROUP, "enable.auto.commit": value, "enable.auto.offset.store": value})
+    properties = ConsumerConfig.of({**GROUP, "enable.auto.commit": value, "enable.auto.offset.store": value})
     assert (properties.auto_commit_s is not None, properties.auto_store) == (on, on)
     confluent_kafka.Consumer({**GROUP, "enable.auto.commit": value}).close()
 
 
 def test_callbacks_and_statistics_are_kept() -> None:
-    properties = Properties.of(
+    properties = ConsumerConfig.of(
         {**GROUP, "stats_cb": print, "on_commit": max, "error_cb": repr, "statistics.interval.ms": 0}
     )
     assert properties.stats_cb is print
@@ -291,8 +291,8 @@ def test_names_are_no_pattern() -> None:
     ],
 )
 def test_errors_have_the_codes_of_confluent_kafka(error: kafka.errors.KafkaError, code: int) -> None:
-    assert translated(error).code() == code
-    with pytest.raises(KafkaException) as raised, as_confluent():
+    assert to_confluent_error(error).code() == code
+    with pytest.raises(KafkaException) as raised, translate_errors():
         raise error
     assert raised.value.args[0].code() == code
     assert raised.value.__cause__ is error

@@ -9,16 +9,16 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaE
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.config import Properties
+from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.rebalance import Callbacks
-from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst
+from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
 
 from .confluent_stage import GROUP, ONE, THREE, TWO, Stage, message
 
 
 def test_partitions_begin_where_they_are_committed() -> None:
     stage = Stage()
-    stage.member.known = {TWO: Committed(7, 3)}
+    stage.member.known = {TWO: CommittedOffset(7, 3)}
     assert stage.give(ONE, TWO) == [("assign", {0, 1})]
     assert stage.source.reading == {ONE: OFFSET_BEGINNING, TWO: 7}
 
@@ -29,11 +29,11 @@ def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
     stage.give(ONE)
     assert stage.source.reading == {}
     assert stage.reader.held == stage.reader.waiting == {ONE}
-    assert stage.rebalances.settling()
-    stage.member.known = {ONE: Committed(5, -1)}
+    assert stage.rebalances.rebalance_pending()
+    stage.member.known = {ONE: CommittedOffset(5, -1)}
     stage.play()
     assert stage.source.reading == {ONE: 5}
-    assert not stage.rebalances.settling()
+    assert not stage.rebalances.rebalance_pending()
 
 
 def test_what_waits_can_be_given_up_paused_and_sought() -> None:
@@ -115,8 +115,8 @@ def test_what_must_be_given_up_before_a_join_is() -> None:
     stage = Stage()
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10}
-    due = GiveUpFirst(frozenset({ONE, TWO}), lost=False)
-    assert stage.play(due, Given(2, "m", frozenset({TWO}))) == [
+    due = RevocationRequired(frozenset({ONE, TWO}), lost=False)
+    assert stage.play(due, MemberAssignment(2, "m", frozenset({TWO}))) == [
         ("revoke", {0, 1}),
         ("commit", {ONE: 10}),
         ("given up", {ONE, TWO}),
@@ -132,7 +132,7 @@ def test_what_is_lost_is_dropped_at_once_and_not_committed() -> None:
     assert stage.play() == [("lost", {0, 1})]
     assert stage.source.reading == {}
     # The member says so too, with its next poll; it is told once.
-    assert stage.play(GiveUpFirst(frozenset({ONE, TWO}), lost=True)) == [("given up", {ONE, TWO})]
+    assert stage.play(RevocationRequired(frozenset({ONE, TWO}), lost=True)) == [("given up", {ONE, TWO})]
 
 
 def test_who_comes_back_under_another_name_was_out() -> None:
@@ -164,7 +164,7 @@ def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
     assert stage.source.reading == {TWO: OFFSET_BEGINNING}
     assert not stage.rebalances.telling
     with pytest.raises(LookupError):
-        stage.play(GiveUpFirst(frozenset({TWO}), lost=False))
+        stage.play(RevocationRequired(frozenset({TWO}), lost=False))
     assert stage.member.log[-1] == ("given up", {TWO})
     assert not stage.reader.held
 
@@ -175,7 +175,7 @@ def test_a_last_commit_that_fails_is_told_and_stops_nothing() -> None:
     stage.commits = Commits(
         stage.member,  # type: ignore[arg-type]
         stage.reader,
-        Properties.of({**GROUP, "on_commit": lambda *said: told.append(said)}),
+        ConsumerConfig.of({**GROUP, "on_commit": lambda *said: told.append(said)}),
     )
     stage.rebalances._commits = stage.commits
     stage.give(ONE)

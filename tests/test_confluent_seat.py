@@ -14,7 +14,12 @@ from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.kafka_python.internals import Committed, Given, GiveUpFirst, Seat
+from rackassign.clients.kafka_python.internals import (
+    CommittedOffset,
+    GroupOnlyMember,
+    MemberAssignment,
+    RevocationRequired,
+)
 from rackassign.errors import ConfigError
 
 from .confluent_stage import ONE, TWO
@@ -69,8 +74,8 @@ class Coordinator:
             self.heard.append(self.answers.pop())
 
 
-def seat_of(coordinator: Coordinator) -> Seat:
-    return Seat(SimpleNamespace(_coordinator=coordinator))
+def seat_of(coordinator: Coordinator) -> GroupOnlyMember:
+    return GroupOnlyMember(SimpleNamespace(_coordinator=coordinator))
 
 
 def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
@@ -78,19 +83,19 @@ def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
     seat = seat_of(coordinator)
     coordinator.next = {HostPartition("t", 0)}
     seat.poll(5)
-    assert seat.take_given() == Given(1, "m", frozenset({ONE}))
-    assert seat.take_given() is None
+    assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+    assert seat.take_new_assignment() is None
     assert coordinator._offset_fetch_futures == {}
     for _ in range(2):
-        with pytest.raises(GiveUpFirst) as due:
+        with pytest.raises(RevocationRequired) as due:
             seat.poll(5)
         assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
         assert coordinator.joins == 1
-    seat.given_up(due.value.partitions)
+    seat.acknowledge_revocation(due.value.partitions)
     # The host rejects what it is given, and goes on listing what it had.
     coordinator.next = {HostPartition("t", 1)}
     seat.poll(5)
-    assert seat.take_given() == Given(2, "m", frozenset())
+    assert seat.take_new_assignment() == MemberAssignment(2, "m", frozenset())
 
 
 def test_what_is_given_again_must_be_given_up_again() -> None:
@@ -98,9 +103,9 @@ def test_what_is_given_again_must_be_given_up_again() -> None:
     seat = seat_of(coordinator)
     coordinator.next = {HostPartition("t", 0)}
     seat.poll(5)
-    seat.given_up({ONE})
+    seat.acknowledge_revocation({ONE})
     seat.poll(5)
-    with pytest.raises(GiveUpFirst):
+    with pytest.raises(RevocationRequired):
         seat.poll(5)
 
 
@@ -111,7 +116,7 @@ def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
     seat.poll(5)
     seat.poll(5)
     coordinator._subscription.subscription = {"u"}
-    with pytest.raises(GiveUpFirst) as due:
+    with pytest.raises(RevocationRequired) as due:
         seat.poll(5)
     assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
 
@@ -124,7 +129,7 @@ def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtoc
     seat.poll(5)
     coordinator.lost = True
     assert seat.lost()
-    with pytest.raises(GiveUpFirst) as due:
+    with pytest.raises(RevocationRequired) as due:
         seat.poll(5)
     assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), True)
 
@@ -132,7 +137,7 @@ def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtoc
 def test_what_is_committed_is_known_or_not_yet() -> None:
     seat = seat_of(Coordinator(RebalanceProtocol.EAGER))
     assert seat.committed([TWO], 0) is None
-    assert seat.committed([TWO], 5) == {TWO: Committed(1, 3)}
+    assert seat.committed([TWO], 5) == {TWO: CommittedOffset(1, 3)}
 
 
 def test_answers_to_commits_are_heard_by_one_thread_at_a_time() -> None:
@@ -141,7 +146,10 @@ def test_answers_to_commits_are_heard_by_one_thread_at_a_time() -> None:
     coordinator.answers = list(range(20))
     with ThreadPoolExecutor(4) as pool:
         # The host's own calls are among them.
-        for done in [pool.submit(hear) for hear in (seat.hear, coordinator._invoke_completed_offset_commit_callbacks)]:
+        for done in [
+            pool.submit(hear)
+            for hear in (seat.run_commit_callbacks, coordinator._invoke_completed_offset_commit_callbacks)
+        ]:
             done.result()
     assert sorted(coordinator.heard) == list(range(20))
 

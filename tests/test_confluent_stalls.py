@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
-from rackassign.clients.confluent.stall_detector import QUIET_S, Stalls
+from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
 
 from .confluent_stage import ONE, TWO, Stage
 
@@ -136,7 +136,7 @@ def test_what_comes_back_is_looked_at_from_the_beginning() -> None:
 
 @pytest.mark.parametrize("odd", ["", "[]", '{"topics": {"t": {"partitions": {"0": {}}}}}', None])
 def test_odd_statistics_do_not_raise(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
-    stalls = Stalls()
+    stalls = StallDetector()
     stalls(odd)
     stalls(odd)
     assert len(caplog.records) == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.clients.common.fetch_metrics import Amount
+from rackassign.clients.common.fetch_metrics import Traffic
 from rackassign.clients.confluent import StatsMeter
 from rackassign.errors import ConfigError
 
@@ -43,7 +43,7 @@ def test_what_came_since_the_last_time_is_counted_by_rack() -> None:
     meter(statistics((0, 1, 100, 1), (1, 2, 500, 5), (2, 3, 7, 1), (-1, -1, 9, 9)))
     meter(statistics((0, 1, 300, 3), (1, 2, 500, 5), (2, 3, 7, 1)))
     read = meter.locality()
-    assert read.by_rack() == {"a": Amount(300, 3), "b": Amount(500, 5), None: Amount(7, 1)}
+    assert read.by_rack() == {"a": Traffic(300, 3), "b": Traffic(500, 5), None: Traffic(7, 1)}
     assert read.local_share() == 300 / 800
     assert meter.bytes_by_rack() == {"a": 300, "b": 500, None: 7}
 
@@ -52,8 +52,8 @@ def test_topics_are_told_apart() -> None:
     meter = StatsMeter("a", RACKS)
     meter(statistics((0, 1, 100, 1)))
     meter(statistics((0, 2, 40, 1), topic="u"))
-    assert meter.locality().by_rack("u") == {"b": Amount(40, 1)}
-    assert meter.locality().by_rack("t") == {"a": Amount(100, 1)}
+    assert meter.locality().by_rack("u") == {"b": Traffic(40, 1)}
+    assert meter.locality().by_rack("t") == {"a": Traffic(100, 1)}
 
 
 def test_who_is_read_from_now_is_taken_for_the_last_interval() -> None:

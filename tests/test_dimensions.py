@@ -64,7 +64,7 @@ def uneven(sets: Sets, field: Topology) -> float:
 
 
 def kept(items: list[ItemDemand], sets: Sets) -> int:
-    return sum(len(set(own).intersection(item.held)) for item, own in zip(items, sets, strict=True))
+    return sum(len(set(own).intersection(item.current)) for item, own in zip(items, sets, strict=True))
 
 
 def choices(item: ItemDemand, field: Topology) -> list[tuple[int, ...]]:
@@ -160,7 +160,7 @@ def test_the_exchange_graph_is_kept_up(case: tuple[list[ItemDemand], Topology], 
         for source in nodes:
             expected = [0, 0, 0]
             for number, giving, target in possible:
-                held = items[number].held
+                held = items[number].current
                 if giving == source:
                     expected[1 - (target in held) + (source in held)] |= 1 << target
             assert graph.arcs(source) == tuple(expected)

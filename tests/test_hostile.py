@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.subscriptions import read_join
+from rackassign.clients.common.subscriptions import decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
 
@@ -48,7 +48,7 @@ def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
             for i, data in enumerate(islice(source, AT_A_TIME))
         ]
         members = [honest("m1", "a"), *sent, honest("m2", "b")]
-        read_join(members, assignor, once)
+        decode_join(members, assignor, once)
         for member in members:
             member.metadata = ConsumerProtocolSubscription.decode(member.metadata)
         answer = given_out(assignor.assign(CLUSTER, members))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
-from rackassign.clients.kafka_python.patches.join import KEEP_FINISHED_JOIN
+from rackassign.clients.kafka_python.patches.join import KEEP_COMPLETED_JOIN
 from rackassign.util.log_once import WarnOnce
 
 
@@ -30,7 +30,7 @@ class Task:
 
 
 class Coordinator:
-    """As much of the host's coordinator as the remedy touches."""
+    """As much of the host's coordinator as the patch touches."""
 
     def __init__(self, before: Task | None, within: Exception | None) -> None:
         self._join_task = before
@@ -52,7 +52,7 @@ class Coordinator:
 
 
 def joined(coordinator: Any) -> bool:
-    KEEP_FINISHED_JOIN.install(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger(__name__)))
+    KEEP_COMPLETED_JOIN.install(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger(__name__)))
     return bool(asyncio.run(coordinator.join_group_async(timeout_ms=0)))
 
 

@@ -25,13 +25,13 @@ from rackassign import (
     attach,
 )
 from rackassign.admin.replica_selector import warn_of_selectors
-from rackassign.clients.common.fetch_metrics import Fetched
-from rackassign.clients.common.follower_check import ENOUGH, FollowerCheck
-from rackassign.clients.common.rack_config import warn_of_racks
-from rackassign.clients.common.subscriptions import read_join
+from rackassign.clients.common.fetch_metrics import FetchedPartition
+from rackassign.clients.common.follower_check import ENOUGH, FollowerFetchCheck
+from rackassign.clients.common.rack_config import warn_on_rack_mismatch
+from rackassign.clients.common.subscriptions import decode_join
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.consumer import _with_rack
-from rackassign.clients.kafka_python.patches import REMEDIES
+from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
@@ -295,8 +295,10 @@ def test_warnings_that_are_given_once_are_bounded(warnings: pytest.LogCaptureFix
 def test_attach_takes_a_consumer_and_known_names_only() -> None:
     with pytest.raises(ConfigError, match="attach takes a KafkaConsumer, got str"):
         attach("consumer")
-    with pytest.raises(ConfigError, match="there is no remedy 'keep'; there are guard_members, keep_finished_join"):
-        attach(KafkaConsumer.__new__(KafkaConsumer), disable=["keep"])
+    with pytest.raises(
+        ConfigError, match="there is no patch 'keep'; there are tolerate_malformed_metadata, keep_completed_join"
+    ):
+        attach(KafkaConsumer.__new__(KafkaConsumer), disable_patches=["keep"])
 
 
 class Changed:
@@ -312,29 +314,29 @@ class Changed:
         return response
 
 
-def test_on_a_changed_host_remedies_stay_off_and_say_so_once(warnings: pytest.LogCaptureFixture) -> None:
+def test_on_a_changed_host_patches_stay_off_and_say_so_once(warnings: pytest.LogCaptureFixture) -> None:
     coordinator = Changed()
     once = WarnOnce(logging.getLogger("rackassign.test"))
     for _ in range(2):
-        install(SimpleNamespace(_coordinator=coordinator), REMEDIES, once)
+        install(SimpleNamespace(_coordinator=coordinator), PATCHES, once)
     messages = [record.getMessage() for record in warnings.records]
-    assert len(messages) == len(REMEDIES)
-    for remedy, message in zip(REMEDIES, messages, strict=True):
-        assert f"remedy {remedy.name} is off" in message
+    assert len(messages) == len(PATCHES)
+    for patch, message in zip(PATCHES, messages, strict=True):
+        assert f"patch {patch.name} is off" in message
     assert coordinator.need_rejoin("yes")
     assert "need_rejoin" not in vars(coordinator)
 
 
 def test_without_a_coordinator_or_a_fetcher_nothing_is_touched(warnings: pytest.LogCaptureFixture) -> None:
     once = WarnOnce(logging.getLogger("rackassign.test"))
-    install(SimpleNamespace(), REMEDIES, once)
+    install(SimpleNamespace(), PATCHES, once)
     internals.observe_fetches(SimpleNamespace(), FetchMeter(), once, key="meter")
-    assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(REMEDIES) + 1)
+    assert [record.levelname for record in warnings.records] == ["WARNING"] * (len(PATCHES) + 1)
 
 
-def test_every_remedy_names_the_test_that_proves_it(request: pytest.FixtureRequest) -> None:
-    for remedy in REMEDIES:
-        file, _, name = remedy.proof.partition("::")
+def test_every_patch_names_the_test_that_proves_it(request: pytest.FixtureRequest) -> None:
+    for patch in PATCHES:
+        file, _, name = patch.proof.partition("::")
         assert f"def {name}(" in (request.config.rootpath / file).read_text()
 
 
@@ -370,12 +372,12 @@ def test_a_response_that_cannot_be_observed_is_read_all_the_same(warnings: pytes
     assert len(warnings.records) == 1
 
 
-def fetch(size: int, preferred: int | None = None) -> list[Fetched]:
-    return [Fetched(TopicPartition("t", 0), size, 1, preferred)]
+def fetch(size: int, preferred: int | None = None) -> list[FetchedPartition]:
+    return [FetchedPartition(TopicPartition("t", 0), size, 1, preferred)]
 
 
 def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerCheck("a", lambda: {"a", "b"}, lambda broker, _: broker == 2)
+    check = FollowerFetchCheck("a", lambda: {"a", "b"}, lambda broker, _: broker == 2)
     for _ in range(ENOUGH - 1):
         check(2, fetch(10))
         check(2, fetch(0))
@@ -388,7 +390,7 @@ def test_reading_from_afar_with_a_replica_at_hand_is_said_once(warnings: pytest.
 
 
 def test_one_named_follower_shows_that_the_selector_is_there(warnings: pytest.LogCaptureFixture) -> None:
-    check = FollowerCheck("a", lambda: {"a"}, lambda *_: True)
+    check = FollowerFetchCheck("a", lambda: {"a"}, lambda *_: True)
     check(2, fetch(0, preferred=0))
     for _ in range(2 * ENOUGH):
         check(2, fetch(10))
@@ -399,7 +401,7 @@ def test_one_named_follower_shows_that_the_selector_is_there(warnings: pytest.Lo
 def test_a_client_rack_that_is_no_broker_s_is_told_with_those_there_are(
     racks: set[str], shown: str, warnings: pytest.LogCaptureFixture
 ) -> None:
-    check = FollowerCheck("A", lambda: racks, lambda *_: True)
+    check = FollowerFetchCheck("A", lambda: racks, lambda *_: True)
     for _ in range(2 * ENOUGH):
         check(2, fetch(10))
     (record,) = warnings.records
@@ -415,8 +417,8 @@ def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, 
     cluster = FakeCluster({1: "a", 2: "b", 3: None}, {"t": [[2, 1]]})
     cluster._partitions["t"][0].isr_nodes = isr
     consumer = SimpleNamespace(_cluster=cluster)
-    assert internals.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 0)) is expected
-    assert not internals.near_replica_elsewhere(consumer, "a", broker, TopicPartition("t", 7))
+    assert internals.missed_local_replica(consumer, "a", broker, TopicPartition("t", 0)) is expected
+    assert not internals.missed_local_replica(consumer, "a", broker, TopicPartition("t", 7))
 
 
 @pytest.mark.parametrize(
@@ -433,7 +435,7 @@ def test_a_near_replica_is_one_in_sync_in_our_rack(isr: list[int], broker: int, 
 def test_a_client_rack_that_is_not_the_assignor_s_is_told(
     assignor: object, client_rack: str, message: str | None, warnings: pytest.LogCaptureFixture, *, follows: bool
 ) -> None:
-    assert warn_of_racks([assignor], client_rack, WarnOnce(logging.getLogger("rackassign.test"))) is follows
+    assert warn_on_rack_mismatch([assignor], client_rack, WarnOnce(logging.getLogger("rackassign.test"))) is follows
     told = [record.getMessage() for record in warnings.records]
     assert len(told) == (message is not None)
     assert all(message is not None and message in each for each in told)
@@ -466,7 +468,7 @@ def test_a_class_of_ours_gets_the_consumer_s_rack_and_an_instance_keeps_its_own(
 
 
 def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> None:
-    """With `guard_members` on: what members sent is read and cleaned by us, and only ours needs no more than that."""
+    """With `tolerate_malformed_metadata` on, subscriptions are decoded and sanitised by us; our own need no more."""
     ours = RackAwareRangeAssignor(rack="a")
 
     class Own(RackAwareRangeAssignor):
@@ -479,7 +481,7 @@ def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> 
     sent = encode_subscription(Subscription(("t",), rack="b"))
     for assignor, whole in ((ours, False), (Named(rack="a"), False), (Own(rack="a"), True)):
         members = [SimpleNamespace(member_id=f"m{i}", metadata=sent) for i in range(3)]
-        read = read_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
+        read = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
         assert [member.metadata == sent for member in members] == [whole] * 3
         assert [subscription.rack for subscription in read.values()] == ["b"] * 3
 

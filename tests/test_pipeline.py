@@ -12,12 +12,12 @@ from examples.pipeline.__main__ import make_anew
 from examples.pipeline.counters import Counter, Who, increments
 from examples.pipeline.page import Saving, Sums, headline, page
 from examples.pipeline.traffic import PARTITIONS, REPLICAS
-from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.monitoring import Price
 
-NOTHING = ReadLocality("a", {})
-SOME = ReadLocality("a", {"t": {"a": Amount(100, 1), None: Amount(50, 2)}})
-MORE = ReadLocality("a", {"t": {"a": Amount(300, 3), None: Amount(50, 2)}, "u": {"b": Amount(7, 1)}})
+NOTHING = FetchLocality("a", {})
+SOME = FetchLocality("a", {"t": {"a": Traffic(100, 1), None: Traffic(50, 2)}})
+MORE = FetchLocality("a", {"t": {"a": Traffic(300, 3), None: Traffic(50, 2)}, "u": {"b": Traffic(7, 1)}})
 
 A_MONTH = 730 * 3600
 SAVING = Saving("g", "range", Sums(2e6, 0), Sums(1.5e6, 0.5e6), Sums(1 / 3, 0.75), Price())

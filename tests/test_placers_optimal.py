@@ -59,7 +59,7 @@ def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, Quality]:
     found = rebalance(layout, *args, **options)
     done = layout.with_topics(found.topics)
     quality = Quality.of(done, layout)
-    assert quality.moved == found.moved == moved(layout, done) >= found.least
+    assert quality.moved == found.moved == moved(layout, done) >= found.lower_bound
     return found, quality
 
 
@@ -475,7 +475,7 @@ def test_no_other_way_to_distinct_racks_moves_fewer(
     assume(any(not broker.fenced and broker.id not in exclude for broker in layout.brokers))
     found = rebalance(layout, rules, replication_factor=factors)
     assert (found.proven, found.moved) == (True, fewest)
-    assert found.least <= fewest
+    assert found.lower_bound <= fewest
     assert all(frozenset(own) in sets for own, sets in zip(found.topics["t"], ways, strict=True))
 
 
@@ -497,7 +497,7 @@ def test_of_no_partitions_nothing_is_unproven(
 ) -> None:
     layout = Layout(brokers, topics)
     for found in (rebalance(layout, replication_factor=3), reorder(layout)):
-        assert (found.topics, found.moved, found.least, found.proven, found.doubts) == (topics, 0, 0, True, ())
+        assert (found.topics, found.moved, found.lower_bound, found.proven, found.notes) == (topics, 0, 0, True, ())
     with pytest.raises(ConfigError, match='there is no topic "x"'):
         rebalance(layout, replication_factor={"x": 1})
 
@@ -509,7 +509,7 @@ def test_leaders_that_resonate_are_evened_in_place() -> None:
     assert Quality.of(before).leaders_per_topic == 3.0
     found = reorder(before)
     quality = Quality.of(before.with_topics(found.topics), before)
-    assert (found.moved, found.least, quality.moved, found.proven) == (0, 0, 0, True)
+    assert (found.moved, found.lower_bound, quality.moved, found.proven) == (0, 0, 0, True)
     assert quality.leaders_per_topic == 1.0
     assert quality.leaders_per_broker == pytest.approx(25 * 9 / 219)
     alone = reorder(before, keep_seconds=True)
@@ -547,7 +547,7 @@ def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None
     found = reorder(layout, Rules(leader_racks=frozenset("b")))
     assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
     assert set(found.topics["t"][4]) == {5, 6}
-    assert found.doubts == ("1 have nobody to lead them in the racks where leaders must be",)
+    assert found.notes == ("1 have nobody to lead them in the racks where leaders must be",)
     assert not found.proven
 
 
@@ -611,7 +611,7 @@ def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.M
     layout = random_layout(brokers_in(3, 3, 3), 90, 3, 1)
     found, quality = after(layout)
     assert not found.proven
-    assert "HiGHS (highspy) cannot be imported" in found.doubts
+    assert "HiGHS (highspy) cannot be imported" in found.notes
     assert quality.sharing == 0
     assert quality.replicas_per_broker < 1.2
     assert Quality.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0

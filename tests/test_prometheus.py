@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.errors import ConfigError
 from rackassign.monitoring import Odd, Price, Survey
 from rackassign.monitoring.prometheus import ConsumerMetrics, SurveyMetrics
@@ -106,8 +106,8 @@ def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
 class Consumer:
     config: Mapping[str, Any] = {"group_id": "g"}
 
-    def locality(self) -> ReadLocality:
-        return ReadLocality("b", {"t": {"a": Amount(7, 1), None: Amount(1, 1)}, "u": {"a": Amount(3, 1)}})
+    def locality(self) -> FetchLocality:
+        return FetchLocality("b", {"t": {"a": Traffic(7, 1), None: Traffic(1, 1)}, "u": {"a": Traffic(3, 1)}})
 
 
 def test_a_consumer_is_scraped_by_the_same_names() -> None:

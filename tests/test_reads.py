@@ -11,8 +11,8 @@ import pytest
 from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from rackassign.clients.common.assignment_log import summary
-from rackassign.clients.common.fetch_metrics import Amount, Fetched, ReadMeter, count_records
+from rackassign.clients.common.assignment_log import format_assignment
+from rackassign.clients.common.fetch_metrics import FetchedPartition, LocalityMeter, Traffic, count_records
 from rackassign.clients.kafka_python import internals
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
@@ -46,14 +46,14 @@ def test_bytes_that_are_no_batches_end(data: bytes) -> None:
     count_records(data)
 
 
-def fetched(topic: str, size: int, records: int) -> Fetched:
-    return Fetched(TopicPartition(topic, 0), size, records, None)
+def fetched(topic: str, size: int, records: int) -> FetchedPartition:
+    return FetchedPartition(TopicPartition(topic, 0), size, records, None)
 
 
 def test_what_is_read_is_known_by_topic_and_rack() -> None:
     racks = {1: "a", 2: "b"}
     pairs: list[tuple[str, str | None]] = []
-    meter = ReadMeter("a", racks.get, lambda topic, rack: pairs.append((topic, rack)))
+    meter = LocalityMeter("a", racks.get, lambda topic, rack: pairs.append((topic, rack)))
     assert meter.locality().local_share() is None
     meter(1, [fetched("t", 100, 10), fetched("u", 30, 1), fetched("u", 0, 0)])
     meter(2, [fetched("t", 50, 5)])
@@ -61,25 +61,25 @@ def test_what_is_read_is_known_by_topic_and_rack() -> None:
     meter(1, [fetched("t", 100, 10)])
     locality = meter.locality()
     assert locality.topics == {
-        "t": {None: Amount(7, 1), "a": Amount(200, 20), "b": Amount(50, 5)},
-        "u": {"a": Amount(30, 1)},
+        "t": {None: Traffic(7, 1), "a": Traffic(200, 20), "b": Traffic(50, 5)},
+        "u": {"a": Traffic(30, 1)},
     }
-    assert locality.by_rack() == {None: Amount(7, 1), "a": Amount(230, 21), "b": Amount(50, 5)}
-    assert (locality.local(), locality.cross(), locality.unknown()) == (Amount(230, 21), Amount(50, 5), Amount(7, 1))
+    assert locality.by_rack() == {None: Traffic(7, 1), "a": Traffic(230, 21), "b": Traffic(50, 5)}
+    assert (locality.local(), locality.cross(), locality.unknown()) == (Traffic(230, 21), Traffic(50, 5), Traffic(7, 1))
     assert locality.local_share("t") == 0.8
     assert locality.local_share("u") == 1.0
     assert locality.local_share("none") is None
     assert pairs == [("t", "a"), ("u", "a"), ("t", "b"), ("t", None)]
     # Where a broker stood when it sent counts, and not where it stands now.
     racks[1] = "z"
-    assert meter.locality().local() == Amount(230, 21)
+    assert meter.locality().local() == Traffic(230, 21)
 
 
 def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:
-    meter = ReadMeter(None, {1: "a"}.get)
+    meter = LocalityMeter(None, {1: "a"}.get)
     meter(1, [fetched("t", 100, 10)])
     locality = meter.locality()
-    assert (locality.local(), locality.cross(), locality.unknown()) == (Amount(), Amount(), Amount(100, 10))
+    assert (locality.local(), locality.cross(), locality.unknown()) == (Traffic(), Traffic(), Traffic(100, 10))
     assert locality.local_share() is None
 
 
@@ -87,7 +87,9 @@ def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
     metrics = Metrics()
     try:
         shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("test")))
-        meter = ReadMeter("a", {1: "a", 2: "b"}.get, lambda topic, rack: shown.publish_pair(meter, topic, rack))
+        meter = LocalityMeter(
+            "a", {1: "a", 2: "b"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack)
+        )
         shown.publish(meter)
         meter(1, [fetched("t", 75, 3)])
         meter(2, [fetched("t", 25, 1)])
@@ -106,7 +108,7 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
         shown = internals.LocalityMetrics(
             SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("rackassign.test"))
         )
-        meter = ReadMeter("a", {1: "a"}.get, lambda topic, rack: shown.publish_pair(meter, topic, rack))
+        meter = LocalityMeter("a", {1: "a"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack))
 
         def named(topic: str) -> list[str]:
             return [name.name for name in metrics.metrics if f"-of-{topic}-" in name.name]
@@ -118,13 +120,13 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
         meter(1, [fetched("t0", 5, 1)])
         assert len(named("t0")) == 2
         # What was counted stays counted.
-        assert meter.amount("t0", "a") == Amount(15, 2)
-        assert meter.locality().local() == Amount(1005, 101)
+        assert meter.amount("t0", "a") == Traffic(15, 2)
+        assert meter.locality().local() == Traffic(1005, 101)
 
 
 def test_metrics_that_are_off_or_differ_cost_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     once = WarnOnce(logging.getLogger("test"))
-    meter = ReadMeter("a", lambda _: None)
+    meter = LocalityMeter("a", lambda _: None)
     internals.LocalityMetrics(SimpleNamespace(_metrics=None), once).publish(meter)
     assert not caplog.records
     internals.LocalityMetrics(SimpleNamespace(_metrics=object()), once).publish(meter)
@@ -157,12 +159,12 @@ TOPOLOGY = Topology(
 def test_an_assignment_is_said_in_one_line(
     rack: str | None, owned: Partitions, before: Partitions | None, mode: LocalityMode, line: str
 ) -> None:
-    assert summary(rack, owned, before, TOPOLOGY, mode) == line
+    assert format_assignment(rack, owned, before, TOPOLOGY, mode) == line
 
 
 def test_no_more_than_five_partitions_are_named() -> None:
     topology = Topology((Broker(1, "b"),), {"t": (Partition((1,), 1),) * 9})
-    line = summary("a", {"t": tuple(range(9))}, None, topology, "any-replica")
+    line = format_assignment("a", {"t": tuple(range(9))}, None, topology, "any-replica")
     assert line.startswith("rack a: 0 of 9 partitions local (t-0 from rack b: no replica in a; t-1")
     assert line.endswith("; t-4 from rack b: no replica in a; 4 more)")
 
@@ -181,7 +183,7 @@ class Coordinator:
 
 def test_a_member_says_once_what_the_answers_to_its_joins_tell(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = Coordinator()
-    internals.watch_joins(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger("test")))
+    internals.warn_on_join_response(SimpleNamespace(_coordinator=coordinator), WarnOnce(logging.getLogger("test")))
     sound = SimpleNamespace(error_code=0, leader="m1")
     served = SimpleNamespace(error_code=0, leader="")
     refused = SimpleNamespace(error_code=79, leader="")

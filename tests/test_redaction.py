@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rackassign.cli.connection import client_config
-from rackassign.clients.confluent.config import Properties
+from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.errors import ConfigError
 from rackassign.spark.consumer_pool import _Resting
 from rackassign.spark.metadata import Cluster
@@ -80,13 +80,13 @@ def test_a_consumer_on_librdkafka_shows_none() -> None:
         "sasl.password": SECRET,
         "ssl.key.password": SECRET,
     }
-    properties = Properties.of(told)
+    properties = ConsumerConfig.of(told)
     assert properties.member["sasl_plain_password"] == properties.reader["sasl.password"] == SECRET
     assert SECRET not in repr(properties)
     assert "'me'" in repr(properties)
     for name in ("sasl.password", "ssl.key.password"):
         with pytest.raises(ConfigError, match=name) as refused:
-            Properties.of({**told, name: [int(SECRET)]})
+            ConsumerConfig.of({**told, name: [int(SECRET)]})
         assert HIDDEN in str(refused.value)
         assert SECRET not in str(refused.value)
 

@@ -75,7 +75,7 @@ def test_replicas_that_share_a_rack_are_spread_with_one_copy_each() -> None:
     found = planned(state(t=[[1, 2, 3], [5, 6]], sound=[[1, 3, 5]]))
     assert set(found.moves) == {place(0), place(1)}
     assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
-    assert (found.copies, found.least) == (2, 2)
+    assert (found.copies, found.lower_bound) == (2, 2)
 
 
 def test_a_dead_broker_keeps_what_it_has_until_it_is_to_be_replaced() -> None:
@@ -142,7 +142,7 @@ def test_a_broker_without_a_rack_among_others_is_refused() -> None:
         planned(seen)
     assert planned(seen, rules={"rackless": "rack"}).copies == 1
     # Nothing is copied for leaders, so it is nothing to them.
-    assert plan_leaders(seen, Rules()).doubts == ()
+    assert plan_leaders(seen, Rules()).notes == ()
 
 
 def test_a_broker_without_a_rack_that_is_down_and_holds_nothing_is_in_nobody_s_way() -> None:
@@ -192,7 +192,7 @@ def test_topics_follow_their_own_readers() -> None:
     found = follow(there, *readers_of)
     where = {name: {racks(row).pop() for row in found.after.topics[name]} for name in found.after.topics}
     assert where == {"t": {"a"}, "u": {"b"}, "v": {"a"}}
-    assert (found.copies, found.least) == (12, 12)
+    assert (found.copies, found.lower_bound) == (12, 12)
     # What has gone before is load to what comes after: brokers of a rack carry evenly all together.
     carried = Counter(row[0] for rows in found.after.topics.values() for row in rows)
     assert [carried[broker] for broker in (1, 2, 3, 4)] == [4, 4, 2, 2]
@@ -280,8 +280,8 @@ def test_no_replica_is_taken_away_unless_that_is_asked_for(rules: dict[str, Any]
         (2, 2),
     ]
     assert found.waiting == {}
-    assert (found.copies, found.least) == (2, 2)
-    assert "1 partition would have fewer replicas than now" in found.doubts[0]
+    assert (found.copies, found.lower_bound) == (2, 2)
+    assert "1 partition would have fewer replicas than now" in found.notes[0]
     assert len(planned(seen, rules=rules, rf=2, topics=("t",)).after.topics["t"][0]) == 2
 
 
@@ -296,7 +296,7 @@ def test_what_is_replaced_counts_for_nothing() -> None:
     three = (BROKERS[0], BROKERS[2], BROKERS[4])
     found = planned(state(t=[[1, 3, 5]], brokers=three), replace=frozenset({5}))
     assert set(found.moves[place(0)].after) == {1, 3}
-    assert found.doubts == ()
+    assert found.notes == ()
 
 
 def test_leaders_are_where_rules_have_them_whatever_else_is_right() -> None:
@@ -325,7 +325,7 @@ def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
 def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker, ...]) -> None:
     empty = ClusterState(brokers, {})
     for found in (planned(empty), planned(empty, rf=3, even=True), plan_leaders(empty, Rules())):
-        assert (found.moves, found.doubts) == ({}, ())
+        assert (found.moves, found.notes) == ({}, ())
 
 
 @settings(deadline=None, max_examples=60)
@@ -411,14 +411,14 @@ def blind(topics: int, brokers: int, partitions: int = 30) -> ClusterState:
 def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> None:
     seen = blind(300, 60)
     found = planned(seen, replace=frozenset({7}))
-    assert found.copies == found.least
+    assert found.copies == found.lower_bound
     held = Counter(broker for rows in found.after.topics.values() for row in rows for broker in row)
     assert all(len({broker % 3 for broker in row}) == 3 for rows in found.after.topics.values() for row in rows)
     # 9,000 replicas in each rack, of which the one of broker 7 has a broker less.
     assert {held[broker] for broker in held if broker % 3 != 1} == {450}
     assert {held[broker] for broker in held if broker % 3 == 1} == {473, 474}
     # Neither of these two would another choice of replicas, or more work, make any better.
-    assert not any("iterations" in doubt or "paths" in doubt for doubt in found.doubts)
+    assert not any("iterations" in doubt or "paths" in doubt for doubt in found.notes)
 
 
 @pytest.mark.parametrize("wish", [{"rf": 2}, {"replace": frozenset({7})}, {}])

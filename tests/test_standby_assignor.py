@@ -42,7 +42,7 @@ class Seat:
             on_standbys=lambda added, removed: self.changes.append((added, removed)),
             **options,
         )
-        self.assignor.tie(Tied(cluster))
+        self.assignor.bind(Tied(cluster))
         self.tied: Tied = self.assignor._membership  # type: ignore[assignment]
 
     def joins(self) -> Any:
@@ -67,7 +67,7 @@ class Tied:
         self.waiting: list[Callable[[], None]] = []
         self.delays: list[float] = []
 
-    def is_of(self, other: Any) -> bool:
+    def same_consumer(self, other: Any) -> bool:
         return other is self
 
     def cluster(self) -> Any:
@@ -91,11 +91,11 @@ class Tied:
     def refresh_metadata(self) -> None:
         """Nothing to be had."""
 
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self.delays.append(delay_s)
         self.waiting.append(callback)
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         self.asked += 1
 
 
@@ -201,7 +201,7 @@ def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
     seats.append(Seat("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
     a_round(seats, 2)
     waits = seats[1].tied.waiting.pop()
-    seats[1].assignor.take_standbys(None)
+    seats[1].assignor.apply_standby_user_data(None)
     seats[1].assignor._awaited = at(0)
     waits()
     assert (seats[1].tied.asked, seats[1].tied.waiting) == (0, [])
@@ -242,7 +242,7 @@ def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pyt
     shared = cluster()
     seats = [Seat("ax", shared), Seat("by", shared)]
     plain = StandbyAwareAssignor("c", client_tags={"zone": "c"})
-    plain.tie(Tied(shared))
+    plain.bind(Tied(shared))
     for generation in (1, 2, 3):
         a_round(seats[:1], generation)
     a_round(seats, 4)
@@ -321,7 +321,7 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
         "b", client_tags={"zone": "b", "cluster": "x"}, standbys=OPTIONS, positions=fails, ends=fails, on_standbys=fails
     )
     seat = Seat("by", shared)
-    broken.tie(Tied(shared))
+    broken.bind(Tied(shared))
     for generation in (1, 2):
         sent = broken.metadata(["t"])
         other = member("bx", ["t"], rack="b", user_data=sent.user_data)
@@ -345,7 +345,7 @@ def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCapture
     before = seats[1].assignor.standbys
     assert before
     for nothing in (None, b"", b"\0\0\0\x0b\xff"):
-        seats[1].assignor.take_standbys(nothing)
+        seats[1].assignor.apply_standby_user_data(nothing)
     assert seats[1].assignor.standbys == before
     assert "what copies to keep cannot be read" in caplog.text
 
@@ -362,7 +362,7 @@ def test_it_is_cooperative_and_has_a_name_of_its_own() -> None:
 
 def test_user_data_goes_with_the_host_s_answers() -> None:
     for told in ({}, {"m": b"data"}):
-        answers = internals.answers({"m": {"t": (1,)}, "n": {}}, told)
+        answers = internals.encode_member_assignments({"m": {"t": (1,)}, "n": {}}, told)
         read = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
         assert [(list(map(tuple, one.partitions())), one.user_data) for one in read.values()] == [
             ([("t", 1)], told.get("m")),

@@ -384,7 +384,7 @@ def test_a_former_owner_asks_for_another_round_and_lets_be(kafka: Kafka, tmp_pat
         give(other, 0)
         drain(other)
         asked: list[int] = []
-        one._assignor.ask_for_rebalance = lambda: asked.append(1)  # type: ignore[method-assign]
+        one._assignor.request_rejoin = lambda: asked.append(1)  # type: ignore[method-assign]
         kafka.feed(0, 2)
         drain(one)
         assert asked == [1]

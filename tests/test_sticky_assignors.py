@@ -53,7 +53,7 @@ class FakeMembership:
     def refresh_metadata(self) -> None:
         """Nothing to be had."""
 
-    def is_of(self, other: object) -> bool:
+    def same_consumer(self, other: object) -> bool:
         return self is other
 
     def cluster(self) -> FakeCluster:
@@ -65,13 +65,13 @@ class FakeMembership:
     def cooperative(self) -> bool:
         return self.keeps
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         self.asked += 1
 
 
 def cooperative(membership: FakeMembership | None = None, **options: Any) -> RackAwareCooperativeStickyAssignor:
     assignor = RackAwareCooperativeStickyAssignor(rack="a", **options)
-    assignor.tie(membership or FakeMembership())  # type: ignore[arg-type] # looks the same
+    assignor.bind(membership or FakeMembership())  # type: ignore[arg-type] # looks the same
     return assignor
 
 
@@ -171,7 +171,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.common.sticky_assignor.without_false_claims", None)
+    monkeypatch.setattr("rackassign.clients.common.sticky_assignor.drop_stale_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -332,16 +332,16 @@ def test_the_solver_is_loaded_when_an_assignor_is_made() -> None:
 @pytest.mark.parametrize("wrap", [WeakMethod, lambda method: method], ids=["as of 3.0", "bound"])
 def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
     coordinator = FakeCoordinator()
-    found = internals.membership_behind(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
+    found = internals.find_membership(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
     assert found is not None
     assert found.owned() == {"t": (0, 2), "u": (1,)}
     assert found.cooperative()
-    found.ask_for_rebalance()
+    found.request_rejoin()
     assert coordinator.asked == 1
     same, other = (internals.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, FakeCoordinator()))
     assert same is not None
     assert other is not None
-    assert (found.is_of(same), found.is_of(other)) == (True, False)
+    assert (found.same_consumer(same), found.same_consumer(other)) == (True, False)
     coordinator._rebalance_protocol = RebalanceProtocol.EAGER
     assert not found.cooperative()
 
@@ -349,10 +349,10 @@ def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
 def test_an_instance_belongs_to_one_consumer() -> None:
     assignor = cooperative()
     with pytest.raises(ConfigError, match="belongs to one consumer: make one for each"):
-        assignor.tie(FakeMembership())  # type: ignore[arg-type] # looks the same
+        assignor.bind(FakeMembership())  # type: ignore[arg-type] # looks the same
 
 
 def test_a_host_that_has_changed_has_no_membership() -> None:
     assert internals.membership_of(SimpleNamespace()) is None
-    assert internals.membership_behind(SimpleNamespace()) is None
-    assert internals.membership_behind(SimpleNamespace(_listeners={print, object().__str__})) is None
+    assert internals.find_membership(SimpleNamespace()) is None
+    assert internals.find_membership(SimpleNamespace(_listeners={print, object().__str__})) is None

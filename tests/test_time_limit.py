@@ -61,7 +61,7 @@ def loads(plan: Plan) -> list[int]:
 def test_past_the_limit_a_plan_is_balanced_and_keeps_what_members_have(plan: Any) -> None:
     group = own_topics()
     late, best = plan(group, LATE), plan(group)
-    assert late.doubt == "the time limit of the plan is over"
+    assert late.optimality_note == "the time limit of the plan is over"
     assert not late.optimal
     assert best.optimal
     assert loads(late) == loads(best)
@@ -154,9 +154,9 @@ def test_a_leader_plans_for_a_third_of_its_session_timeout(
     membership: Any, limit: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
-    assignor = RackAwareCooperativeStickyAssignor(rack="a", watch=None)
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None)
     if membership is not None:
-        assignor.tie(membership)
+        assignor.bind(membership)
     asked: list[Options] = []
 
     def plan(group: Group, options: Options) -> Plan:
@@ -185,9 +185,9 @@ def test_weights_that_take_too_long_are_not_asked_for_again(caplog: pytest.LogCa
         def session_timeout_s(self) -> float | None:
             return 0.03
 
-    assignor = RackAwareCooperativeStickyAssignor(rack="a", watch=None, weights=weights)
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None, weights=weights)
     hasty: Any = Hasty()
-    assignor.tie(hasty)
+    assignor.bind(hasty)
     for _ in range(3):
         assert assignor._planning(THREE_RACKS, list)() is not None
     assert len(asked) == 1
@@ -198,7 +198,7 @@ def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
     over = threading.Event()
     begin: list[Callable[[], object]] = []
     planned_on: list[threading.Thread] = []
-    assignor = RackAwareStickyAssignor(rack="a", watch=None)
+    assignor = RackAwareStickyAssignor(rack="a", rack_monitor=None)
     leader = Coordinator(three_racks(), assignor)
     leader.join({"t"})
 
@@ -230,7 +230,7 @@ def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
 def test_aiokafkas_plan_waits_for_nothing_that_the_user_has_on_threads() -> None:
     """All threads of the loop's own pool are at something that ends when the group is assigned, and not before."""
     assigned = threading.Event()
-    leader = Coordinator(three_racks(), RackAwareStickyAssignor(rack="a", watch=None))
+    leader = Coordinator(three_racks(), RackAwareStickyAssignor(rack="a", rack_monitor=None))
     leader.join({"t"})
 
     async def play() -> dict[str, bytes]:
@@ -263,7 +263,7 @@ def test_what_wraps_an_assignor_of_aiokafka_gets_assignments() -> None:
             self.seen.append(sorted(answer.items()))
             return answer
 
-    wrapper = Wrapper(RackAwareStickyAssignor(rack="a", watch=None))
+    wrapper = Wrapper(RackAwareStickyAssignor(rack="a", rack_monitor=None))
     leader = Coordinator(three_racks(), wrapper)
     leader.join({"t"})
     members = [(f"m{rack}", None, sends(rack=rack)) for rack in "ab"]
@@ -284,7 +284,7 @@ def test_a_subclass_of_aiokafkas_assignor_gets_assignments_and_no_promise_of_the
             seen.append(sorted(answer))
             return answer
 
-    leader = Coordinator(three_racks(), Noted(rack="a", watch=None))
+    leader = Coordinator(three_racks(), Noted(rack="a", rack_monitor=None))
     leader.join({"t"})
     members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
     response = SimpleNamespace(API_VERSION=5, group_protocol="noted", members=members)

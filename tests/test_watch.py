@@ -8,8 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from rackassign.clients.common.assignment_history import Decision, Decisions
-from rackassign.clients.common.rack_monitor import Gain, Look, View, Watch, Watching
+from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
+from rackassign.clients.common.rack_monitor import (
+    CheckResult,
+    RackChangeDetector,
+    RackChangePolicy,
+    RackView,
+    RebalanceGain,
+)
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Broker, Group, LocalityMode, Member, Partition, Topology
@@ -46,20 +52,20 @@ def topology(
 )
 def test_what_java_calls_a_change_is_one(now: Sequence[Sequence[int]], changed: int) -> None:
     """The table of Kafka's own ConsumerCoordinatorTest, 4.3.0; the row of the rackless leader is a test below."""
-    before = View.of(topology(JAVA), "any-replica")
-    assert View.of(topology(now), "any-replica").changed_from(before) == changed
+    before = RackView.of(topology(JAVA), "any-replica")
+    assert RackView.of(topology(now), "any-replica").changed_from(before) == changed
     # The same with a rack more in the cluster, so that racks have other bits.
-    more = View.of(topology(now, {**RACKS, 9: "A"}), "any-replica")
+    more = RackView.of(topology(now, {**RACKS, 9: "A"}), "any-replica")
     assert more.changed_from(before) == changed
 
 
 def test_leaders_are_what_counts_where_only_leaders_are_read() -> None:
-    before = View.of(topology(JAVA), "leader")
-    assert View.of(topology([[0, 2], [1, 0], [2, 0]]), "leader").changed_from(before) == 0
-    assert View.of(topology(JAVA, leaders=[1, 1, 2]), "leader").changed_from(before) == 1
-    assert View.of(topology(JAVA, leaders=[3, 4, 5]), "leader").changed_from(before) == 0
+    before = RackView.of(topology(JAVA), "leader")
+    assert RackView.of(topology([[0, 2], [1, 0], [2, 0]]), "leader").changed_from(before) == 0
+    assert RackView.of(topology(JAVA, leaders=[1, 1, 2]), "leader").changed_from(before) == 1
+    assert RackView.of(topology(JAVA, leaders=[3, 4, 5]), "leader").changed_from(before) == 0
     # Without a leader for a moment it is where it was.
-    assert View.of(topology(JAVA, leaders=[None, 1, 2]), "leader").changed_from(before) == 0
+    assert RackView.of(topology(JAVA, leaders=[None, 1, 2]), "leader").changed_from(before) == 0
 
 
 class Led:
@@ -72,21 +78,21 @@ class Led:
         strategy: Strategy = plan_sticky,
         members: str = "abc",
         mode: LocalityMode = "any-replica",
-        times: Watching | None = None,
+        times: RackChangePolicy | None = None,
     ) -> None:
         self.group = Group(
             topology(replicas), tuple(Member(f"m{i}", frozenset({"t"}), rack) for i, rack in enumerate(members))
         )
         self.strategy = strategy
         self.options = Options(locality=mode)
-        self.watch = Watch(strategy, self.options, times or Watching())
+        self.watch = RackChangeDetector(strategy, self.options, times or RackChangePolicy())
         self.decided = self._decide(self.group)
         self.now = 1000.0
         self.asked = 0
 
-    def _decide(self, group: Group) -> Decision:
+    def _decide(self, group: Group) -> LeaderAssignment:
         plan = self.strategy(group, self.options)
-        return Decision(plan.assignment, not plan.withheld, group, plan)
+        return LeaderAssignment(plan.assignment, not plan.withheld, group, plan)
 
     def plan_again(self, seen: Topology) -> None:
         assert self.decided.plan is not None
@@ -97,14 +103,14 @@ class Led:
     def watched(self, seen: Topology, seconds: float) -> int:
         """Let time pass with this view, looking when the watch wants to; return how often it asked."""
         asked, end = 0, self.now + seconds
-        look = self.watch.look(self.now, self.decided, seen)
+        look = self.watch.check(self.now, self.decided, seen)
         while True:
             asked += look.gain is not None
             if look.again_s is None or self.now + look.again_s > end:
                 self.now = end
                 return asked
             self.now += look.again_s
-            look = self.watch.look(self.now, self.decided, seen)
+            look = self.watch.check(self.now, self.decided, seen)
 
 
 def test_a_change_that_lasts_is_asked_for_once_and_again_while_it_is_not_heard() -> None:
@@ -129,12 +135,12 @@ class Cluster:
         self.seen_at = led.now
         self.refreshed = 0
 
-    def pass_time(self, seconds: float) -> list[tuple[float, Gain]]:
+    def pass_time(self, seconds: float) -> list[tuple[float, RebalanceGain]]:
         """Let time pass; return when a rebalance was asked for, and for what."""
-        led, asked = self.led, list[tuple[float, Gain]]()
+        led, asked = self.led, list[tuple[float, RebalanceGain]]()
         start, end = led.now, led.now + seconds
         while True:
-            look = led.watch.look(led.now, led.decided, self.known, self.seen_at)
+            look = led.watch.check(led.now, led.decided, self.known, self.seen_at)
             if look.gain is not None:
                 asked.append((led.now - start, look.gain))
                 led.plan_again(self.known)
@@ -185,8 +191,8 @@ def test_a_view_that_gains_nothing_is_looked_at_again_less_and_less_often() -> N
 
 
 def test_it_says_what_it_gains() -> None:
-    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
-    look = led.watch.look(0.0, led.decided, topology([[1], [0], [2]]))
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
+    look = led.watch.check(0.0, led.decided, topology([[1], [0], [2]]))
     assert look.gain is not None
     assert look.gain.changed == 2
     assert look.gain.now == Locality(1, 2, 0)
@@ -234,8 +240,8 @@ def test_a_strategy_that_moves_for_nothing_is_not_let() -> None:
         led = Led(replicas, strategy=STRATEGIES["range"], members="abcab"[: dice.randrange(2, 6)])
         for _ in range(2):
             replicas[dice.randrange(len(replicas))] = dice.sample(range(6), 2)
-        led.watch = Watch(led.strategy, led.options, Watching(debounce_s=0))
-        gain = led.watch.look(0.0, led.decided, topology(replicas)).gain
+        led.watch = RackChangeDetector(led.strategy, led.options, RackChangePolicy(min_change_duration_s=0))
+        gain = led.watch.check(0.0, led.decided, topology(replicas)).gain
         asked += gain is not None
         vain += gain is not None and gain.then.cross >= gain.now.cross
     assert asked > 20
@@ -250,7 +256,7 @@ def test_planning_is_done_once_for_a_view_that_gains_nothing() -> None:
         return plan_sticky(group, options)
 
     led = Led([[0], [1], [2]])
-    led.watch = Watch(counted, led.options, Watching(debounce_s=0))  # type: ignore[arg-type]
+    led.watch = RackChangeDetector(counted, led.options, RackChangePolicy(min_change_duration_s=0))  # type: ignore[arg-type]
     for _ in range(10):
         assert led.watched(topology([[0, 1], [1, 2], [2, 0]]), 5) == 0
     assert len(calls) == 1
@@ -261,7 +267,7 @@ def test_a_broker_that_is_away_and_comes_back_is_no_change() -> None:
     memory = BrokerRackCache()
     memory.update(led.group.topology.brokers)
     away = topology(JAVA, {broker: rack for broker, rack in RACKS.items() if broker})
-    assert View.of(away, "any-replica").changed_from(View.of(led.group.topology, "any-replica")) == 2
+    assert RackView.of(away, "any-replica").changed_from(RackView.of(led.group.topology, "any-replica")) == 2
     assert led.watched(memory.fill_missing(away), 100) == 0
     assert led.watched(memory.fill_missing(topology(JAVA)), 100) == 0
 
@@ -282,57 +288,57 @@ def test_a_topic_that_is_not_listed_or_has_shrunk_is_as_it_was() -> None:
 
 
 def test_nobody_else_s_group_is_watched_nor_one_that_is_not_whole() -> None:
-    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
     seen = topology([[1], [0], [2]])
-    assert led.watch.look(0.0, None, seen) == Look()
-    assert led.watch.look(0.0, Decision({}), seen) == Look()
-    assert led.watch.look(0.0, replace(led.decided, complete=False), seen) == Look()
-    assert led.watch.look(0.0, led.decided, seen).gain is not None
+    assert led.watch.check(0.0, None, seen) == CheckResult()
+    assert led.watch.check(0.0, LeaderAssignment({}), seen) == CheckResult()
+    assert led.watch.check(0.0, replace(led.decided, complete=False), seen) == CheckResult()
+    assert led.watch.check(0.0, led.decided, seen).gain is not None
 
 
 def test_partitions_that_were_added_are_planned_for_with_weights_too() -> None:
-    led = Led([[0], [1], [2]], times=Watching(debounce_s=0))
+    led = Led([[0], [1], [2]], times=RackChangePolicy(min_change_duration_s=0))
     led.decided = led._decide(replace(led.group, weights={"t": (1.0, 2.0, 3.0)}))
-    look = led.watch.look(0.0, led.decided, topology([[0], [1], [2], [0]]))
+    look = led.watch.check(0.0, led.decided, topology([[0], [1], [2], [0]]))
     assert look.gain is not None
     assert look.gain.then.local == 4
 
 
-@pytest.mark.parametrize("times", [{"debounce_s": -1}, {"interval_s": float("nan")}])
+@pytest.mark.parametrize("times", [{"min_change_duration_s": -1}, {"min_interval_s": float("nan")}])
 def test_times_are_checked(times: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="must be 0 or more"):
-        Watching(**times)
+        RackChangePolicy(**times)
 
 
 def test_a_decision_counts_from_the_generation_it_came_true_in() -> None:
-    decisions, first, second = Decisions(), Decision({}), Decision({})
-    decisions.make(first)
+    decisions, first, second = AssignmentHistory(), LeaderAssignment({}), LeaderAssignment({})
+    decisions.propose(first)
     assert decisions.last is None
-    decisions.complete(5)
+    decisions.commit(5)
     assert decisions.last is first
-    decisions.joining()
+    decisions.on_join()
     assert decisions.last is None
-    decisions.make(second)
-    decisions.complete(6)
-    assert (decisions.of(5), decisions.of(6), decisions.last) == (first, second, second)
+    decisions.propose(second)
+    decisions.commit(6)
+    assert (decisions.get(5), decisions.get(6), decisions.last) == (first, second, second)
     # Another one leads.
-    decisions.joining()
-    decisions.complete(7)
-    assert (decisions.of(5), decisions.of(6), decisions.last) == (None, second, None)
+    decisions.on_join()
+    decisions.commit(7)
+    assert (decisions.get(5), decisions.get(6), decisions.last) == (None, second, None)
 
 
 def test_decisions_of_a_group_s_former_life_are_not_held_against_anybody() -> None:
     """Generations begin anew when a group has been removed while its consumers live."""
-    decisions = Decisions()
+    decisions = AssignmentHistory()
     for generation in (56, 57):
-        decisions.joining()
-        decisions.make(Decision({}))
-        decisions.complete(generation)
+        decisions.on_join()
+        decisions.propose(LeaderAssignment({}))
+        decisions.commit(generation)
     for generation in range(1, 58):
-        decisions.joining()
-        decisions.complete(generation)
-        assert decisions.of(generation) is None
-    assert decisions.of(56) is None
+        decisions.on_join()
+        decisions.commit(generation)
+        assert decisions.get(generation) is None
+    assert decisions.get(56) is None
 
 
 def test_memory_is_bounded_and_forgets_what_was_seen_longest_ago() -> None:

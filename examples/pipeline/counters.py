@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
-from rackassign.clients.common.fetch_metrics import Amount, ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 
 SCHEMA = (
     "group STRING, run STRING, member STRING, sequence BIGINT, since BIGINT, taken BIGINT, rack STRING, "
@@ -46,10 +46,10 @@ class Counter:
 
     who: Who
     since: int
-    before: ReadLocality
+    before: FetchLocality
     _sequence: int = field(default=0, init=False)
 
-    def message(self, taken: int, now: ReadLocality) -> bytes:
+    def message(self, taken: int, now: FetchLocality) -> bytes:
         """Return what was read since the last message.
 
         Args:
@@ -67,12 +67,12 @@ class Counter:
         return json.dumps(said).encode()
 
 
-def increments(before: ReadLocality, now: ReadLocality) -> list[dict[str, str | int | None]]:
+def increments(before: FetchLocality, now: FetchLocality) -> list[dict[str, str | int | None]]:
     """Return what was read between two looks at the same consumer, as the rows of a message."""
     rows: list[dict[str, str | int | None]] = []
     for topic, by_rack in now.topics.items():
         for rack, amount in by_rack.items():
-            had = before.topics.get(topic, {}).get(rack, Amount())
+            had = before.topics.get(topic, {}).get(rack, Traffic())
             if amount.bytes > had.bytes:
                 more = {"bytes": amount.bytes - had.bytes, "records": amount.records - had.records}
                 rows.append({"topic": topic, "rack": rack, **more})

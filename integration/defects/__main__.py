@@ -1,4 +1,4 @@
-"""Shows kafka-python's defects on real brokers, without and with the remedies."""
+"""Shows kafka-python's defects on real brokers, without and with the patches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from . import joins, reads
 from .scene import Row, Scene
 
 SCENES: Mapping[str, tuple[str, Callable[[Scene], list[Row]]]] = {
-    "members": ("A member that sends broken bytes (left: all remedies but guard_members)", joins.broken_members),
+    "members": (
+        "A member that sends broken bytes (left: all patches but tolerate_malformed_metadata)",
+        joins.broken_members,
+    ),
     "claims": ("Partitions that nobody owns, in a stable group", joins.claims),
     "joins": ("Joins that finish between two polls", joins.joins_between_polls),
     "added": ("Joins that a change of the metadata starts", joins.partitions_added),
-    "pauses": ("Cooperative rebalances (left: all remedies but fetch_while_joining)", joins.pauses),
+    "pauses": ("Cooperative rebalances (left: all patches but fetch_during_rebalance)", joins.pauses),
     "followers": ("Fetching from followers", reads.followers),
     "watch": ("Watching replica racks: naive, and rackassign", reads.watching),
 }

@@ -64,7 +64,7 @@ def broken_members(scene: Scene) -> list[Row]:
     return [
         (
             f"a member sends: {what}",
-            play(scene.without("guard_members"), RangePartitionAssignor, data),
+            play(scene.without("tolerate_malformed_metadata"), RangePartitionAssignor, data),
             play(scene.mended, lambda: RackAwareRangeAssignor(rack="a"), data),
         )
         for what, data in BAD.items()
@@ -199,7 +199,7 @@ def pauses(scene: Scene) -> list[Row]:
     return [
         (
             f"pause of what is kept, {what}",
-            play(scene.without("fetch_while_joining"), CooperativeStickyAssignor, work_s, commits=commits),
+            play(scene.without("fetch_during_rebalance"), CooperativeStickyAssignor, work_s, commits=commits),
             play(scene.mended, ours, work_s, commits=commits),
         )
         for what, work_s, commits in (

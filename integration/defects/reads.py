@@ -14,7 +14,7 @@ from integration.support import covers, wait_until
 from integration.test_followers import BATCHES, FOLLOWER, LEADER, fill, read
 from integration.test_watcher import SOON, WATCHER, Naive
 from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, attach
-from rackassign.clients.kafka_python import REMEDIES
+from rackassign.clients.kafka_python import PATCHES
 
 from .scene import Row, Scene
 
@@ -22,11 +22,11 @@ Make = Callable[[], KafkaConsumer]
 
 
 def near(scene: Scene, topic: str, meter: FetchMeter, *, mended: bool) -> KafkaConsumer:
-    """Return a reader in the follower's rack; without remedies it is only counted."""
-    off = [] if mended else [remedy.name for remedy in REMEDIES]
+    """Return a reader in the follower's rack; without patches it is only counted."""
+    off = [] if mended else [patch.name for patch in PATCHES]
     consumer = scene.stock(client_rack="a", group_id=None, max_partition_fetch_bytes=1)
     consumer.assign([HostPartition(topic, 0)])
-    return attach(consumer, disable=off, meter=meter)
+    return attach(consumer, disable_patches=off, meter=meter)
 
 
 def followers(scene: Scene) -> list[Row]:
@@ -81,7 +81,7 @@ def watching(scene: Scene) -> list[Row]:
     topic, group = scene.topic(replicas=replicas), scene.name()
 
     def member(rack: str) -> KafkaConsumer:
-        strategy = [RackAwareCooperativeStickyAssignor(rack=rack, watch=SOON)]
+        strategy = [RackAwareCooperativeStickyAssignor(rack=rack, rack_monitor=SOON)]
         return scene.mended(
             topic, group_id=group, client_rack=rack, partition_assignment_strategy=strategy, metadata_max_age_ms=300
         )
@@ -117,7 +117,7 @@ def watching(scene: Scene) -> list[Row]:
         swapped = {place: away[rack] for rack, each in zip("abc", members, strict=True) for place in each.assignment()}
         admin.alter_partition_reassignments(swapped)
         until(lambda: asked.count > before[1], "a trigger")
-        end = time.monotonic() + 3 * SOON.interval_s
+        end = time.monotonic() + 3 * SOON.min_interval_s
         until(lambda: time.monotonic() > end, "time passed")
         note("every partition moved out of its reader's rack", *before)
     log.removeHandler(asked)

@@ -52,9 +52,9 @@ class Scene:
     def mended(self, *topics: str, **config: Any) -> KafkaConsumer:
         return attach(self.stock(*topics, **config))
 
-    def without(self, remedy: str) -> Callable[..., KafkaConsumer]:
-        """Make consumers with all remedies but this one, so that it is this defect that is seen and no other."""
-        return lambda *topics, **config: attach(self.stock(*topics, **config), disable=[remedy])
+    def without(self, patch: str) -> Callable[..., KafkaConsumer]:
+        """Make consumers with all patches but this one, so that it is this defect that is seen and no other."""
+        return lambda *topics, **config: attach(self.stock(*topics, **config), disable_patches=[patch])
 
 
 def shown(values: Sequence[float], unit: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
-from rackassign.clients.common.fetch_metrics import ReadLocality
+from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.kafka_python.consumer import assigned_locality
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.analysis import Inspection
@@ -53,7 +53,7 @@ def _read_bytes() -> CounterMetricFamily:
 class Metered(Protocol):
     """A consumer that counts what it fetches."""
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return what was fetched so far."""
 
 

@@ -68,14 +68,14 @@ class New:
         start: Id of the first that is new.
         placed: Where their replicas are, or are to be.
         min_isr: `min.insync.replicas` of the topic.
-        doubts: What the placer does not prove of it, or did not keep to.
+        notes: What the placer does not prove of it, or did not keep to.
     """
 
     name: str
     start: int
     placed: Placed
     min_isr: int
-    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
         """Return the plan of each partition."""
@@ -125,7 +125,7 @@ def create(
     placed = place_new(
         wanted.policy, _spread(asked, 0, wanted.partitions), known, replicas=wanted.replicas, min_isr=least
     )
-    new = New(wanted.name, 0, placed, least, asked.doubts)
+    new = New(wanted.name, 0, placed, least, asked.notes)
     with _input():
         controller.validate(wanted.name, configs, placed.wire())
         if not dry:
@@ -180,7 +180,7 @@ def add(
             f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers"
             f" known to the cluster"
         )
-    new = New(wanted.name, start, placed, least, asked.doubts)
+    new = New(wanted.name, start, placed, least, asked.notes)
     with _input():
         controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
         if not dry:

@@ -55,9 +55,9 @@ class Asked:
         return placer if isinstance(placer, Asked) else cls(placer)
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What its last answer is not proven to be, or did not keep to; of placers that are ours."""
-        return () if self.own else tuple(getattr(self._placer, "doubts", ()))
+        return () if self.own else tuple(getattr(self._placer, "notes", ()))
 
     def observe(self, layout: Layout) -> None:
         """Tell it where replicas are now: by what brokers carry, and, if it has a method `observe`, as a layout."""

@@ -36,8 +36,8 @@ class Planned:
         waiting: Lists of partitions some of whose replicas no broker can take (negative numbers).
         left_out: Partitions that cannot be judged or moved now, with the reason.
         copies: Replicas that would be made.
-        least: No repair that keeps to the same rules makes fewer.
-        doubts: What is not proven best, or not kept to; for people.
+        lower_bound: No repair that keeps to the same rules makes fewer.
+        notes: What is not proven best, or not kept to; for people.
         over: Partitions whose plan in the registry is over: they have as many replicas as was asked for now.
         topics: Those that were looked at; the layouts have all others as well, which are load.
     """
@@ -48,8 +48,8 @@ class Planned:
     waiting: Mapping[TopicPartition, Replicas]
     left_out: Mapping[TopicPartition, str]
     copies: int
-    least: int
-    doubts: tuple[str, ...] = ()
+    lower_bound: int
+    notes: tuple[str, ...] = ()
     over: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ def plan_repair(
     those that are to be led from elsewhere get another order.
 
     No partition has fewer replicas afterwards than now unless that is asked for: where rules leave no broker for some
-    that it has, they give way, and a doubt says so. What a broker that is replaced or unknown has does not count.
+    that it has, they give way, and a note says so. What a broker that is replaced or unknown has does not count.
 
     Args:
         state: The cluster.
@@ -104,7 +104,7 @@ def plan_repair(
     # A leader that stays stays, unless loads are to be evened, whatever that changes.
     kept = [place for place in changed if not wish.even and placed[place][0] == _now(layout, place)[0]]
     kept = [*dict.fromkeys((*kept, *drawn))]
-    led, doubts = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
+    led, notes = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
     placed |= led
     moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
     return Planned(
@@ -114,8 +114,8 @@ def plan_repair(
         waiting,
         left_out | stale,
         _copies(moves),
-        found.least + max(0, _copies(moves) - _copied(layout, found.lists)),
-        tuple(dict.fromkeys((*found.doubts, *doubts))),
+        found.lower_bound + max(0, _copies(moves) - _copied(layout, found.lists)),
+        tuple(dict.fromkeys((*found.notes, *notes))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
         _topics(layout, wish.topics),
     )
@@ -143,7 +143,7 @@ def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | No
         if row != _now(layout, place) or state.topics[place.topic].partitions[place.partition].leader != row[0]
     }
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, left_out, 0, 0, found.doubts, topics=_topics(layout, topics))
+    return Planned(layout, after, moves, {}, left_out, 0, 0, found.notes, topics=_topics(layout, topics))
 
 
 def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
@@ -239,19 +239,19 @@ class _Found:
     """Lists of some partitions, placeholders among them, as few copies as they take, and what is not proven."""
 
     lists: dict[TopicPartition, Replicas]
-    least: int
-    doubts: tuple[str, ...]
+    lower_bound: int
+    notes: tuple[str, ...]
 
     def joined(self, other: _Found) -> _Found:
-        doubts = tuple(dict.fromkeys((*self.doubts, *other.doubts)))
-        return _Found({**self.lists, **other.lists}, self.least + other.least, doubts)
+        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
+        return _Found({**self.lists, **other.lists}, self.lower_bound + other.lower_bound, notes)
 
 
 def _spread(layout: Layout, wish: Wish, factors: Mapping[TopicPartition, int], coverage: Coverage | None) -> _Found:
     """Place partitions, those whose readers are spread alike at a time; all others are load."""
     alike = _alike(factors, coverage)
-    doubt = "topics whose readers are spread differently were placed one after the other"
-    found = _Found({}, 0, (doubt,) if len(alike) > 1 else ())
+    note = "topics whose readers are spread differently were placed one after the other"
+    found = _Found({}, 0, (note,) if len(alike) > 1 else ())
     for weights, places in alike:
         beside = _with(layout, {place: _there(row) for place, row in found.lists.items()})
         wanted = {place: factors[place] for place in places}
@@ -285,13 +285,13 @@ def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -
         place: (*_there(row), *range(-1, len(_there(row)) - factors[place] - 1, -1))
         for place, row in relaxed.lists.items()
     }
-    doubt = (
+    note = (
         f"by these rules {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than now,"
         " which only --rf takes away"
     )
     rest = {place: factor for place, factor in factors.items() if place not in short}
     beside = _with(layout, {place: _there(row) for place, row in rows.items()})
-    return _Found(rows, relaxed.least, (doubt, *relaxed.doubts)).joined(_rebalanced(beside, rules, rest))
+    return _Found(rows, relaxed.lower_bound, (note, *relaxed.notes)).joined(_rebalanced(beside, rules, rest))
 
 
 def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
@@ -309,7 +309,7 @@ def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, i
         raise ReplicaPlacementError(
             f'{error} A file of --rules with {{"rackless": "rack"}} takes those without for a rack of their own.'
         ) from error
-    return _Found(part.back(found.topics), found.least, found.doubts)
+    return _Found(part.back(found.topics), found.lower_bound, found.notes)
 
 
 def _there(row: Sequence[int]) -> Replicas:
@@ -319,11 +319,11 @@ def _there(row: Sequence[int]) -> Replicas:
 def _led(
     layout: Layout, rules: Rules, changed: list[TopicPartition], kept: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
-    """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; doubts."""
+    """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; notes."""
     part = _Part(layout, changed)
     keep = part.by_place(dict.fromkeys(kept, 1))
     found = reorder(part.layout, rules, topics=part.topics, keep_leaders=keep)
-    return part.back(found.topics), found.doubts
+    return part.back(found.topics), found.notes
 
 
 def _led_astray(

@@ -74,7 +74,7 @@ def solve(problem: Problem, *, max_skew: int = 0, work: SolveBudget) -> Solution
         else:
             grouped = CompressedProblem.of(problem, balanced.allowed)
             staged = solve_lexicographic(grouped, balanced.max_load - 1, balanced.max_load, work)
-            reader, doubt = staged.reader(), ""
+            reader, doubt = staged.assignment(), ""
         return Solution(reader, not doubt, doubt)
     except SolverError as error:
         return Solution(greedy(problem, balanced), proven=False, note=str(error))

@@ -98,8 +98,8 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
     p = grouped.problem
     racks = p.cost.shape[1]
     # Hubs: a family and a rack in which it has readers.
-    pair_of, kind = _joined(grouped.pair_crowd, grouped.kind_crowd)
-    hubs, hub = factorize(grouped.pair_family[pair_of] * racks + grouped.kind_rack[kind])
+    pair_of, kind = _joined(grouped.edge_subscription_class, grouped.kind_crowd)
+    hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
     class_, to_hub = _joined(grouped.class_family, hubs // racks)
     node_crowd = grouped.kind_crowd[grouped.node_kind]
     step, level_node = _steps((high - low)[node_crowd] * levels)
@@ -174,7 +174,7 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     reader = np.full(len(grouped.problem.topic_class), -1)
     share = _EvenSplit(grouped)
     kept = _first_of_each(grouped.hold_of, share.of_stays(stay))
-    reader[grouped.held[kept]] = grouped.problem.owner[grouped.held[kept]]
+    reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = np.flatnonzero(reader < 0)
     hub = layout.hub_arcs.head[_dealt(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
     kind = layout.member_class_arcs.head[_dealt(hub, layout.member_class_arcs.tail, to_kind)]

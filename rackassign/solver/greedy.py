@@ -17,7 +17,7 @@ from rackassign.solver.types import Ints
 
 def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     """Return the reader of each partition."""
-    held, pairs = problem.held()
+    held, pairs = problem.current()
     left = _flow(problem, balance, pairs)
     room = _rooms(problem, left)
     reader = np.full(len(problem.topic_class), NOBODY)

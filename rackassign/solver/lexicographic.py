@@ -31,7 +31,7 @@ class LexicographicResult:
     layout: NetworkLayout
     flow: Ints
 
-    def reader(self) -> Ints:
+    def assignment(self) -> Ints:
         """Return the reader of each partition."""
         return expand_flow(self.grouped, self.layout, self.flow)
 
@@ -60,7 +60,7 @@ def solve_lexicographic(
         found = min_cost_flow(network, objective, work)
         network, flow = network.restrict_to_optimal(objective, found.dual), found.flow
         prices.append(found.dual)
-    if not len(grouped.held):
+    if not len(grouped.current):
         return LexicographicResult(bare, small, flow)
     full = build_network(grouped, low, high, levels=levels)
     network = full.network

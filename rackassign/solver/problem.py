@@ -49,7 +49,7 @@ class Problem:
         """Return how many members each crowd has."""
         return np.bincount(self.subscription_class)
 
-    def held(self) -> tuple[Ints, Ints]:
+    def current(self) -> tuple[Ints, Ints]:
         """Return the partitions that have an owner, ascending, and the family-crowd pair of each with its owner."""
         held = np.flatnonzero(self.owner != NOBODY)
         crowds = len(self.sizes())
@@ -84,14 +84,14 @@ class CompressedProblem:
 
     Args:
         problem: Whose.
-        pair_family: Families of the family-crowd pairs that are allowed.
-        pair_crowd: Crowds of these.
+        edge_topic_class: Families of the family-crowd pairs that are allowed.
+        edge_subscription_class: Crowds of these.
         class_of: Class of each partition.
         class_family: Family of each class.
         class_near: Row of costs of each class.
         class_supply: Partitions of each class.
-        held: Partitions that could stay where they are, ascending.
-        hold_of: Hold of each partition of `held`.
+        current: Partitions that could stay where they are, ascending.
+        hold_of: Hold of each partition of `current`.
         hold_member: Member of each hold.
         hold_stay: Stay of each hold.
         stay_class: Class of each stay.
@@ -105,13 +105,13 @@ class CompressedProblem:
     """
 
     problem: Problem
-    pair_family: Ints
-    pair_crowd: Ints
+    edge_topic_class: Ints
+    edge_subscription_class: Ints
     class_of: Ints
     class_family: Ints
     class_near: Ints
     class_supply: Ints
-    held: Ints
+    current: Ints
     hold_of: Ints
     hold_member: Ints
     hold_stay: Ints
@@ -130,7 +130,7 @@ class CompressedProblem:
         rows, racks = problem.cost.shape
         classes, class_of = factorize(problem.topic_class * rows + problem.cost_row)
         kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
-        held, pair = problem.held()
+        held, pair = problem.current()
         held = held[allowed[pair]]
         holds, hold_of = factorize(problem.owner[held] * len(classes) + class_of[held])
         hold_member, hold_class = holds // len(classes), holds % len(classes)
@@ -139,13 +139,13 @@ class CompressedProblem:
         stays, hold_stay = factorize(node_of[hold_member] * len(classes) + hold_class)
         return cls(
             problem=problem,
-            pair_family=problem.edge_topic_class[allowed],
-            pair_crowd=problem.edge_subscription_class[allowed],
+            edge_topic_class=problem.edge_topic_class[allowed],
+            edge_subscription_class=problem.edge_subscription_class[allowed],
             class_of=class_of,
             class_family=classes // rows,
             class_near=classes % rows,
             class_supply=np.bincount(class_of, minlength=len(classes)),
-            held=held,
+            current=held,
             hold_of=hold_of,
             hold_member=hold_member,
             hold_stay=hold_stay,
@@ -162,10 +162,10 @@ class CompressedProblem:
     def ignoring_ownership(self) -> CompressedProblem:
         """Return the same with nothing held by anybody: classes and kinds are the same, nodes are kinds."""
         kinds, kind_of = len(self.kind_crowd), self.node_kind[self.node_of]
-        none = self.held[:0]
+        none = self.current[:0]
         return replace(
             self,
-            held=none,
+            current=none,
             hold_of=none,
             hold_member=none,
             hold_stay=none,

@@ -31,7 +31,7 @@ MOST_LEVELS = 2_000_000
 @dataclass(frozen=True, slots=True)
 class _Tried:
     score: tuple[int, tuple[int, ...], int]
-    reader: Ints
+    assignment: Ints
 
 
 def solve_with_skew(
@@ -60,7 +60,7 @@ def solve_with_skew(
         search.doubt = str(error)
     if best is None:
         raise SolverError("no base of loads is feasible")
-    return best.reader, search.doubt
+    return best.assignment, search.doubt
 
 
 def _better(a: _Tried | None, b: _Tried | None) -> _Tried | None:
@@ -108,7 +108,7 @@ class _Search:
         except InfeasibleError:
             return None
         self.doubt = self.doubt or ("" if levels else "too many loads are possible to make them even")
-        reader = staged.reader()
+        reader = staged.assignment()
         return _Tried(self._score(reader), reader)
 
     def descend(self, start: tuple[int, ...], best: _Tried | None, ranges: list[range]) -> _Tried | None:

@@ -58,14 +58,14 @@ class WeightedSolution:
     """Who reads what, and how heavy that is.
 
     Args:
-        reader: For each partition a member.
+        assignment: For each partition a member.
         gap: By how much the heaviest load is heavier, relative, than the least that is provably needed.
-        doubt: What went wrong on the way; for people.
+        note: What went wrong on the way; for people.
     """
 
-    reader: Ints
+    assignment: Ints
     gap: float
-    doubt: str = ""
+    note: str = ""
 
 
 def solve_weighted(problem: Problem, weight: Floats, waiting: Bools, *, work: SolveBudget) -> WeightedSolution:
@@ -204,7 +204,7 @@ def _flow(problem: Problem, weight: Floats, work: SolveBudget) -> LexicographicR
     grouped = replace(
         counted,
         class_supply=np.bincount(counted.class_of, grains, classes).astype(np.int64),
-        stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.held], stays).astype(np.int64),
+        stay_size=np.bincount(counted.hold_stay[counted.hold_of], grains[counted.current], stays).astype(np.int64),
     )
     return solve_lexicographic(grouped, sand.max_load - 1, sand.max_load, work)
 
@@ -254,12 +254,14 @@ class _WeightedInstance:
         grouped, layout = staged.grouped, staged.layout
         stays, to_hub, *_ = layout.split(staged.flow)
         unit = float(self.weight.sum()) / FLOW_UNITS
-        order = np.lexsort((grouped.held, -self.weight[grouped.held], grouped.hold_of))
+        order = np.lexsort((grouped.current, -self.weight[grouped.current], grouped.hold_of))
         # Each hold of a stay keeps the same share of what it has.
         kept = stays / np.maximum(grouped.stay_size, 1)
-        left = np.bincount(grouped.hold_of, self.weight[grouped.held], len(grouped.hold_stay)) * kept[grouped.hold_stay]
+        left = (
+            np.bincount(grouped.hold_of, self.weight[grouped.current], len(grouped.hold_stay)) * kept[grouped.hold_stay]
+        )
         for place in order.tolist():
-            partition, hold = int(grouped.held[place]), int(grouped.hold_of[place])
+            partition, hold = int(grouped.current[place]), int(grouped.hold_of[place])
             # What is more than half on the flow is on it.
             if left[hold] >= self.weight[partition] / 2:
                 reader[partition] = grouped.problem.owner[partition]

@@ -13,7 +13,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.authorization import NotAllowedError, is_refusal, topic_resource
-from rackassign.clients.kafka_python.patches import READING
+from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
@@ -87,7 +87,7 @@ class Changelogs:
     def _new_reader(self) -> KafkaConsumer:
         """Return a consumer that reads near, and goes on when brokers come and go."""
         reader = KafkaConsumer(**self._reading)
-        install(reader, READING, WarnOnce(logging.getLogger(__name__)))
+        install(reader, FETCH_PATCHES, WarnOnce(logging.getLogger(__name__)))
         return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:

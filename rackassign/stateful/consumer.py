@@ -380,7 +380,7 @@ class StatefulConsumer:
             # does not know it yet: then its next generation may have the partition.
             if self._owners[place].generation == self._generation:
                 self._fenced.add(place)
-                self._assignor.ask_for_rebalance()
+                self._assignor.request_rejoin()
         except KafkaUnavailableError as error:
             self._once.warn(
                 "again", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error, about=place

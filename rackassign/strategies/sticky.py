@@ -71,21 +71,21 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     work = SolveBudget(options.work, time.monotonic() + limit)
     door = IndexedGroup.of(group, options.locality)
     decided = _decided(door, options, work)
-    target = door.decode_assignment(decided.reader)
+    target = door.decode_assignment(decided.assignment)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
     if name == "cooperative-sticky":
-        assignment, withheld = door.split_withheld(target, decided.reader, door.claims.withheld(decided.reader))
+        assignment, withheld = door.split_withheld(target, decided.assignment, door.claims.withheld(decided.assignment))
     return Plan(
         strategy=name,
         locality=options.locality,
         assignment=assignment,
         target=target,
         withheld=withheld,
-        moved=door.claims.moved(decided.reader),
+        moved=door.claims.moved(decided.assignment),
         optimal=decided.optimal,
         seconds=time.perf_counter() - start,
-        optimality_note=decided.doubt,
+        optimality_note=decided.note,
         optimality_gap=decided.gap,
         weight_loads=decided.loads,
     )
@@ -96,9 +96,9 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    reader: Ints
+    assignment: Ints
     optimal: bool
-    doubt: str
+    note: str
     gap: float | None = None
     loads: tuple[float, float] | None = None
 
@@ -121,7 +121,7 @@ def _weighted(problem: Problem, door: IndexedGroup, work: SolveBudget) -> _Decid
         reader, optimal, doubt, gap = solution.assignment, solution.proven, solution.note, 0.0
     else:
         found = solve_weighted(problem, weight, door.claims.unresolved(), work=work)
-        reader, optimal, doubt, gap = found.reader, False, found.doubt, found.gap
+        reader, optimal, doubt, gap = found.assignment, False, found.note, found.gap
     loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
     # Sums of the largest numbers there are would be infinite, which JSON cannot say.

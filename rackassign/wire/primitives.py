@@ -167,7 +167,7 @@ class Writer:
         """Return everything written so far."""
         return bytes(self._data)
 
-    def raw(self, value: bytes) -> None:
+    def write_bytes(self, value: bytes) -> None:
         """Write bytes as they are."""
         self._data += value
 

@@ -134,7 +134,7 @@ def _write_task(out: Writer, task: TaskId, version: int) -> None:
     # Java writes characters here, of 16 bits.
     units = _units(task.topology or "")
     out.int32(len(units) // 2)
-    out.raw(units)
+    out.write_bytes(units)
 
 
 def _read_task(read: Reader, version: int) -> TaskId:
@@ -222,7 +222,7 @@ def _write_text(out: Writer, text: str) -> None:
     written = halves.encode("utf-8", "surrogatepass").replace(b"\0", _NUL)
     if len(written) > _LONGEST_JAVA_TEXT:
         raise WireError(0, f"a text of {len(written)} bytes, {_LONGEST_JAVA_TEXT} is the most")
-    out.raw(len(written).to_bytes(2, "big") + written)
+    out.write_bytes(len(written).to_bytes(2, "big") + written)
 
 
 def _read_text(read: Reader, what: str) -> str:

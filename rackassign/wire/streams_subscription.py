@@ -91,7 +91,7 @@ def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
     out.int32(version)
     if version >= _SAYS_LATEST:
         out.int32(info.latest)
-    out.raw(info.process.bytes)
+    out.write_bytes(info.process.bytes)
     if version < _HAS_SUMS:
         for active in (True, False):
             tasks = [task for task, total in info.task_offset_sums.items() if (total == ACTIVE_SUM) is active]

@@ -81,7 +81,7 @@ def create(
         return NO
     finally:
         chosen.close()
-    for doubt in new.doubts:
+    for doubt in new.notes:
         complain(f"not proven best: {doubt}")
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
@@ -100,7 +100,7 @@ def _as_json(new: New, *, made: bool) -> dict[str, Any]:
         "under_replicated": placed.under_replicated(),
         "placeholders": placed.placeholders(),
         "offline_replicas": sorted(placed.offline),
-        "doubts": list(new.doubts),
+        "notes": list(new.notes),
     }
 
 

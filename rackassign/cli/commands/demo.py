@@ -75,7 +75,7 @@ def _measure(show: Steps) -> list[Run]:
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
     )
-    from rackassign.clients.kafka_python.measured_read import MakeAssignor, fill, read_once  # noqa: PLC0415
+    from rackassign.clients.kafka_python.measured_read import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
     from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
 
     strategies: dict[str, MakeAssignor] = {
@@ -92,11 +92,11 @@ def _measure(show: Steps) -> list[Run]:
             megabytes = PARTITIONS * RECORDS * RECORD_BYTES / 1e6
             show.say(f"Filling a topic: {PARTITIONS} partitions, {replication} replicas each, {megabytes:.0f} MB")
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replication, len(RACKS)))
-            fill(cluster.client_config(), topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
+            produce_records(cluster.client_config(), topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
             for strategy, make_assignor in strategies.items():
                 show.say(f"Reading it with three consumers in three racks, then a fourth joins: {strategy}")
                 clients = dict.fromkeys(RACKS, cluster.client_config())
-                reading = read_once(clients, topic, make_assignor, joining=RACKS[0])
+                reading = consume_topic(clients, topic, make_assignor, joining=RACKS[0])
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of), reading.moved or 0))
         show.say("Stopping the brokers")
     return runs

@@ -49,13 +49,13 @@ def place(
     # Settings are of the placer that was named, and not of those beside it.
     found = {name: _placed(name, base, rf, dict(configs) if name == placer else {}) for name in names}
     layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
-    for name, (_, doubts) in found.items():
-        for doubt in doubts:
-            complain(f"{name}: not proven best: {doubt}")
+    for name, (_, notes) in found.items():
+        for note in notes:
+            complain(f"{name}: not proven best: {note}")
     quality = {NOW: Quality.of(layout)} | {name: Quality.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
-            name: {"topics": made.written()["topics"], **asdict(quality[name]), "doubts": list(found[name][1])}
+            name: {"topics": made.written()["topics"], **asdict(quality[name]), "notes": list(found[name][1])}
             for name, made in layouts.items()
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
@@ -67,17 +67,17 @@ def place(
 
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
-    """Return the layout as a placer would have it, and its doubts; `optimal` moves little, others begin anew."""
+    """Return the layout as a placer would have it, and its notes; `optimal` moves little, others begin anew."""
     from rackassign.placement.constraints import Rules  # noqa: PLC0415
     from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
     from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415 - as above
 
     if name == "optimal":
         found = rebalance(layout, Rules.of(configs), replication_factor=rf or None)
-        return layout.with_topics(found.topics), found.doubts
+        return layout.with_topics(found.topics), found.notes
     placer = load_asked(name, configs)
     made: dict[str, list[list[int]]] = {}
-    doubts: dict[str, None] = {}
+    notes: dict[str, None] = {}
     try:
         for topic, lists in sorted(layout.topics.items()):
             factors = {rf or len(replicas) for replicas in lists}
@@ -89,10 +89,10 @@ def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tupl
                 # Those before it are what brokers carry already.
                 placer.observe(replace(layout, topics={name: tuple(map(tuple, rows)) for name, rows in made.items()}))
                 made[topic] = placer.place(0, len(lists), factors.pop(), layout.brokers)
-                doubts.update(dict.fromkeys(placer.doubts))
+                notes.update(dict.fromkeys(placer.notes))
     finally:
         placer.close()
-    return layout.with_topics(made), tuple(doubts)
+    return layout.with_topics(made), tuple(notes)
 
 
 def _without_racks(layout: Layout) -> Layout:

@@ -54,8 +54,8 @@ def planned_as_json(planned: Planned) -> dict[str, Any]:
         "left_out": _by_topic(planned.left_out),
         "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.over)],
         "copies": planned.copies,
-        "least_copies": planned.least,
-        "doubts": list(planned.doubts),
+        "least_copies": planned.lower_bound,
+        "notes": list(planned.notes),
         "before": asdict(Quality.among(planned.before, planned.topics)),
         "after": asdict(Quality.among(planned.after, planned.topics, planned.before)),
     }
@@ -90,7 +90,7 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
     if planned.moves:
         console.print(
             f"{counted(len(planned.moves), 'partition')} to change, {counted(planned.copies, 'replica')} to copy"
-            f"{copied}; nothing does with fewer than {planned.least}",
+            f"{copied}; nothing does with fewer than {planned.lower_bound}",
             soft_wrap=True,
         )
     else:
@@ -125,7 +125,7 @@ def show_rest(planned: Planned, console: Console) -> None:
     if planned.over:
         waits = "waits" if len(planned.over) == 1 else "wait"
         console.print(f"{counted(len(planned.over), 'partition')} {waits} for a broker no longer", soft_wrap=True)
-    for doubt in planned.doubts:
+    for doubt in planned.notes:
         console.print(safe(f"not proven best: {doubt}"), soft_wrap=True)
 
 

@@ -8,13 +8,13 @@ from rackassign.clients.aiokafka.assignors import (
     RackAwareStickyAssignor,
 )
 from rackassign.clients.aiokafka.consumer import RackAwareConsumer, attach
-from rackassign.clients.common.rack_monitor import Watching
+from rackassign.clients.common.rack_monitor import RackChangePolicy
 
 __all__ = [
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
-    "Watching",
+    "RackChangePolicy",
     "attach",
 ]

@@ -14,10 +14,10 @@ from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from rackassign.clients.aiokafka import internals
-from rackassign.clients.common.adapter import Host, Membership
+from rackassign.clients.common.adapter import ClientAdapter, GroupMembership
 from rackassign.clients.common.assignor import Assignor
 from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
-from rackassign.clients.common.subscriptions import Joined
+from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _OfEachConsumer(Generic[P, R]):
+class _PerConsumerMethod(Generic[P, R]):
     """A method that can be called on the class: aiokafka does not make an instance of one it is given."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
@@ -35,7 +35,7 @@ class _OfEachConsumer(Generic[P, R]):
         update_wrapper(cast("Callable[..., Any]", self), method)
 
     def __get__(self, instance: RackAwareAssignor | None, kind: type[RackAwareAssignor]) -> Callable[P, R]:
-        bound = internals.own_instance(kind, partial(_made, kind)) if instance is None else instance
+        bound = internals.per_consumer_instance(kind, partial(_made, kind)) if instance is None else instance
         return cast("Callable[P, R]", MethodType(self._method, bound))
 
 
@@ -44,7 +44,7 @@ def _made(kind: type[RackAwareAssignor]) -> RackAwareAssignor:
         return kind()
     except ConfigError as error:
         made = kind(rack=None)
-        made.complain(error)
+        made.config_error(error)
         return made
 
 
@@ -55,12 +55,12 @@ class RackAwareAssignor(Assignor):
     may be given too, and then the rack is that of `RACKASSIGN_RACK`.
     """
 
-    _host: ClassVar[Host] = internals
+    _host: ClassVar[ClientAdapter] = internals
     _package = __package__
 
-    _join: Sequence[Joined] | None = None
+    _join: Sequence[JoinMember] | None = None
 
-    @_OfEachConsumer
+    @_PerConsumerMethod
     def metadata(self, topics: Iterable[str]) -> bytes:
         """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
         topics = tuple(sorted(topics))
@@ -71,7 +71,7 @@ class RackAwareAssignor(Assignor):
             self._once.warn("metadata", "%s: only topics and rack are sent", self.name, exc_info=True)
             return encode_subscription(Subscription(topics, rack=self.rack))
 
-    @_OfEachConsumer
+    @_PerConsumerMethod
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
         """Decide for the whole group; called on its leader.
 
@@ -87,22 +87,22 @@ class RackAwareAssignor(Assignor):
         join, self._join = self._join or (), None
         known = {member.id for member in join} == set(members)
         if not known:
-            join = [Joined(member, None, _subscription(metadata)) for member, metadata in members.items()]
-        read: Callable[[], list[Joined]] = partial(list, join)
+            join = [JoinMember(member, None, _subscription(metadata)) for member, metadata in members.items()]
+        read: Callable[[], list[JoinMember]] = partial(list, join)
         if not known or not self.assigns():
             return _encoded(self._decide(cluster, read, read))
         planning = self._planning(cluster, read)
         later = internals.Later(
             planning, lambda planned: _encoded(self._settle(planned or self._plain(cluster, read())))
         )
-        # Who called `take_join` waits for this, and hands the host what comes of it.
+        # Who called `set_decoded_members` waits for this, and hands the host what comes of it.
         return cast("dict[str, bytes]", later)
 
     def assigns(self) -> bool:
         """Tell whether `assign` is ours, and not a subclass's, which may go by its members and change what is given."""
         return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
-    @_OfEachConsumer
+    @_PerConsumerMethod
     def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
         """Take note of this member's own assignment; as the leader, of the group's."""
         try:
@@ -112,13 +112,13 @@ class RackAwareAssignor(Assignor):
             self._once.warn("assignment", "%s: an assignment could not be noted", self.name, exc_info=True)
 
     def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        """Take what the members of the next `assign` sent; with what else is known of them it comes by `take_join`."""
+        """Store the members of the next `assign`, decoded; `set_decoded_members` stores what else is known of them."""
 
-    def take_join(self, members: Sequence[Joined]) -> None:
+    def set_decoded_members(self, members: Sequence[JoinMember]) -> None:
         """Take the members of the next `assign`, as they are read by us."""
         self._join = members
 
-    def tie(self, membership: Membership, racks: BrokerRackCache | None = None) -> None:
+    def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
         """Tie this assignor to its consumer, and read what members send to that.
 
         Args:
@@ -128,22 +128,22 @@ class RackAwareAssignor(Assignor):
         Raises:
             ConfigError: It is tied to another one.
         """
-        super().tie(membership, racks)
+        super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._once)
 
-    def share(self, racks: BrokerRackCache) -> None:
+    def share_rack_cache(self, racks: BrokerRackCache) -> None:
         """Use the memory of racks of a consumer that is not started yet."""
         self._racks = racks
 
-    def complain(self, error: ConfigError) -> None:
+    def config_error(self, error: ConfigError) -> None:
         """Say what keeps an instance from being made of a class."""
         self._once.warn("environment", "%s: no rack is sent: %s", self.name, error)
 
     def _find_caller(self) -> None:
         """Find the consumer that is joining; one that was stopped gives way to the next."""
         known = self._membership
-        found = internals.membership_calling()
+        found = internals.membership_from_stack()
         if found is None:
             if known is None:
                 self._once.warn(
@@ -151,8 +151,8 @@ class RackAwareAssignor(Assignor):
                 )
         elif known is None or (isinstance(known, internals.Membership) and known.over()):
             self._membership = None
-            self.tie(found)
-        elif not known.is_of(found):
+            self.bind(found)
+        elif not known.same_consumer(found):
             self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)
 
 
@@ -167,7 +167,7 @@ class RackAwareRangeAssignor(RackAwareAssignor):
 
 
 class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, kafka-python's and aiokafka's, so that mixed groups stay
     sticky.
@@ -177,7 +177,7 @@ class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
 
 
 class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
-    """A place in a group of cooperative members (KIP-429). Takes the arguments of `BalancedAssignor`.
+    """A place in a group of cooperative members (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     aiokafka gives up everything before it joins, so this member claims nothing, and what it had may go to others. As
     the leader it keeps to the protocol of the others: what they claim it withholds until they have given it up.

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, FromEnvironment
-from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
-from rackassign.clients.common.follower_check import FollowerCheck
-from rackassign.clients.common.metadata_listener import remember_racks
-from rackassign.clients.common.rack_config import told_or_found, warn_of_racks
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, EnvRackDefault
+from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
+from rackassign.clients.common.follower_check import FollowerFetchCheck
+from rackassign.clients.common.metadata_listener import track_broker_racks
+from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
@@ -38,7 +38,7 @@ def attach(consumer: ConsumerT) -> ConsumerT:
 
     Call it before `start()`: later it works too, but fetches that are under way are not counted. Nothing global is
     changed, and attaching twice changes nothing more. The consumer gets a method `locality()`, which returns a
-    `ReadLocality`. Assignors of ours that were given as classes get the consumer's `client_rack`.
+    `FetchLocality`. Assignors of ours that were given as classes get the consumer's `client_rack`.
 
     One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, and if partitions
     with a near replica keep being read from afar.
@@ -62,19 +62,19 @@ def attach(consumer: ConsumerT) -> ConsumerT:
     attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in ours), None))
     for assignor in ours:
         if begun is None:
-            assignor.share(attached.racks)
+            assignor.share_rack_cache(attached.racks)
         else:
-            assignor.tie(begun, attached.racks)
-    internals.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
+            assignor.bind(begun, attached.racks)
+    internals.observe_fetches(consumer, attached.reads, attached.once, key=LocalityMeter)
     if not FOLLOWS:
         _warn_of_version(ours, attached.once)
-    elif warn_of_racks(ours, rack, attached.once) and rack is not None:
-        check = FollowerCheck(
+    elif warn_on_rack_mismatch(ours, rack, attached.once) and rack is not None:
+        check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
             partial(internals.near_replica_elsewhere, consumer, rack),
         )
-        internals.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
+        internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
     return consumer
 
 
@@ -84,7 +84,7 @@ class _Attached:
 
     once: WarnOnce
     racks: BrokerRackCache
-    reads: ReadMeter
+    reads: LocalityMeter
 
 
 def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
@@ -94,8 +94,8 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     once, racks = WarnOnce(log), BrokerRackCache()
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
-        remember_racks(internals, cluster, racks, once)
-    attached = _Attached(once, racks, ReadMeter(rack, racks.rack_of))
+        track_broker_racks(internals, cluster, racks, once)
+    attached = _Attached(once, racks, LocalityMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
         consumer.locality = attached.reads.locality
@@ -111,7 +111,7 @@ def _warn_of_version(ours: list[RackAwareAssignor], once: WarnOnce) -> None:
         )
 
 
-def _made(assignor: Any, rack: str | FromEnvironment | None) -> Any:  # noqa: ANN401 - the host takes anything
+def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - the host takes anything
     """Make an instance of a class of ours; leave everything else to the host."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
         return assignor(rack, locality="any-replica" if FOLLOWS else "leader")
@@ -139,7 +139,7 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
     """
 
     def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
-        rack = told_or_found(client_rack)
+        rack = resolve_rack(client_rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareStickyAssignor])
         configs["partition_assignment_strategy"] = [_made(each, rack) for each in chosen]
         if FOLLOWS:
@@ -147,6 +147,6 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         super().__init__(*topics, **configs)
         attach(self)
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return what was fetched so far, by topic and by the rack it came from."""
         return _attached(self, internals.client_rack(self)).reads.locality()

@@ -23,10 +23,10 @@ class PartitionList(Protocol):
         """Return the partition ids of a topic; None if it is not known (yet)."""
 
 
-class Membership(Protocol):
+class GroupMembership(Protocol):
     """A consumer's place in its group."""
 
-    def is_of(self, other: Any) -> bool:  # noqa: ANN401 - a membership of the same client
+    def same_consumer(self, other: Any) -> bool:  # noqa: ANN401 - a membership of the same client
         """Tell whether both are of one consumer."""
 
     def owned(self) -> Partitions:
@@ -44,7 +44,7 @@ class Membership(Protocol):
     def cluster(self) -> AnyCluster:
         """Return the consumer's live view of the cluster."""
 
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this after some seconds, where the client calls its assignors; it must not raise."""
 
     def spare_s(self) -> float:
@@ -53,11 +53,11 @@ class Membership(Protocol):
     def refresh_metadata(self) -> None:
         """Have the client ask the brokers for new metadata; its listeners are called with them."""
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         """Have the consumer join again. Lost if a join is under way, so ask when one is complete."""
 
 
-class Host(Protocol):
+class ClientAdapter(Protocol):
     """The private side of a client: its `host` module."""
 
     def topology(self, cluster: AnyCluster, topics: Iterable[str]) -> Topology:
@@ -69,11 +69,11 @@ class Host(Protocol):
     def on_refresh(self, cluster: AnyCluster, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
         """Call this after each refresh of the metadata, unless that is done for this key already."""
 
-    def membership_behind(self, cluster: AnyCluster) -> Membership | None:
+    def find_membership(self, cluster: AnyCluster) -> GroupMembership | None:
         """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told."""
 
 
-def time_limit_s(membership: Membership | None) -> float:
+def time_limit_s(membership: GroupMembership | None) -> float:
     """Return how many seconds a plan may take: a third of the session timeout.
 
     The other two thirds are for what comes before and behind it: reading the join, a plan without a solver, which

@@ -26,7 +26,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LeaderAssignment:
     """What a leader decided for a group.
 
     Args:
@@ -42,26 +42,26 @@ class Decision:
     plan: Plan | None = None
 
 
-class Decisions:
+class AssignmentHistory:
     """The decisions of one consumer, as the leader of its group."""
 
     __slots__ = ("_made", "_true", "last")
 
     def __init__(self) -> None:
-        self.last: Decision | None = None
+        self.last: LeaderAssignment | None = None
         """The one the group lives by; None unless the group's last generation was decided here."""
-        self._made: Decision | None = None
-        self._true: dict[int, Decision] = {}
+        self._made: LeaderAssignment | None = None
+        self._true: dict[int, LeaderAssignment] = {}
 
-    def joining(self) -> None:
+    def on_join(self) -> None:
         """Take note that a join begins: had the last decision come true, this leader would know."""
         self._made = self.last = None
 
-    def make(self, decision: Decision) -> None:
+    def propose(self, decision: LeaderAssignment) -> None:
         """Take note of a decision that the members are about to get."""
         self._made = decision
 
-    def complete(self, generation: int) -> None:
+    def commit(self, generation: int) -> None:
         """Take note that an assignment is complete, by whomever it was made."""
         # Generations may begin anew, with a group that was removed: what is ahead is of a former life.
         self._true = {made: old for made, old in self._true.items() if generation - ROUNDS < made < generation}
@@ -69,12 +69,12 @@ class Decisions:
             self._true[generation] = self._made
         self.last, self._made = self._made, None
 
-    def of(self, generation: int) -> Decision | None:
+    def get(self, generation: int) -> LeaderAssignment | None:
         """Return what was decided here for one of the last two generations; None if it was not."""
         return self._true.get(generation)
 
 
-def without_false_claims(group: Group, generation: int | None, decisions: Decisions) -> Group:
+def drop_stale_claims(group: Group, generation: int | None, decisions: AssignmentHistory) -> Group:
     """Return the group with nothing claimed that is known not to be owned.
 
     Args:
@@ -84,7 +84,7 @@ def without_false_claims(group: Group, generation: int | None, decisions: Decisi
     """
     if generation is None:
         return group
-    owned = [believed(member, generation, decisions) for member in group.members]
+    owned = [plausible_claims(member, generation, decisions) for member in group.members]
     if all(of_member is member.owned for of_member, member in zip(owned, group.members, strict=True)):
         return group
     return replace(
@@ -96,14 +96,14 @@ def without_false_claims(group: Group, generation: int | None, decisions: Decisi
     )
 
 
-def believed(member: Member, generation: int, decisions: Decisions) -> Partitions:
+def plausible_claims(member: Member, generation: int, decisions: AssignmentHistory) -> Partitions:
     """Return what of a member's claims may be true; the very same if all of it."""
     # A claim of a generation that is not over is none that can be checked by it.
     known = member.generation is not None and member.generation < generation
     if known and member.generation != generation - 1:
         return member.owned
     spoken_of = [generation - 1] if known else [generation - 1, generation - ROUNDS]
-    decided = [decision for made in spoken_of if (decision := decisions.of(made)) is not None]
+    decided = [decision for made in spoken_of if (decision := decisions.get(made)) is not None]
     given = [handed for decision in decided if (handed := decision.assignment.get(member.id)) is not None]
     if len(given) < len(spoken_of):
         return member.owned

@@ -11,7 +11,7 @@ _NAMED = 5
 """Partitions that are named; the others are counted."""
 
 
-def summary(
+def format_assignment(
     rack: str | None, owned: Partitions, before: Partitions | None, topology: Topology, mode: LocalityMode
 ) -> str:
     """Say how much of an assignment is local, what is not and why, and how much came from others.

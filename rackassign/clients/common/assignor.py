@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final, NoReturn
 
-from rackassign.clients.common.adapter import AnyCluster, Host, Membership, time_limit_s
-from rackassign.clients.common.assignment_history import Decision, Decisions
-from rackassign.clients.common.assignment_log import summary
-from rackassign.clients.common.fallback import plain_range
-from rackassign.clients.common.rack_monitor import Watch, Watcher, Watching
-from rackassign.clients.common.subscriptions import Joined, group_of
+from rackassign.clients.common.adapter import AnyCluster, ClientAdapter, GroupMembership, time_limit_s
+from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
+from rackassign.clients.common.assignment_log import format_assignment
+from rackassign.clients.common.fallback import fallback_range
+from rackassign.clients.common.rack_monitor import RackChangeDetector, RackChangePolicy, RackMonitor
+from rackassign.clients.common.subscriptions import JoinMember, build_group
 from rackassign.errors import ConfigError, WireError
 from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import Group, Partitions, Plan, Topology
@@ -31,16 +31,16 @@ from rackassign.util.text import short_repr
 from rackassign.wire import Subscription, encode_subscription
 
 
-class FromEnvironment:
+class EnvRackDefault:
     """The default of `rack`: unlike None, which says that there is none."""
 
     def __repr__(self) -> str:
         return f"<{RACK_VARIABLE}>"
 
 
-FROM_ENVIRONMENT: Final = FromEnvironment()
+FROM_ENVIRONMENT: Final = EnvRackDefault()
 
-WATCHING: Final = Watching()
+WATCHING: Final = RackChangePolicy()
 
 _NAMED_IN_LOG = 5
 
@@ -55,7 +55,7 @@ class Assignor:
             replica selector and the members a `client_rack`), `leader` if all read from leaders.
         name: Name on the wire. All members of a group must share one; the default is the standard name, so that
             Java and librdkafka members can be in the same group.
-        watch: How the racks of the replicas are watched while this member leads; None not to.
+        rack_monitor: How the racks of the replicas are watched while this member leads; None not to.
 
     Raises:
         ConfigError: If an option cannot work.
@@ -63,20 +63,20 @@ class Assignor:
 
     strategy: ClassVar[str]
     name: str
-    _host: ClassVar[Host]
+    _host: ClassVar[ClientAdapter]
     """The private side of the client."""
     _package: ClassVar[str]
     """Of the client's assignors, for the names of their loggers."""
 
     def __init__(
         self,
-        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
         *,
         locality: str = "any-replica",
         name: str | None = None,
-        watch: Watching | None = WATCHING,
+        rack_monitor: RackChangePolicy | None = WATCHING,
     ) -> None:
-        if isinstance(rack, FromEnvironment):
+        if isinstance(rack, EnvRackDefault):
             rack = rack_from_environment()
         self.rack = check_rack(rack)
         self.locality = validate_locality_mode(locality)
@@ -90,19 +90,19 @@ class Assignor:
         self._strategy = strategy(self.strategy)
         self._log = logging.getLogger(f"{self._package}.assignor")
         self._once = WarnOnce(self._log)
-        self._decisions = Decisions()
+        self._decisions = AssignmentHistory()
         self._racks = BrokerRackCache()
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self._given: Partitions | None = None
-        self._plan_with(Options(locality=self.locality), watch)
+        self._plan_with(Options(locality=self.locality), rack_monitor)
 
-    def _plan_with(self, options: Options, watch: Watching | None) -> None:
+    def _plan_with(self, options: Options, policy: RackChangePolicy | None) -> None:
         self._options = options
         # A leader without rack gains nothing from racks (so does Java), and leaves the watch to the next one.
-        watched = None if watch is None or self.rack is None else Watch(self._strategy, options, watch)
+        watched = None if policy is None or self.rack is None else RackChangeDetector(self._strategy, options, policy)
         log = logging.getLogger(f"{self._package}.watcher")
         self._watcher = (
-            None if watched is None else Watcher(watched, self._decisions, self._host.topology, log, self._once)
+            None if watched is None else RackMonitor(watched, self._decisions, self._host.topology, log, self._once)
         )
 
     def __reduce_ex__(self, protocol: object, /) -> NoReturn:
@@ -111,7 +111,7 @@ class Assignor:
             "the class, or an instance of its own"
         )
 
-    def tie(self, membership: Membership, racks: BrokerRackCache | None = None) -> None:
+    def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
         """Tie this assignor to its consumer: what `attach` does, and `assign` where it can.
 
         Args:
@@ -121,7 +121,7 @@ class Assignor:
         Raises:
             ConfigError: It is tied to another one.
         """
-        if self._membership is not None and not self._membership.is_of(membership):
+        if self._membership is not None and not self._membership.same_consumer(membership):
             raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: make one for each")
         self._membership = membership
         if racks is not None:
@@ -130,11 +130,11 @@ class Assignor:
 
     def _joining(self, topics: Iterable[str]) -> Subscription:
         """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
-        self._decisions.joining()
+        self._decisions.on_join()
         return self._subscription(tuple(sorted(topics)))
 
     def _decide(
-        self, cluster: AnyCluster, members: Callable[[], list[Joined]], barely: Callable[[], list[Joined]]
+        self, cluster: AnyCluster, members: Callable[[], list[JoinMember]], barely: Callable[[], list[JoinMember]]
     ) -> Mapping[str, Partitions]:
         """Decide for the whole group; called on its leader.
 
@@ -149,7 +149,9 @@ class Assignor:
         planned = self._planning(cluster, members)()
         return self._settle(planned or self._plain(cluster, barely()))
 
-    def _planning(self, cluster: AnyCluster, members: Callable[[], list[Joined]]) -> Callable[[], Decision | None]:
+    def _planning(
+        self, cluster: AnyCluster, members: Callable[[], list[JoinMember]]
+    ) -> Callable[[], LeaderAssignment | None]:
         """Read the join, and return what plans for it: a function that touches nothing of the client.
 
         Planning has a deadline: while it goes on most clients send no heartbeats, and a leader that is put out of its
@@ -164,21 +166,21 @@ class Assignor:
             return lambda: None
         limit_s = time_limit_s(self._membership)
 
-        def plan() -> Decision | None:
+        def plan() -> LeaderAssignment | None:
             try:
                 left_s = max(0.0, limit_s - (time.monotonic() - begun))
                 plan = self._strategy(group, replace(self._options, time_limit_s=left_s))
                 self._report(group, plan, limit_s)
-                return Decision(plan.assignment, not plan.withheld, group, plan)
+                return LeaderAssignment(plan.assignment, not plan.withheld, group, plan)
             except Exception:  # noqa: BLE001 - as above
                 self._warn_of_failure()
                 return None
 
         return plan
 
-    def _settle(self, decision: Decision) -> Mapping[str, Partitions]:
+    def _settle(self, decision: LeaderAssignment) -> Mapping[str, Partitions]:
         """Take note of a decision, and return what each member gets."""
-        self._decisions.make(decision)
+        self._decisions.propose(decision)
         return decision.assignment
 
     def _warn_of_failure(self) -> None:
@@ -189,7 +191,7 @@ class Assignor:
             exc_info=True,
         )
 
-    def told(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
+    def assignment_user_data(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
         """Return what goes with each member's part of what was decided just now, as user data; mostly nothing."""
         del assignment
         return {}
@@ -197,7 +199,7 @@ class Assignor:
     def _assigned(self, given: Partitions, generation: int) -> None:
         """Take note of this member's own assignment; as the leader, of the group's."""
         before, self._given = self._given, given
-        self._decisions.complete(generation)
+        self._decisions.commit(generation)
         self._complete(given, generation)
         self._say(given, before)
         if self._watcher is not None and self._membership is not None:
@@ -212,9 +214,9 @@ class Assignor:
     def _find(self, cluster: AnyCluster) -> None:
         """Find the consumer this assignor belongs to, by the view of the cluster it was given."""
         if self._membership is None:
-            found = self._host.membership_behind(cluster)
+            found = self._host.find_membership(cluster)
             if found is not None:
-                self.tie(found)
+                self.bind(found)
             else:
                 self._once.warn(
                     "membership", "%s: the consumer of this assignor cannot be found; racks are not watched", self.name
@@ -230,9 +232,9 @@ class Assignor:
             if self._watcher is not None:
                 self._watcher.refreshed(self._membership, self._racks)
 
-    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
+    def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
         """Make a group of what `assign` is given."""
-        return self._seen(group_of(self._reader(cluster), members))
+        return self._seen(build_group(self._reader(cluster), members))
 
     def _reader(self, cluster: AnyCluster) -> Callable[[Iterable[str]], Topology]:
         return lambda topics: self._host.topology(cluster, topics)
@@ -242,9 +244,9 @@ class Assignor:
         self._racks.update(group.topology.brokers)
         return replace(group, topology=self._racks.fill_missing(group.topology))
 
-    def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
+    def _plain(self, cluster: AnyCluster, members: list[JoinMember]) -> LeaderAssignment:
         """Make an assignment that cannot fail."""
-        return Decision(plain_range(cluster, members))
+        return LeaderAssignment(fallback_range(cluster, members))
 
     def _say(self, given: Partitions, before: Partitions | None) -> None:
         """Log in one line what this member was given; as the leader, what the group was."""
@@ -252,7 +254,7 @@ class Assignor:
             return
         try:
             topology = self._racks.fill_missing(self._host.topology(self._membership.cluster(), sorted(given)))
-            line = summary(self.rack, given, before, topology, self.locality)
+            line = format_assignment(self.rack, given, before, topology, self.locality)
             decided = self._decisions.last
             if decided is not None and decided.group is not None and decided.plan is not None:
                 line = f"{line}; {_of_group(decided.group, decided.plan)}"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rackassign.clients.common.adapter import PartitionList
-from rackassign.clients.common.subscriptions import Joined
+from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.model import Partitions
 
 
-def plain_range(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
+def fallback_range(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
     """Deal each topic out in runs, the first members getting one more."""
     return _dealt(cluster, members, level=False)
 
 
-def plain_even(cluster: PartitionList, members: list[Joined]) -> dict[str, Partitions]:
+def fallback_balanced(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
     """Deal each topic out in runs, those that have the least so far getting one more."""
     return _dealt(cluster, members, level=True)
 
 
-def unclaimed(target: Mapping[str, Partitions], members: list[Joined]) -> dict[str, Partitions]:
+def exclude_claimed(target: Mapping[str, Partitions], members: list[JoinMember]) -> dict[str, Partitions]:
     """Return what of it no other member says it owns, whatever the generation."""
     claimants: dict[tuple[str, int], set[str]] = {}
     for member in members:
@@ -35,10 +35,10 @@ def unclaimed(target: Mapping[str, Partitions], members: list[Joined]) -> dict[s
     }
 
 
-def _dealt(cluster: PartitionList, members: list[Joined], *, level: bool) -> dict[str, Partitions]:
+def _dealt(cluster: PartitionList, members: list[JoinMember], *, level: bool) -> dict[str, Partitions]:
     target: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in members}
     load = dict.fromkeys(target, 0)
-    subscribers: dict[str, list[Joined]] = {}
+    subscribers: dict[str, list[JoinMember]] = {}
     for member in sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or "", m.id)):
         for topic in dict.fromkeys(member.subscription.topics):
             subscribers.setdefault(topic, []).append(member)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from rackassign.model import TopicPartition
 
 
-class Amount(NamedTuple):
+class Traffic(NamedTuple):
     """What was fetched.
 
     Args:
@@ -24,7 +24,7 @@ class Amount(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLocality:
+class FetchLocality:
     """What a consumer has read, by topic and by the rack it came from.
 
     Args:
@@ -33,31 +33,31 @@ class ReadLocality:
     """
 
     rack: str | None
-    topics: Mapping[str, Mapping[str | None, Amount]]
+    topics: Mapping[str, Mapping[str | None, Traffic]]
 
-    def by_rack(self, topic: str | None = None) -> dict[str | None, Amount]:
+    def by_rack(self, topic: str | None = None) -> dict[str | None, Traffic]:
         """Return what came from each rack, of one topic or of all."""
-        totals: dict[str | None, Amount] = {}
+        totals: dict[str | None, Traffic] = {}
         for name, of_topic in self.topics.items():
             if topic in {None, name}:
                 for rack, amount in of_topic.items():
-                    bytes_, records = totals.get(rack, Amount())
-                    totals[rack] = Amount(bytes_ + amount.bytes, records + amount.records)
+                    bytes_, records = totals.get(rack, Traffic())
+                    totals[rack] = Traffic(bytes_ + amount.bytes, records + amount.records)
         return totals
 
-    def local(self, topic: str | None = None) -> Amount:
+    def local(self, topic: str | None = None) -> Traffic:
         """Return what came from the consumer's own rack."""
-        return Amount() if self.rack is None else self.by_rack(topic).get(self.rack, Amount())
+        return Traffic() if self.rack is None else self.by_rack(topic).get(self.rack, Traffic())
 
-    def unknown(self, topic: str | None = None) -> Amount:
+    def unknown(self, topic: str | None = None) -> Traffic:
         """Return what nobody can call local or not: one of the two racks is not known."""
         by_rack = self.by_rack(topic)
-        return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Amount())
+        return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Traffic())
 
-    def cross(self, topic: str | None = None) -> Amount:
+    def cross(self, topic: str | None = None) -> Traffic:
         """Return what came from other racks."""
         if self.rack is None:
-            return Amount()
+            return Traffic()
         return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
 
     def local_share(self, topic: str | None = None) -> float | None:
@@ -66,14 +66,14 @@ class ReadLocality:
         return local / (local + cross) if local + cross else None
 
 
-def _sum(amounts: Iterable[Amount]) -> Amount:
+def _sum(amounts: Iterable[Traffic]) -> Traffic:
     bytes_ = records = 0
     for amount in amounts:
         bytes_, records = bytes_ + amount.bytes, records + amount.records
-    return Amount(bytes_, records)
+    return Traffic(bytes_, records)
 
 
-class Part(Protocol):
+class FetchedPartitionLike(Protocol):
     """What a response holds of one partition."""
 
     @property
@@ -89,7 +89,7 @@ class Part(Protocol):
         """Records in them."""
 
 
-class ReadMeter:
+class LocalityMeter:
     """Counts what one consumer fetches, by topic and by the rack it comes from. May be read from any thread.
 
     Args:
@@ -110,10 +110,10 @@ class ReadMeter:
         self._rack_of = rack_of
         self._on_pair = on_pair
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str | None], Amount] = {}
+        self._counts: dict[tuple[str, str | None], Traffic] = {}
         self._known: set[tuple[str, str | None]] = set()
 
-    def __call__(self, broker: int, fetched: Iterable[Part]) -> None:
+    def __call__(self, broker: int, fetched: Iterable[FetchedPartitionLike]) -> None:
         """Count one fetch response of a broker."""
         rack = self._rack_of(broker)
         new: list[str] = []
@@ -121,11 +121,11 @@ class ReadMeter:
             for part in fetched:
                 if part.size:
                     key = (part.topic, rack)
-                    before = self._counts.get(key, Amount())
+                    before = self._counts.get(key, Traffic())
                     if key not in self._known:
                         self._known.add(key)
                         new.append(part.topic)
-                    self._counts[key] = Amount(before.bytes + part.size, before.records + part.records)
+                    self._counts[key] = Traffic(before.bytes + part.size, before.records + part.records)
         if self._on_pair is not None:
             for topic in new:
                 self._on_pair(topic, rack)
@@ -137,23 +137,23 @@ class ReadMeter:
             self._known.difference_update(over)
         return over
 
-    def amount(self, topic: str, rack: str | None) -> Amount:
+    def amount(self, topic: str, rack: str | None) -> Traffic:
         """Return what of a topic came from a rack."""
         with self._lock:
-            return self._counts.get((topic, rack), Amount())
+            return self._counts.get((topic, rack), Traffic())
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return all that was counted so far."""
         with self._lock:
             counts = dict(self._counts)
-        topics: dict[str, dict[str | None, Amount]] = {}
+        topics: dict[str, dict[str | None, Traffic]] = {}
         for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
             topics.setdefault(topic, {})[rack] = amount
-        return ReadLocality(self.rack, topics)
+        return FetchLocality(self.rack, topics)
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedPartition:
     """What a fetch response holds of one partition.
 
     Args:
@@ -174,7 +174,7 @@ class Fetched:
         return self.partition.topic
 
 
-Observer = Callable[[int, Sequence[Fetched]], None]
+Observer = Callable[[int, Sequence[FetchedPartition]], None]
 """Called on the host's IO thread with a broker's node id and what one response of its holds."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from rackassign.clients.common.fetch_metrics import Fetched
+from rackassign.clients.common.fetch_metrics import FetchedPartition
 from rackassign.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ ENOUGH = 20
 """Responses with records from afar until it is said. One could be by chance: a follower may lag for a moment."""
 
 
-class FollowerCheck:
+class FollowerFetchCheck:
     """Watches the fetch responses of one consumer and warns once if it cannot read at home.
 
     That is: no broker is in its rack, which the first response is the time to look for, or near replicas are never
@@ -45,7 +45,7 @@ class FollowerCheck:
         self._afar = 0
         self._done = False
 
-    def __call__(self, broker: int, fetched: Iterable[Fetched]) -> None:
+    def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
         """Take note of one response."""
         if not self._looked:
             self._looked = True

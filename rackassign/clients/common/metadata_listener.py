@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rackassign.clients.common.adapter import AnyCluster, Host
+from rackassign.clients.common.adapter import AnyCluster, ClientAdapter
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
 
 
-class Listener:
+class MetadataListener:
     """Calls back, and lets no error out: one would end the client's refreshes for good.
 
     Args:
@@ -35,7 +35,7 @@ class Listener:
             )
 
 
-def remember_racks(host: Host, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
+def track_broker_racks(host: ClientAdapter, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
     """Take note of the brokers there are, now and after each refresh."""
 
     def refreshed() -> None:

@@ -12,7 +12,7 @@ from rackassign.util.log_once import WarnOnce
 AUTO = "auto"
 
 
-def told_or_found(wanted: str | None, option: str = "client_rack") -> str | None:
+def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
     """Return the rack a consumer is told; None: that of the environment, "auto": of any source there is.
 
     Args:
@@ -28,7 +28,7 @@ def told_or_found(wanted: str | None, option: str = "client_rack") -> str | None
     return rack
 
 
-def warn_of_racks(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
+def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
     """Warn if what the assignor takes for near is not what the consumer fetches from.
 
     Returns:

@@ -1,6 +1,6 @@
 """Whether the racks of replicas have changed in a way that is worth a rebalance (the second half of KIP-881).
 
-Nothing here waits or asks anybody: `Watch.look` is told what the group lives by, what the cluster looks like and what
+Nothing here waits or asks anybody: `Watch.check` is told what the group lives by, what the cluster looks like and what
 time it is, and says what to do. Its rules:
 
 * What counts is the difference between the racks the last assignment was made from and those there are now, and not
@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rackassign.clients.common.adapter import AnyCluster, Membership, time_limit_s
-from rackassign.clients.common.assignment_history import Decision, Decisions
+from rackassign.clients.common.adapter import AnyCluster, GroupMembership, time_limit_s
+from rackassign.clients.common.assignment_history import AssignmentHistory, LeaderAssignment
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackSets
 from rackassign.model import Group, LocalityMode, Partitions, Plan, Topology
@@ -47,28 +47,28 @@ _LONGEST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class RackChangePolicy:
     """How a leader watches the racks of the replicas.
 
     Args:
-        debounce_s: Seconds that a change must last.
-        interval_s: Seconds between two rebalances that are asked for, at least.
+        min_change_duration_s: Seconds that a change must last.
+        min_interval_s: Seconds between two rebalances that are asked for, at least.
 
     Raises:
         ConfigError: If one is negative.
     """
 
-    debounce_s: float = 3.0
-    interval_s: float = 10.0
+    min_change_duration_s: float = 3.0
+    min_interval_s: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("debounce_s", "interval_s"):
+        for name in ("min_change_duration_s", "min_interval_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class RackView:
     """The racks of the counting replicas of each partition.
 
     Args:
@@ -82,13 +82,13 @@ class View:
     mode: LocalityMode
 
     @classmethod
-    def of(cls, topology: Topology, mode: LocalityMode) -> View:
+    def of(cls, topology: Topology, mode: LocalityMode) -> RackView:
         """Look at a topology."""
         racks = RackSets.of(topology, mode)
         near = {topic: tuple(bits) for topic, bits in racks.all_partition_racks(topology).items()}
         return cls(tuple(racks.bits), near, mode)
 
-    def changed_from(self, before: View) -> int:
+    def changed_from(self, before: RackView) -> int:
         """Count the partitions whose racks are others than before, new ones included.
 
         In mode `leader` a partition that has none now is as it was.
@@ -111,7 +111,7 @@ class View:
         return [rack for i, rack in enumerate(self.racks) if bits >> i & 1]
 
 
-class Gain(NamedTuple):
+class RebalanceGain(NamedTuple):
     """What a rebalance is asked for.
 
     Args:
@@ -127,7 +127,7 @@ class Gain(NamedTuple):
     moved: int
 
 
-class Look(NamedTuple):
+class CheckResult(NamedTuple):
     """What to do.
 
     Args:
@@ -136,12 +136,12 @@ class Look(NamedTuple):
         refresh: Ask the brokers for new metadata.
     """
 
-    gain: Gain | None = None
+    gain: RebalanceGain | None = None
     again_s: float | None = None
     refresh: bool = False
 
 
-class Watch:
+class RackChangeDetector:
     """Watches what one group lives by, while it is led from here.
 
     Args:
@@ -150,26 +150,26 @@ class Watch:
         times: How long changes must last, and how often a rebalance may be asked for.
     """
 
-    def __init__(self, strategy: Strategy, options: Options, times: Watching) -> None:
+    def __init__(self, strategy: Strategy, options: Options, times: RackChangePolicy) -> None:
         self._strategy = strategy
         self._options = options
         self.times = times
-        self._decided: Decision | None = None
-        self._before: View | None = None
+        self._decided: LeaderAssignment | None = None
+        self._before: RackView | None = None
         self._first = self._still = 0.0
-        self._seen: View | None = None
-        self._vain: View | None = None
+        self._seen: RackView | None = None
+        self._vain: RackView | None = None
         self._asked: float | None = None
         self._pause = self._due = 0.0
 
-    def look(
+    def check(
         self,
         now: float,
-        decided: Decision | None,
+        decided: LeaderAssignment | None,
         topology: Topology,
         seen_at: float | None = None,
         time_limit_s: float | None = None,
-    ) -> Look:
+    ) -> CheckResult:
         """Say what to do.
 
         Args:
@@ -180,58 +180,58 @@ class Watch:
             time_limit_s: Seconds that planning may take; None for no limit.
         """
         if decided is None or decided.group is None or decided.plan is None or not decided.complete:
-            return Look()
+            return CheckResult()
         mode = self._options.locality
         topology = _with_all_topics(topology, decided.group.topology)
         if decided is not self._decided or self._before is None:
-            self._decided, self._before = decided, View.of(decided.group.topology, mode)
+            self._decided, self._before = decided, RackView.of(decided.group.topology, mode)
             self._seen = self._vain = None
-        view = View.of(topology, mode)
+        view = RackView.of(topology, mode)
         changed = view.changed_from(self._before)
         if not changed:
             self._seen = None
-            return Look()
+            return CheckResult()
         if view == self._vain:
             return self._look_after_vain(now)
         seen_at = now if seen_at is None else seen_at
         due = self._due_at(seen_at, view)
         if due > now:
-            return Look(again_s=due - now)
+            return CheckResult(again_s=due - now)
         if seen_at < due:
-            return Look(again_s=max(self.times.debounce_s, _LEAST_S), refresh=True)
+            return CheckResult(again_s=max(self.times.min_change_duration_s, _LEAST_S), refresh=True)
         gain = self._gain(decided.group, decided.plan, topology, changed, time_limit_s)
         if gain is None:
             self._vain = view
-            self._pause = max(self.times.debounce_s, _LEAST_S)
+            self._pause = max(self.times.min_change_duration_s, _LEAST_S)
             self._due = now + self._pause
-            return Look(again_s=self._pause)
+            return CheckResult(again_s=self._pause)
         self._asked = now
-        return Look(gain, max(self.times.interval_s, _LEAST_S))
+        return CheckResult(gain, max(self.times.min_interval_s, _LEAST_S))
 
-    def _look_after_vain(self, now: float) -> Look:
+    def _look_after_vain(self, now: float) -> CheckResult:
         """Ask for new metadata each time a pause is over; each is twice as long as the one before."""
         if now < self._due:
-            return Look(again_s=self._due - now)
+            return CheckResult(again_s=self._due - now)
         self._pause *= 2
         if self._pause > _LONGEST_S:
-            return Look()
+            return CheckResult()
         self._due = now + self._pause
-        return Look(again_s=self._pause, refresh=True)
+        return CheckResult(again_s=self._pause, refresh=True)
 
-    def _due_at(self, seen_at: float, view: View) -> float:
+    def _due_at(self, seen_at: float, view: RackView) -> float:
         """Return when this view has lasted."""
         if self._seen is None:
             self._first = seen_at
         if view != self._seen:
             self._seen, self._still = view, seen_at
-        due = min(self._still + self.times.debounce_s, self._first + self.times.interval_s)
+        due = min(self._still + self.times.min_change_duration_s, self._first + self.times.min_interval_s)
         if self._asked is not None:
-            due = max(due, self._asked + self.times.interval_s)
+            due = max(due, self._asked + self.times.min_interval_s)
         return due
 
     def _gain(
         self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
-    ) -> Gain | None:
+    ) -> RebalanceGain | None:
         """Plan the group again from what its members have; None if they keep it."""
         now = replace(
             group,
@@ -251,7 +251,7 @@ class Watch:
         better = moved and (again.optimal or then.cross < kept.cross)
         if not better and _sizes(again.target) == _sizes(plan.target):
             return None
-        return Gain(changed, kept, then, moved)
+        return RebalanceGain(changed, kept, then, moved)
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:
@@ -273,7 +273,7 @@ def _sizes(target: Mapping[str, Partitions]) -> int:
     return sum(len(partitions) for owned in target.values() for partitions in owned.values())
 
 
-class Watcher:
+class RackMonitor:
     """Watches the racks of replicas for the group that a consumer leads; all of it runs where the client calls us.
 
     Args:
@@ -287,15 +287,15 @@ class Watcher:
 
     def __init__(
         self,
-        watch: Watch,
-        decisions: Decisions,
+        detector: RackChangeDetector,
+        decisions: AssignmentHistory,
         topology: Callable[[AnyCluster, Iterable[str]], Topology],
         log: logging.Logger,
         once: WarnOnce,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._watch = watch
+        self._watch = detector
         self._decisions = decisions
         self._topology = topology
         self._log = log
@@ -305,40 +305,40 @@ class Watcher:
         self._seen_at = clock()
         self._asked = False
 
-    def refreshed(self, membership: Membership, racks: BrokerRackCache) -> None:
+    def refreshed(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Look at metadata that have just come; never raises."""
         self._seen_at = self._clock()
-        self.look(membership, racks)
+        self.check(membership, racks)
 
-    def look(self, membership: Membership, racks: BrokerRackCache) -> None:
+    def check(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Look now, and again when that is wanted; never raises."""
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look(self, membership: Membership, racks: BrokerRackCache) -> None:
+    def _look(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         decided = self._decisions.last
         if decided is None or decided.group is None:
             return
         topics = sorted(frozenset[str]().union(*(member.topics for member in decided.group.members)))
         topology = racks.fill_missing(self._topology(membership.cluster(), topics))
         limit_s = min(time_limit_s(membership), membership.spare_s())
-        look = self._watch.look(self._clock(), decided, topology, self._seen_at, limit_s)
+        look = self._watch.check(self._clock(), decided, topology, self._seen_at, limit_s)
         if look.gain is not None:
             self._log.info("%s", _described(look.gain))
             self._asked = True
-            membership.ask_for_rebalance()
+            membership.request_rejoin()
         if look.again_s is not None:
             self._look_in(look.again_s, membership, racks)
         if look.refresh:
             membership.refresh_metadata()
 
-    def look_later(self, membership: Membership, racks: BrokerRackCache) -> None:
+    def look_later(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         """Look when a change there is now would have lasted long enough; never raises."""
         try:
             if self._decisions.last is not None:
-                self._look_in(self._watch.times.debounce_s, membership, racks)
+                self._look_in(self._watch.times.min_change_duration_s, membership, racks)
                 if self._asked:
                     # What it was asked for may go on: a reassignment does not end for a rebalance.
                     self._asked = False
@@ -346,20 +346,20 @@ class Watcher:
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
 
-    def _look_in(self, seconds: float, membership: Membership, racks: BrokerRackCache) -> None:
+    def _look_in(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         now = self._clock()
         due = now + seconds
         if self._due is None or not now < self._due <= due:
-            membership.later(seconds, lambda: self._look_if_due(due, membership, racks))
+            membership.call_later(seconds, lambda: self._look_if_due(due, membership, racks))
             self._due = due
 
-    def _look_if_due(self, due: float, membership: Membership, racks: BrokerRackCache) -> None:
+    def _look_if_due(self, due: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         if due == self._due:
             self._due = None
-            self.look(membership, racks)
+            self.check(membership, racks)
 
 
-def _described(gain: Gain) -> str:
+def _described(gain: RebalanceGain) -> str:
     return (
         f"replica racks of {gain.changed} partitions have changed: a rebalance makes {gain.then.local} local instead"
         f" of {gain.now.local}, {gain.then.cross} cross racks instead of {gain.now.cross}, and moves {gain.moved}"

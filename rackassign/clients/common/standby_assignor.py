@@ -17,10 +17,10 @@ from dataclasses import replace
 from uuid import uuid4
 
 from rackassign.clients.common.adapter import AnyCluster
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, FromEnvironment
-from rackassign.clients.common.rack_monitor import Watching
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, EnvRackDefault
+from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor
-from rackassign.clients.common.subscriptions import Joined
+from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, Plan, TopicPartition
 from rackassign.strategies import Options
@@ -76,7 +76,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         changelog: Names the changelog of a topic, for who reads the assignment.
         locality: As for `Assignor`.
         name: The same; of our own by default, since others cannot read what its members send.
-        watch: The same.
+        rack_monitor: As of `Assignor`.
 
     Raises:
         ConfigError: If an option cannot work; tags are refused with Kafka's own words.
@@ -86,7 +86,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
 
     def __init__(
         self,
-        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
         *,
         client_tags: Mapping[str, str] | None = None,
         standbys: StandbyOptions | None = None,
@@ -96,9 +96,9 @@ class StandbyAssignor(CooperativeStickyAssignor):
         changelog: Callable[[str], str] = "{}-changelog".format,
         locality: str = "any-replica",
         name: str | None = None,
-        watch: Watching | None = WATCHING,
+        rack_monitor: RackChangePolicy | None = WATCHING,
     ) -> None:
-        super().__init__(rack, locality=locality, name=name, watch=watch)
+        super().__init__(rack, locality=locality, name=name, rack_monitor=rack_monitor)
         if not isinstance(standbys, StandbyOptions | None):
             raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
         functions: dict[str, object] = {"ends": ends, "changelog": changelog}
@@ -133,10 +133,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
         """The generation of the last assignment; -1 before there was one."""
         return self._generation
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         """Have this member join again with its next poll, if it is known whose it is."""
         if self._membership is not None:
-            self._membership.ask_for_rebalance()
+            self._membership.request_rejoin()
 
     def _plan(self, group: Group, options: Options) -> Plan:
         self._found = assign_standbys(group, self._copies, self._standbys, options)
@@ -166,7 +166,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._tags))
         return replace(sent, user_data=user_data)
 
-    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
+    def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
         group = super()._group(cluster, members)
         said = {joined.id: self._said(joined) for joined in members}
         sums = {member: info.task_offset_sums for member, info in said.items()}
@@ -186,7 +186,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             )
         return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
 
-    def _said(self, joined: Joined) -> StreamsSubscriptionInfo:
+    def _said(self, joined: JoinMember) -> StreamsSubscriptionInfo:
         """Return what a member says of itself; nothing if that cannot be read."""
         try:
             return decode_streams(joined.subscription.user_data or b"")
@@ -196,7 +196,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             )
             return StreamsSubscriptionInfo()
 
-    def told(self, assignment: Mapping[str, Partitions]) -> dict[str, bytes]:
+    def assignment_user_data(self, assignment: Mapping[str, Partitions]) -> dict[str, bytes]:
         """Return what goes with each member's assignment; nothing where standbys could not be planned."""
         found, self._found = self._found, None
         if found is None or assignment is not found.plan.assignment:
@@ -221,7 +221,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
             )
         )
 
-    def take_standbys(self, user_data: bytes | None) -> None:
+    def apply_standby_user_data(self, user_data: bytes | None) -> None:
         """Take note of the copies this member is to keep; where nothing is said of them, they stay as they are."""
         if not user_data:
             return
@@ -253,7 +253,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
                 "acceptable_recovery_lag; it is asked less and less often",
                 self.name,
             )
-            self._membership.later(self._in_vain_s, lambda: self._await_warm(awaited))
+            self._membership.call_later(self._in_vain_s, lambda: self._await_warm(awaited))
 
     def _await_warm(self, awaited: frozenset[TopicPartition]) -> None:
         """Ask for another round once these copies are warm, unless another one comes before.
@@ -269,9 +269,9 @@ class StandbyAssignor(CooperativeStickyAssignor):
             lags = {}
         if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in awaited):
             self._in_vain_s = min(_LONGEST_S, max(_LOOK_S, 2 * self._in_vain_s))
-            self._membership.ask_for_rebalance()
+            self._membership.request_rejoin()
         else:
-            self._membership.later(_LOOK_S, lambda: self._await_warm(awaited))
+            self._membership.call_later(_LOOK_S, lambda: self._await_warm(awaited))
 
 
 _FAR = 1 << 62

@@ -15,11 +15,11 @@ from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
 from rackassign.clients.common.adapter import AnyCluster, time_limit_s
-from rackassign.clients.common.assignment_history import Decision, believed, without_false_claims
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, FromEnvironment
-from rackassign.clients.common.fallback import plain_even, unclaimed
-from rackassign.clients.common.rack_monitor import Watching
-from rackassign.clients.common.subscriptions import Joined, claims_in_fields, group_of, member_of
+from rackassign.clients.common.assignment_history import LeaderAssignment, drop_stale_claims, plausible_claims
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, EnvRackDefault
+from rackassign.clients.common.fallback import exclude_claimed, fallback_balanced
+from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.clients.common.subscriptions import JoinMember, build_group, owned_from_subscription, to_member
 from rackassign.errors import ConfigError, InputError, WireError
 from rackassign.model import Group, Partitions, Topology
 from rackassign.strategies import Options
@@ -29,14 +29,14 @@ Weights: TypeAlias = Mapping[str, Sequence[float]]
 """A weight of each partition, by topic."""
 
 
-class BalancedAssignor(Assignor):
+class OptimalAssignor(Assignor):
     """What sticky and cooperative-sticky share: balance, then locality, then as few moves as possible, all exact.
 
     Args:
         rack: As for `Assignor`.
         locality: The same.
         name: The same.
-        watch: The same.
+        rack_monitor: As of `Assignor`.
         max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
             partitions if that makes more local.
         costs: What reading across costs, by the reader's rack and the replica's; a pair that is missing costs 1.
@@ -53,17 +53,17 @@ class BalancedAssignor(Assignor):
 
     def __init__(
         self,
-        rack: str | FromEnvironment | None = FROM_ENVIRONMENT,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
         *,
         locality: str = "any-replica",
         max_skew: int = 0,
         costs: Mapping[str, Mapping[str, float]] | None = None,
         weights: Weights | Callable[[], Weights] | None = None,
         name: str | None = None,
-        watch: Watching | None = WATCHING,
+        rack_monitor: RackChangePolicy | None = WATCHING,
     ) -> None:
-        super().__init__(rack, locality=locality, name=name, watch=watch)
-        self._plan_with(Options(locality=self.locality, max_skew=max_skew), watch)
+        super().__init__(rack, locality=locality, name=name, rack_monitor=rack_monitor)
+        self._plan_with(Options(locality=self.locality, max_skew=max_skew), rack_monitor)
         if weights is not None and max_skew:
             raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
         self._weights = weights
@@ -111,12 +111,12 @@ class BalancedAssignor(Assignor):
             )
         return weights
 
-    def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
-        return Decision(plain_even(cluster, members))
+    def _plain(self, cluster: AnyCluster, members: list[JoinMember]) -> LeaderAssignment:
+        return LeaderAssignment(fallback_balanced(cluster, members))
 
 
-class StickyAssignor(BalancedAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+class StickyAssignor(OptimalAssignor):
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, so that mixed groups stay sticky.
     """
@@ -139,8 +139,8 @@ class StickyAssignor(BalancedAssignor):
         """Remember what this member was given, and when."""
         self._last = StickyData(given, generation)
 
-    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
-        return self._read_group(group_of(self._reader(cluster), members, self._claims))
+    def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
+        return self._read_group(build_group(self._reader(cluster), members, self._claims))
 
     def _claims(self, subscription: Subscription) -> tuple[Partitions, int | None]:
         try:
@@ -151,8 +151,8 @@ class StickyAssignor(BalancedAssignor):
         return data.owned, data.generation
 
 
-class CooperativeStickyAssignor(BalancedAssignor):
-    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `BalancedAssignor`.
+class CooperativeStickyAssignor(OptimalAssignor):
+    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     An instance belongs to one consumer. Tied to it, it claims exactly what that holds. As long as it is not, it claims
     what it was given last, and its leader makes up for what is not true.
@@ -193,27 +193,27 @@ class CooperativeStickyAssignor(BalancedAssignor):
         if self._asked > _MOST_ROUNDS:
             self._once.warn("rounds", "%s: members go on claiming what they were not given", self.name)
         elif self._membership is not None:
-            self._membership.ask_for_rebalance()
+            self._membership.request_rejoin()
 
-    def _group(self, cluster: AnyCluster, members: list[Joined]) -> Group:
-        group = self._read_group(group_of(self._reader(cluster), members, claims_in_fields))
-        return without_false_claims(group, self._new_generation(), self._decisions)
+    def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
+        group = self._read_group(build_group(self._reader(cluster), members, owned_from_subscription))
+        return drop_stale_claims(group, self._new_generation(), self._decisions)
 
     def _new_generation(self) -> int | None:
         return None if self._membership is None else self._membership.generation()
 
-    def _plain(self, cluster: AnyCluster, members: list[Joined]) -> Decision:
-        target = plain_even(cluster, members)
-        free = unclaimed(target, self._honest(members))
-        return Decision(free, complete=free == target)
+    def _plain(self, cluster: AnyCluster, members: list[JoinMember]) -> LeaderAssignment:
+        target = fallback_balanced(cluster, members)
+        free = exclude_claimed(target, self._honest(members))
+        return LeaderAssignment(free, complete=free == target)
 
-    def _honest(self, members: list[Joined]) -> list[Joined]:
+    def _honest(self, members: list[JoinMember]) -> list[JoinMember]:
         """Return the members with nothing claimed that is known not to be owned; all of it if that cannot be told."""
         try:
             generation = self._new_generation()
             if generation is None:
                 return members
-            true = [believed(member_of(joined), generation, self._decisions) for joined in members]
+            true = [plausible_claims(to_member(joined), generation, self._decisions) for joined in members]
             return [
                 replace(joined, subscription=replace(joined.subscription, owned=owned))
                 for joined, owned in zip(members, true, strict=True)

@@ -18,14 +18,14 @@ from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, SubscriptionReader, decode_generation, encode_subscription
 
 
-class Sent(Protocol):
+class RawMember(Protocol):
     """What a client holds of a member before it decodes what that sent; replaced in place."""
 
     member_id: str
     metadata: bytes
 
 
-def read_join(members: Sequence[Sent], assignor: Any, once: WarnOnce) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
+def decode_join(members: Sequence[RawMember], assignor: Any, once: WarnOnce) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
     """Read what members sent: make it readable for the host, and hand it to an assignor that takes it.
 
     An assignor that takes it needs nothing of what the host decodes, so that is little. A subclass with an `assign` of
@@ -34,7 +34,7 @@ def read_join(members: Sequence[Sent], assignor: Any, once: WarnOnce) -> dict[st
     Returns:
         What each member sent, by member id.
     """
-    read = make_readable(members, once)
+    read = sanitize_subscriptions(members, once)
     # Ours by its class: what wraps one of ours may hand on whatever it is asked for, and assign by itself.
     if hasattr(type(assignor), "take_subscriptions") and assignor.assigns():
         assignor.take_subscriptions(read)
@@ -42,7 +42,7 @@ def read_join(members: Sequence[Sent], assignor: Any, once: WarnOnce) -> dict[st
     return read
 
 
-def make_readable(members: Iterable[Sent], once: WarnOnce) -> dict[str, Subscription]:
+def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict[str, Subscription]:
     """Replace in place the metadata of those members that the client could not decode.
 
     Returns:
@@ -63,7 +63,7 @@ def make_readable(members: Iterable[Sent], once: WarnOnce) -> dict[str, Subscrip
 
 
 def _readable(
-    member: Sent, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: WarnOnce
+    member: RawMember, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: WarnOnce
 ) -> tuple[Subscription, bytes]:
     """Return a subscription and bytes of it that the client can decode: the member's own if it can."""
     name = member.member_id
@@ -85,7 +85,7 @@ def _readable(
 _NOTHING = Subscription(())
 
 
-def _leave_the_topics(members: Sequence[Sent], read: Mapping[str, Subscription]) -> None:
+def _leave_the_topics(members: Sequence[RawMember], read: Mapping[str, Subscription]) -> None:
     """Leave the host nothing to decode but the topics of all members, once: it uses nothing else."""
     listed = {subscription.topics for subscription in read.values()}
     topics = sorted({topic for of_member in listed for topic in of_member})
@@ -95,7 +95,7 @@ def _leave_the_topics(members: Sequence[Sent], read: Mapping[str, Subscription])
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinMember:
     """A member of a join.
 
     Args:
@@ -113,8 +113,8 @@ Claims = Callable[[Subscription], tuple[Partitions, int | None]]
 """What a subscription says the member owned, and in which generation."""
 
 
-def group_of(
-    topology: Callable[[list[str]], Topology], members: Iterable[Joined], claims: Claims | None = None
+def build_group(
+    topology: Callable[[list[str]], Topology], members: Iterable[JoinMember], claims: Claims | None = None
 ) -> Group:
     """Return the members of a join and the part of the live topology that they subscribe to.
 
@@ -125,16 +125,16 @@ def group_of(
     """
     # Members with equal subscriptions share one set, which then has to be hashed once.
     topics: dict[tuple[str, ...], frozenset[str]] = {}
-    made = tuple(_member(member, claims or claims_in_fields, topics) for member in members)
+    made = tuple(_member(member, claims or owned_from_subscription, topics) for member in members)
     return Group(topology(sorted(frozenset().union(*topics.values()))), made)
 
 
-def member_of(joined: Joined) -> Member:
+def to_member(joined: JoinMember) -> Member:
     """Return one member as the model has it, with the claims in its fields."""
-    return _member(joined, claims_in_fields, {})
+    return _member(joined, owned_from_subscription, {})
 
 
-def claims_in_fields(subscription: Subscription) -> tuple[Partitions, int | None]:
+def owned_from_subscription(subscription: Subscription) -> tuple[Partitions, int | None]:
     """Read the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
     if subscription.generation >= 0:
         return subscription.owned, subscription.generation
@@ -142,7 +142,7 @@ def claims_in_fields(subscription: Subscription) -> tuple[Partitions, int | None
     return subscription.owned, decode_generation(subscription.user_data)
 
 
-def _member(joined: Joined, claims: Claims, topics: dict[tuple[str, ...], frozenset[str]]) -> Member:
+def _member(joined: JoinMember, claims: Claims, topics: dict[tuple[str, ...], frozenset[str]]) -> Member:
     subscription = joined.subscription
     if subscription.topics not in topics:
         topics[subscription.topics] = frozenset(subscription.topics)

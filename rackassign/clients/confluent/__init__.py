@@ -13,6 +13,6 @@ Rules of this room:
 from __future__ import annotations
 
 from rackassign.clients.confluent.consumer import RackAwareConsumer
-from rackassign.clients.confluent.statistics import StatsMeter, racks_of
+from rackassign.clients.confluent.statistics import StatsMeter, broker_racks
 
-__all__ = ["RackAwareConsumer", "StatsMeter", "racks_of"]
+__all__ = ["RackAwareConsumer", "StatsMeter", "broker_racks"]

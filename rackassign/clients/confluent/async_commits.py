@@ -11,8 +11,8 @@ from threading import Lock
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from rackassign.clients.confluent.fetcher import Place, epoch_of, place_of
-from rackassign.clients.confluent.group_member import Member, Offsets
+from rackassign.clients.confluent.fetcher import Place, leader_epoch, to_topic_partition
+from rackassign.clients.confluent.group_member import GroupMember, Offsets
 
 Answer = tuple[KafkaError | None, list[TopicPartition]]
 """What has come of which offsets."""
@@ -21,7 +21,7 @@ _Merged = dict[Place, TopicPartition]
 """The offset of each partition that was asked for last."""
 
 
-class Outbox:
+class AsyncCommitQueue:
     """What is to be committed by and by; for any thread. It tells nobody: whoever wants to know takes the answers.
 
     What fails for a while is sent again, until its partition is given up.
@@ -30,7 +30,7 @@ class Outbox:
         member: Who commits.
     """
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._member = member
         # Never held while the member is called, which calls back.
         self._lock = Lock()
@@ -59,7 +59,7 @@ class Outbox:
             self._answered(sent, error)
 
         try:
-            self._member.commit_later(offsets_of(sent.values()), done)
+            self._member.commit_async(offsets_of(sent.values()), done)
         except KafkaException as error:
             done(error.args[0])
 
@@ -102,7 +102,7 @@ class Outbox:
         if sent is None:
             return
         try:
-            self._member.hear()
+            self._member.run_commit_callbacks()
         except KafkaException as error:
             # Then no answer will come.
             self._answered(sent, error.args[0])
@@ -134,11 +134,11 @@ class Outbox:
 
 def offsets_of(partitions: Iterable[TopicPartition]) -> Offsets:
     """Return the same as the member takes it."""
-    return {place_of(each): (each.offset, each.metadata or "", epoch_of(each)) for each in partitions}
+    return {to_topic_partition(each): (each.offset, each.metadata or "", leader_epoch(each)) for each in partitions}
 
 
 def _merged(offsets: Iterable[TopicPartition]) -> _Merged:
-    return {place_of(each): each for each in offsets}
+    return {to_topic_partition(each): each for each in offsets}
 
 
 def _passes(error: KafkaError) -> bool:

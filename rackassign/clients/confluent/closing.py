@@ -6,16 +6,18 @@ import logging
 import threading
 
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.fetcher import Reader
-from rackassign.clients.confluent.group_member import Member
-from rackassign.clients.confluent.rebalance import Callbacks, Rebalances
+from rackassign.clients.confluent.fetcher import PartitionFetcher
+from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.clients.confluent.rebalance import Callbacks, RebalanceHandler
 
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 10.0
 
 
-def part(member: Member, reader: Reader, rebalances: Rebalances, commits: Commits) -> None:
+def close_consumer(
+    member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
+) -> None:
     """Give up everything, leave the group and end both clients, whatever of it fails.
 
     Raises:
@@ -33,7 +35,9 @@ def part(member: Member, reader: Reader, rebalances: Rebalances, commits: Commit
             reader.consumer.close()
 
 
-def part_alone(member: Member, reader: Reader, rebalances: Rebalances, commits: Commits) -> None:
+def close_in_background(
+    member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
+) -> None:
     """Do the same for a consumer that was dropped; on a thread, for nobody knows on which one it is dropped.
 
     Nobody is called back about partitions: there is no consumer to do it with. The process waits for this at its end.
@@ -43,7 +47,7 @@ def part_alone(member: Member, reader: Reader, rebalances: Rebalances, commits: 
     def run() -> None:
         log.warning("a consumer was dropped without close(): it leaves its group")
         try:
-            part(member, reader, rebalances, commits)
+            close_consumer(member, reader, rebalances, commits)
         except Exception:
             log.exception("a consumer that was dropped did not end in order")
 

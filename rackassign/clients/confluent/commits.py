@@ -8,11 +8,11 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from rackassign.clients.confluent.async_commits import Outbox, offsets_of
-from rackassign.clients.confluent.config import Properties
-from rackassign.clients.confluent.errors import INVALID_ARG, NO_OFFSET, STATE, refused
-from rackassign.clients.confluent.fetcher import Place, Places, Reader, place_of, with_epoch
-from rackassign.clients.confluent.group_member import Member
+from rackassign.clients.confluent.async_commits import AsyncCommitQueue, offsets_of
+from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.errors import INVALID_ARG, NO_OFFSET, STATE, kafka_exception
+from rackassign.clients.confluent.fetcher import PartitionFetcher, Place, Places, make_offset, to_topic_partition
+from rackassign.clients.confluent.group_member import GroupMember
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +29,11 @@ class Commits:
         properties: Whether that is committed by itself, or stored, and who is told.
     """
 
-    def __init__(self, member: Member, reader: Reader, properties: Properties) -> None:
+    def __init__(self, member: GroupMember, reader: PartitionFetcher, properties: ConsumerConfig) -> None:
         self._member = member
         self._reader = reader
         self._properties = properties
-        self._outbox = Outbox(member)
+        self._outbox = AsyncCommitQueue(member)
         self._stored: dict[Place, TopicPartition] = {}
         self._sent: dict[Place, int] = {}
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
@@ -46,14 +46,14 @@ class Commits:
                 is kept.
         """
         if self._properties.auto_store:
-            raise refused(INVALID_ARG, "store_offsets() needs enable.auto.offset.store=false")
+            raise kafka_exception(INVALID_ARG, "store_offsets() needs enable.auto.offset.store=false")
         chosen = _chosen(message, offsets)
         if chosen is None:
             raise TypeError("expected either message or offsets")
         for offset in chosen:
-            if place_of(offset) not in self._reader.held:
-                raise refused(STATE, f"{offset.topic}-{offset.partition} is not assigned")
-        self._stored |= {place_of(offset): offset for offset in chosen}
+            if to_topic_partition(offset) not in self._reader.held:
+                raise kafka_exception(STATE, f"{offset.topic}-{offset.partition} is not assigned")
+        self._stored |= {to_topic_partition(offset): offset for offset in chosen}
 
     def drop(self, places: Places) -> None:
         """Forget partitions that are no longer held; nothing of them is committed any more."""
@@ -84,16 +84,16 @@ class Commits:
         """
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
-        ours = [each for each in asked if place_of(each) in self._reader.held]
+        ours = [each for each in asked if to_topic_partition(each) in self._reader.held]
         if asked and not ours:
             # It was given out in a generation that is over; whoever has it now may be further.
-            raise refused(KafkaError.ILLEGAL_GENERATION, "nothing of this is assigned any more")
+            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, "nothing of this is assigned any more")
         if asynchronous:
             if ours:
                 self._send(ours)
             return None
         if not ours:
-            raise refused(NO_OFFSET, "there is nothing to commit")
+            raise kafka_exception(NO_OFFSET, "there is nothing to commit")
         end = monotonic() + timeout
         # First what was asked for first.
         self._outbox.flush([], timeout)
@@ -112,7 +112,7 @@ class Commits:
         if ready:
             self._send(ready)
 
-    def last(self, places: Places) -> None:
+    def commit_before_revoke(self, places: Places) -> None:
         """Commit what was delivered of partitions that are about to be given up, and all that is open."""
         self._outbox.flush([] if self._properties.auto_commit_s is None else self._news(places), _LAST_S)
         self._tell()
@@ -123,7 +123,7 @@ class Commits:
         self._tell()
 
     def _send(self, offsets: list[TopicPartition]) -> None:
-        self._sent |= {place_of(each): each.offset for each in offsets}
+        self._sent |= {to_topic_partition(each): each.offset for each in offsets}
         self._outbox.add(offsets)
 
     def _tell(self) -> None:
@@ -138,8 +138,8 @@ class Commits:
 
     def _unsend(self, offsets: Iterable[TopicPartition]) -> None:
         for each in offsets:
-            if self._sent.get(place_of(each)) == each.offset:
-                self._sent.pop(place_of(each), None)
+            if self._sent.get(to_topic_partition(each)) == each.offset:
+                self._sent.pop(to_topic_partition(each), None)
 
     def _ready(self, places: Places) -> list[TopicPartition]:
         if self._properties.auto_store:
@@ -147,7 +147,7 @@ class Commits:
         return [offset for place, offset in self._stored.items() if place in places]
 
     def _news(self, places: Places) -> list[TopicPartition]:
-        return [each for each in self._ready(places) if self._sent.get(place_of(each)) != each.offset]
+        return [each for each in self._ready(places) if self._sent.get(to_topic_partition(each)) != each.offset]
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
@@ -158,5 +158,5 @@ def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -
         return None if offsets is None else list(offsets)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if message.error() is not None or topic is None or partition is None or offset is None:
-        raise refused(INVALID_ARG, "this message is no record")
-    return [with_epoch(Place(topic, partition), offset + 1, message.leader_epoch())]
+        raise kafka_exception(INVALID_ARG, "this message is no record")
+    return [make_offset(Place(topic, partition), offset + 1, message.leader_epoch())]

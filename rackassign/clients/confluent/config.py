@@ -145,7 +145,7 @@ _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl."
 
 
 @dataclass(frozen=True, slots=True)
-class Properties:
+class ConsumerConfig:
     """What a consumer was told.
 
     Args:
@@ -167,7 +167,7 @@ class Properties:
     stats_cb: Callable[[str], object] | None = field(default=None)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> Properties:
+    def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> ConsumerConfig:
         """Divide the properties among those they are for.
 
         Args:

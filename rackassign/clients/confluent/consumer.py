@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
-from rackassign.clients.common.fetch_metrics import ReadLocality
-from rackassign.clients.common.rack_config import told_or_found
-from rackassign.clients.confluent.closing import part, part_alone
+from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.clients.common.rack_config import resolve_rack
+from rackassign.clients.confluent.closing import close_consumer, close_in_background
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.config import Properties
-from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, refused
-from rackassign.clients.confluent.fetcher import Reader, Sources, place_of
-from rackassign.clients.confluent.group_member import Member
-from rackassign.clients.confluent.rebalance import Callback, Callbacks, Rebalances
-from rackassign.clients.confluent.stall_detector import Stalls
+from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.errors import NOT_IMPLEMENTED, STATE, kafka_exception
+from rackassign.clients.confluent.fetcher import ConsumerFactory, PartitionFetcher, to_topic_partition
+from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.clients.confluent.rebalance import Callback, Callbacks, RebalanceHandler
+from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
 from rackassign.racks import BrokerRackCache
 
@@ -107,12 +107,12 @@ class RackAwareConsumer:
         **more: Any,  # noqa: ANN401 - the same
     ) -> None:
         given = {**(config or {}), **more} if more or config is None else config
-        properties = Properties.of(given, assignors)
-        rack = told_or_found(properties.member.get("client_rack"), "client.rack")
+        properties = ConsumerConfig.of(given, assignors)
+        rack = resolve_rack(properties.member.get("client_rack"), "client.rack")
         given_rack: dict[str, Any] = {} if rack is None else {"client_rack": rack}
         racks = BrokerRackCache()
         self._meter = StatsMeter(rack, racks.rack_of)
-        self._stalls = Stalls()
+        self._stalls = StallDetector()
         told = dict(properties.reader)
         if rack is not None:
             told["client.rack"] = rack
@@ -120,14 +120,14 @@ class RackAwareConsumer:
         if properties.stats_cb is not None:
             listeners.append(properties.stats_cb)
         # It objects without asking any broker, so it is first.
-        self._reader = Reader(Sources(told, logger, self._meter, listeners), properties.start)
+        self._reader = PartitionFetcher(ConsumerFactory(told, logger, self._meter, listeners), properties.start)
         try:
-            self._member = Member({**properties.member, **given_rack}, racks)
+            self._member = GroupMember({**properties.member, **given_rack}, racks)
         except BaseException:
             self._reader.consumer.close()
             raise
         self._commits = Commits(self._member, self._reader, properties)
-        self._rebalances = Rebalances(self, self._member, self._reader, self._commits, self._stalls)
+        self._rebalances = RebalanceHandler(self, self._member, self._reader, self._commits, self._stalls)
         # A batch that is long in coming must not cost the membership.
         self._patience_s = properties.member.get("max_poll_interval_ms", _MAX_POLL_MS) / 2000
         self._looked = 0.0
@@ -163,7 +163,7 @@ class RackAwareConsumer:
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable")
-        if not topics or self._member.must_leave_for(topics):
+        if not topics or self._member.needs_rejoin_for(topics):
             self.unsubscribe()
         if topics:
             self._member.subscribe(topics)
@@ -244,17 +244,21 @@ class RackAwareConsumer:
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return the offset after the last record that was delivered of each; `OFFSET_INVALID` if none was."""
         self._check_open()
-        known = {place_of(each): each.offset for each in self._reader.positions(map(place_of, partitions))}
+        known = {
+            to_topic_partition(each): each.offset
+            for each in self._reader.positions(map(to_topic_partition, partitions))
+        }
         return [
-            TopicPartition(each.topic, each.partition, known.get(place_of(each), OFFSET_INVALID)) for each in partitions
+            TopicPartition(each.topic, each.partition, known.get(to_topic_partition(each), OFFSET_INVALID))
+            for each in partitions
         ]
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on with a partition from an offset."""
         self._check_open()
         self._reader.seek(partition)
-        self._commits.forget([place_of(partition)])
-        self._stalls.forget([place_of(partition)])
+        self._commits.forget([to_topic_partition(partition)])
+        self._stalls.forget([to_topic_partition(partition)])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """Deliver nothing of these until they are resumed, or given up."""
@@ -296,7 +300,7 @@ class RackAwareConsumer:
 
     def consumer_group_metadata(self) -> Any:  # noqa: ANN401 - as confluent-kafka's
         """Refuse: see the class."""
-        raise refused(NOT_IMPLEMENTED, "there is none for a member of kafka-python's")
+        raise kafka_exception(NOT_IMPLEMENTED, "there is none for a member of kafka-python's")
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ANN401 - as confluent-kafka's
         """Return the metadata of the cluster, or of one topic."""
@@ -323,7 +327,7 @@ class RackAwareConsumer:
         self._check_open()
         return self._reader.consumer.offsets_for_times(list(partitions), timeout=timeout)
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return what was read so far, by topic and by the rack it came from; as of the last statistics."""
         return self._meter.locality()
 
@@ -337,14 +341,14 @@ class RackAwareConsumer:
             return
         self._check_polls()
         try:
-            part(self._member, self._reader, self._rebalances, self._commits)
+            close_consumer(self._member, self._reader, self._rebalances, self._commits)
         finally:
             self._closed = True
 
     def __del__(self) -> None:
         # Of one that was not made whole there is nothing; and at the very end no thread can begin.
         if not getattr(self, "_closed", True) and not sys.is_finalizing():
-            part_alone(self._member, self._reader, self._rebalances, self._commits)
+            close_in_background(self._member, self._reader, self._rebalances, self._commits)
 
     def _serve(self, end: float) -> float:
         """Look after the group if it is time to; return how long records may be waited for until the next time."""
@@ -353,12 +357,12 @@ class RackAwareConsumer:
             # Until it is done the next look is due: it may be left by what a callback raises.
             self._rebalances.serve(max(0.0, min(_LOOK_S, end - now)))
             self._looked = now = monotonic()
-            self._next_look = now + (_SETTLING_S if self._rebalances.settling() else _LOOK_S)
+            self._next_look = now + (_SETTLING_S if self._rebalances.rebalance_pending() else _LOOK_S)
         return max(0.0, min(end, self._next_look) - now)
 
     def _must_serve(self, now: float) -> bool:
         """Tell whether the group cannot wait for a batch; it is looked after next then."""
-        must = self._rebalances.settling() or now - self._looked > self._patience_s
+        must = self._rebalances.rebalance_pending() or now - self._looked > self._patience_s
         if must:
             self._next_look = 0.0
         return must
@@ -383,12 +387,12 @@ class RackAwareConsumer:
     def _check_polls(self) -> None:
         self._check_open()
         if self._rebalances.telling:
-            raise refused(STATE, "not within a callback of a rebalance")
+            raise kafka_exception(STATE, "not within a callback of a rebalance")
 
     def _check_telling(self) -> None:
         self._check_open()
         if not self._rebalances.telling:
-            raise refused(STATE, "the group assigns; subscribe() says what")
+            raise kafka_exception(STATE, "the group assigns; subscribe() says what")
 
 
 def _end(timeout: float) -> float:

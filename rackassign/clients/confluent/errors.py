@@ -33,12 +33,12 @@ _LOCAL: tuple[tuple[type[HostError], int], ...] = (
 )
 
 
-def refused(code: int, reason: str) -> KafkaException:
+def kafka_exception(code: int, reason: str) -> KafkaException:
     """Return an exception with one of the codes of confluent-kafka."""
     return KafkaException(KafkaError(code, reason))
 
 
-def translated(error: HostError) -> KafkaError:
+def to_confluent_error(error: HostError) -> KafkaError:
     """Return what kafka-python says in the terms of confluent-kafka; the codes of brokers are the same in both."""
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, CommitFailedError):
@@ -56,9 +56,9 @@ def _code(error: HostError) -> int:
 
 
 @contextmanager
-def as_confluent() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise what kafka-python raises in the block as a `KafkaException`."""
     try:
         yield
     except HostError as error:
-        raise KafkaException(translated(error)) from error
+        raise KafkaException(to_confluent_error(error)) from error

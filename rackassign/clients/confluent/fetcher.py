@@ -10,9 +10,9 @@ import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
 from rackassign import model
-from rackassign.clients.confluent.errors import STATE, UNKNOWN_PARTITION, refused
+from rackassign.clients.confluent.errors import STATE, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
-from rackassign.clients.kafka_python.internals import Committed
+from rackassign.clients.kafka_python.internals import CommittedOffset
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Place = model.TopicPartition
 Places = frozenset[model.TopicPartition]
 
 
-class Reader:
+class PartitionFetcher:
     """Reads what it is told to, from where it is told to.
 
     A partition that is taken waits until it is known where it begins. librdkafka gives out nothing of a partition
@@ -52,7 +52,7 @@ class Reader:
         """Return those that wait for what is committed of them."""
         return self.waiting - set(self._begins)
 
-    def begin(self, committed: Mapping[Place, Committed] | None) -> None:
+    def begin(self, committed: Mapping[Place, CommittedOffset] | None) -> None:
         """Read all that wait, from where they were told to begin, or from what is committed.
 
         Args:
@@ -67,18 +67,18 @@ class Reader:
 
     def _read(self, begins: list[TopicPartition]) -> None:
         self.consumer.incremental_assign(begins)
-        self._begun.update((place_of(begin), begin) for begin in begins)
-        paused = [begin for begin in begins if place_of(begin) in self._paused]
+        self._begun.update((to_topic_partition(begin), begin) for begin in begins)
+        paused = [begin for begin in begins if to_topic_partition(begin) in self._paused]
         if paused:
             self.consumer.pause(paused)
         # librdkafka keeps a pause beyond the assignment it was made in.
-        self.consumer.resume([begin for begin in begins if place_of(begin) not in self._paused])
+        self.consumer.resume([begin for begin in begins if to_topic_partition(begin) not in self._paused])
 
     def reading(self) -> Places:
         """Return those of which something may come."""
         return self.held - self.waiting - self._paused
 
-    def renew(self) -> None:
+    def recreate(self) -> None:
         """Go on with another consumer of librdkafka; everything waits, to be taken up again where it is."""
         fresh = self._make()
         self._stay(self.held - self.waiting)
@@ -100,7 +100,7 @@ class Reader:
 
     def _stay(self, places: Places) -> None:
         """Have partitions wait that are read, to begin where they are, or where they began."""
-        known = {place_of(position): position for position in self.positions(places)}
+        known = {to_topic_partition(position): position for position in self.positions(places)}
         self._begins.update((place, known.get(place, self._begun[place])) for place in places)
         self.waiting |= places
 
@@ -120,8 +120,8 @@ class Reader:
 
     def begin_at(self, partition: TopicPartition) -> None:
         """Have a partition that waits begin at an offset; a logical one of librdkafka's will do too."""
-        if place_of(partition) in self.waiting and partition.offset != confluent_kafka.OFFSET_INVALID:
-            self._begins[place_of(partition)] = partition
+        if to_topic_partition(partition) in self.waiting and partition.offset != confluent_kafka.OFFSET_INVALID:
+            self._begins[to_topic_partition(partition)] = partition
 
     def seek(self, partition: TopicPartition) -> None:
         """Go on from an offset.
@@ -164,36 +164,36 @@ class Reader:
         self.consumer.resume([TopicPartition(*place) for place in sorted(places - self.waiting)])
 
     def _checked(self, partition: TopicPartition) -> Place:
-        place = place_of(partition)
+        place = to_topic_partition(partition)
         if place not in self.held:
-            raise refused(UNKNOWN_PARTITION, f"{place.topic}-{place.partition} is not assigned")
+            raise kafka_exception(UNKNOWN_PARTITION, f"{place.topic}-{place.partition} is not assigned")
         return place
 
 
-def place_of(partition: TopicPartition) -> Place:
+def to_topic_partition(partition: TopicPartition) -> Place:
     """Return the partition that confluent-kafka's speaks of, without the rest."""
     return Place(partition.topic, partition.partition)
 
 
-def epoch_of(partition: TopicPartition) -> int:
+def leader_epoch(partition: TopicPartition) -> int:
     """Return the leader epoch; -1 if there is none."""
     epoch: int | None = partition.leader_epoch
     return -1 if epoch is None else epoch
 
 
-def with_epoch(place: Place, offset: int, leader_epoch: int | None) -> TopicPartition:
+def make_offset(place: Place, offset: int, leader_epoch: int | None) -> TopicPartition:
     """Return a partition with an offset, and with the leader epoch of the record before it if that is known."""
     if leader_epoch is None or leader_epoch < 0:
         return TopicPartition(*place, offset)
     return TopicPartition(*place, offset, leader_epoch=leader_epoch)
 
 
-def _begin(place: Place, committed: Mapping[Place, Committed], start: int) -> TopicPartition:
+def _begin(place: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:
     known = committed.get(place)
-    return TopicPartition(*place, start) if known is None else with_epoch(place, known.offset, known.leader_epoch)
+    return TopicPartition(*place, start) if known is None else make_offset(place, known.offset, known.leader_epoch)
 
 
-class Sources:
+class ConsumerFactory:
     """Makes one consumer after the other with the same properties; only the newest one's statistics count.
 
     Args:

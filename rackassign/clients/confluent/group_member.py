@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError as HostError
 
-from rackassign.clients.confluent.errors import INVALID_ARG, as_confluent, refused, translated
-from rackassign.clients.confluent.topic_metadata import Awaited
+from rackassign.clients.confluent.errors import INVALID_ARG, kafka_exception, to_confluent_error, translate_errors
+from rackassign.clients.confluent.topic_metadata import PendingTopics
 from rackassign.clients.kafka_python import RackAwareConsumer, internals
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
@@ -45,7 +45,7 @@ class _Begun:
             self._made.close()
 
 
-class Member:
+class GroupMember:
     """A place in a group; for the thread that polls, but for commits.
 
     Args:
@@ -60,7 +60,7 @@ class Member:
     def __init__(self, arguments: Mapping[str, Any], racks: BrokerRackCache) -> None:
         begun = _Begun()
         try:
-            with as_confluent():
+            with translate_errors():
                 self._consumer = RackAwareConsumer(**arguments, kafka_client=begun)
         except (AssertionError, TypeError, ValueError) as error:
             begun.close()
@@ -70,13 +70,13 @@ class Member:
             begun.close()
             raise
         try:
-            self._seat = internals.Seat(self._consumer)
+            self._seat = internals.GroupOnlyMember(self._consumer)
         except BaseException:
             self._consumer.close()
             raise
         cluster = internals.cluster_of(self._consumer)
         self._cluster = cluster
-        self._awaited = Awaited(self._knows)
+        self._awaited = PendingTopics(self._knows)
         self._creates_topics = bool(arguments.get("allow_auto_create_topics"))
         if cluster is not None:
 
@@ -97,20 +97,20 @@ class Member:
         """Subscribe to topics; those that begin with ^ are regular expressions."""
         pattern = pattern_of(topics)
         try:
-            with as_confluent():
+            with translate_errors():
                 self._consumer.subscribe(*([()] if pattern else [list(topics)]), pattern=pattern)
         except (TypeError, ValueError, re.error) as error:
-            raise refused(INVALID_ARG, str(error)) from error
+            raise kafka_exception(INVALID_ARG, str(error)) from error
         self._by_pattern = pattern is not None
         self._awaited.begin(() if pattern else topics)
 
-    def must_leave_for(self, topics: Sequence[str]) -> bool:
+    def needs_rejoin_for(self, topics: Sequence[str]) -> bool:
         """Tell whether the host takes these only after it has left: it does not go from names to patterns or back."""
         return self._by_pattern is not None and self._by_pattern is not (pattern_of(topics) is not None)
 
     def leave(self) -> None:
         """Leave the group and subscribe to nothing."""
-        with as_confluent():
+        with translate_errors():
             self._consumer.unsubscribe()
         self._by_pattern = None
         self._awaited.begin(())
@@ -126,7 +126,7 @@ class Member:
             return
         self._check_topics()
         try:
-            with as_confluent():
+            with translate_errors():
                 # For a pattern the host waits for metadata before each join, and does not join without.
                 self._seat.poll(max(1000 * wait_s, _METADATA_MS if self._by_pattern else 0))
         except KafkaException as error:
@@ -140,41 +140,41 @@ class Member:
         if missing is None:
             return
         if missing in getattr(self._cluster, "unauthorized_topics", ()):
-            raise refused(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"{missing}: this client may not see it")
+            raise kafka_exception(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"{missing}: this client may not see it")
         if not self._creates_topics:
-            raise refused(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: there is no such topic, or not yet")
+            raise kafka_exception(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: there is no such topic, or not yet")
 
     def _knows(self, topic: str) -> bool:
         return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
-    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
+    def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that partitions are given up, as `poll` asked for."""
-        self._seat.given_up(partitions)
+        self._seat.acknowledge_revocation(partitions)
 
-    def take_given(self) -> internals.Given | None:
+    def take_new_assignment(self) -> internals.MemberAssignment | None:
         """Return what was given since the last call; None if nothing was."""
-        return self._seat.take_given()
+        return self._seat.take_new_assignment()
 
     def lost(self) -> bool:
         """Tell whether it is out of the group."""
         return self._seat.lost()
 
-    def stirs(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Tell whether a rebalance is under way, or wanted by the next `poll`."""
-        return self._by_pattern is not None and self._seat.stirs()
+        return self._by_pattern is not None and self._seat.rebalance_pending()
 
     def committed(
         self, partitions: Iterable[TopicPartition], wait_s: float
-    ) -> Mapping[TopicPartition, internals.Committed] | None:
+    ) -> Mapping[TopicPartition, internals.CommittedOffset] | None:
         """Return what is committed of partitions, as far as anything is; None if that is not known yet.
 
         Raises:
             KafkaException: The coordinator refuses to say.
         """
-        with as_confluent():
+        with translate_errors():
             return self._seat.committed(partitions, 1000 * wait_s)
 
-    def ends(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
         """Return the next offset to be written of each partition; nothing if that is not known in time."""
         asked = [HostPartition(*place) for place in partitions]
         try:
@@ -190,30 +190,30 @@ class Member:
         Raises:
             KafkaException: It is over, or the coordinator does not answer in time.
         """
-        with as_confluent():
+        with translate_errors():
             self._consumer.commit(_for_host(offsets), timeout_ms=1000 * wait_s)
 
-    def commit_later(self, offsets: Offsets, done: Callable[[KafkaError | None], object]) -> None:
-        """Commit by the member's generation, and say in a later `poll`, or `hear`, what has come of it."""
+    def commit_async(self, offsets: Offsets, done: Callable[[KafkaError | None], object]) -> None:
+        """Commit with the member's generation; a later `poll` or `run_commit_callbacks` reports the result."""
 
         def answered(_offsets: object, answer: object) -> None:
-            done(translated(answer) if isinstance(answer, HostError) else None)
+            done(to_confluent_error(answer) if isinstance(answer, HostError) else None)
 
-        with as_confluent():
+        with translate_errors():
             self._consumer.commit_async(_for_host(offsets), callback=answered)
 
-    def hear(self) -> None:
+    def run_commit_callbacks(self) -> None:
         """Have it said what has come of commits so far.
 
         Raises:
             KafkaException: Another has taken the place of this member; nothing more will be said.
         """
-        with as_confluent():
-            self._seat.hear()
+        with translate_errors():
+            self._seat.run_commit_callbacks()
 
     def close(self, wait_s: float) -> None:
         """Leave the group, and end."""
-        with as_confluent():
+        with translate_errors():
             self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
 
 

@@ -10,10 +10,10 @@ from weakref import ref
 from confluent_kafka import TopicPartition
 
 from rackassign.clients.confluent.commits import Commits
-from rackassign.clients.confluent.fetcher import Places, Reader
-from rackassign.clients.confluent.group_member import Member
-from rackassign.clients.confluent.stall_detector import Stalls
-from rackassign.clients.kafka_python.internals import Given, GiveUpFirst
+from rackassign.clients.confluent.fetcher import PartitionFetcher, Places
+from rackassign.clients.confluent.group_member import GroupMember
+from rackassign.clients.confluent.stall_detector import StallDetector
+from rackassign.clients.kafka_python.internals import MemberAssignment, RevocationRequired
 
 _ENDS_S = 0.3
 """Whoever does not answer in so long is asked again later."""
@@ -37,7 +37,7 @@ class Callbacks:
     on_lost: Callback | None = None
 
 
-class Rebalances:
+class RebalanceHandler:
     """Keeps what is read in step with what the member has; all of it on the thread that polls.
 
     A callback that raises is heard out of `serve`, after everything else has been done as if it had not.
@@ -50,7 +50,9 @@ class Rebalances:
         stalls: Of what should be read, and is not.
     """
 
-    def __init__(self, consumer: object, member: Member, reader: Reader, commits: Commits, stalls: Stalls) -> None:
+    def __init__(
+        self, consumer: object, member: GroupMember, reader: PartitionFetcher, commits: Commits, stalls: StallDetector
+    ) -> None:
         # Not held: who drops the user's consumer must be the last that had it.
         self._consumer = ref(consumer)
         self._member = member
@@ -74,12 +76,12 @@ class Rebalances:
         self._commits.serve()
         try:
             self._member.poll(0.0 if self._reader.held else wait_s)
-        except GiveUpFirst as due:
+        except RevocationRequired as due:
             try:
                 self.give_up(self._reader.held & due.partitions, lost=due.lost)
             finally:
-                self._member.given_up(due.partitions)
-        given = self._member.take_given()
+                self._member.acknowledge_revocation(due.partitions)
+        given = self._member.take_new_assignment()
         if given is not None:
             self._follow(given)
         self._wake()
@@ -102,15 +104,15 @@ class Rebalances:
             self._tell(self.callbacks.on_revoke, places)
         finally:
             try:
-                self._commits.last(places)
+                self._commits.commit_before_revoke(places)
             finally:
                 self._drop(places)
 
-    def settling(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Tell whether there is more to be done soon."""
-        return bool(self._reader.waiting) or self._member.stirs()
+        return bool(self._reader.waiting) or self._member.rebalance_pending()
 
-    def _follow(self, given: Given) -> None:
+    def _follow(self, given: MemberAssignment) -> None:
         # Whoever comes back under another name was out meanwhile, if it noticed or not.
         renamed, self._member_id = given.member_id != self._member_id, given.member_id
         try:
@@ -129,9 +131,9 @@ class Rebalances:
         self._reader.begin(self._member.committed(unknown, wait_s) if unknown else {})
 
     def _wake(self) -> None:
-        quiet = self._stalls.quiet(self._reader.reading())
-        if quiet and self._stalls.stalled(self._member.ends(quiet, _ENDS_S)):
-            self._reader.renew()
+        quiet = self._stalls.suspects(self._reader.reading())
+        if quiet and self._stalls.stalled(self._member.end_offsets(quiet, _ENDS_S)):
+            self._reader.recreate()
             self._stalls.forget(self._reader.held)
 
     def _drop(self, places: Places) -> None:

@@ -47,7 +47,7 @@ class _Seen:
     behind: float | None = None
 
 
-class Stalls:
+class StallDetector:
     """Looks for such partitions; all of it on the thread that polls.
 
     Args:
@@ -86,7 +86,7 @@ class Stalls:
         for place in places:
             self._seen.pop(place, None)
 
-    def quiet(self, among: Iterable[Place]) -> list[Place]:
+    def suspects(self, among: Iterable[Place]) -> list[Place]:
         """Return those whose end should be asked for now."""
         now = self._clock()
         if now < self._next_look:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
+from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
 from rackassign.errors import ConfigError
 from rackassign.util.log_once import WarnOnce
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _NOBODY = -1
 
 
-def racks_of(admin: AdminClient | Mapping[str, Any], timeout: float = 30.0) -> dict[int, str | None]:
+def broker_racks(admin: AdminClient | Mapping[str, Any], timeout: float = 30.0) -> dict[int, str | None]:
     """Return the rack of each broker; blocks until one answers.
 
     Args:
@@ -66,14 +66,14 @@ class StatsMeter:
 
     Args:
         rack: The consumer's own.
-        racks: The rack of each broker, as from `racks_of`, or what tells it.
+        racks: The rack of each broker, as from `broker_racks`, or what tells it.
     """
 
     def __init__(self, rack: str | None, racks: Mapping[int, str | None] | Callable[[int], str | None]) -> None:
         if not (callable(racks) or isinstance(racks, Mapping)):
             raise ConfigError(f"racks: expected a dict of racks by broker, got {type(racks).__name__}")
         self._rack_of: Callable[[int], str | None] = racks if callable(racks) else racks.get
-        self._meter = ReadMeter(rack or None, self._rack_of)
+        self._meter = LocalityMeter(rack or None, self._rack_of)
         self._once = WarnOnce(log)
         self._last: dict[tuple[str, int], _Counted] = {}
         self._received: dict[tuple[int, str], tuple[int, int]] = {}
@@ -96,7 +96,7 @@ class StatsMeter:
         self._last = {}
         self._client += 1
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return all that was counted so far."""
         return self._meter.locality()
 

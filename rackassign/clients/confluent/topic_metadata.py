@@ -13,7 +13,7 @@ _PATIENCE_S = 5.0
 """Metadata are waited for so long, and no longer."""
 
 
-class Awaited:
+class PendingTopics:
     """Tells whether a join is worth while yet, and which topics there are not.
 
     Who joins without having heard of its topics is given nothing, and joins a second time at once.

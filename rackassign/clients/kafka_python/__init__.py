@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rackassign.clients.common.rack_monitor import Watching
+from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.kafka_python.assignors import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
@@ -11,16 +11,16 @@ from rackassign.clients.kafka_python.assignors import (
 )
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
 from rackassign.clients.kafka_python.fetch_meter import FetchMeter
-from rackassign.clients.kafka_python.patches import REMEDIES
+from rackassign.clients.kafka_python.patches import PATCHES
 
 __all__ = [
-    "REMEDIES",
+    "PATCHES",
     "FetchMeter",
     "RackAwareConsumer",
     "RackAwareCooperativeStickyAssignor",
     "RackAwareRangeAssignor",
     "RackAwareStickyAssignor",
+    "RackChangePolicy",
     "StandbyAwareAssignor",
-    "Watching",
     "attach",
 ]

@@ -15,19 +15,19 @@ from typing import ClassVar
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from rackassign.clients.common.adapter import Host
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, FromEnvironment, check_rack
+from rackassign.clients.common.adapter import ClientAdapter
+from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, EnvRackDefault, check_rack
 from rackassign.clients.common.standby_assignor import NAME, StandbyAssignor
 from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python.subscriptions import HostMember, barely_joined, joined
+from rackassign.clients.kafka_python.subscriptions import HostMember, join_members, join_members_minimal
 from rackassign.model import Partitions
 from rackassign.wire import NEWEST, Subscription
 
 __all__ = [
     "FROM_ENVIRONMENT",
     "WATCHING",
-    "FromEnvironment",
+    "EnvRackDefault",
     "RackAwareAssignor",
     "RackAwareRangeAssignor",
     "check_rack",
@@ -41,7 +41,7 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
     Takes the arguments of `rackassign.clients.common.assignor.Assignor`.
     """
 
-    _host: ClassVar[Host] = internals
+    _host: ClassVar[ClientAdapter] = internals
     _package = __package__
 
     _read: Mapping[str, Subscription] = MappingProxyType({})
@@ -65,8 +65,10 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
             An assignment for every member.
         """
         read, self._read = self._read, {}
-        decided = self._decide(cluster, partial(joined, members, read), partial(barely_joined, members, read))
-        return internals.answers(decided, self.told(decided))
+        decided = self._decide(
+            cluster, partial(join_members, members, read), partial(join_members_minimal, members, read)
+        )
+        return internals.encode_member_assignments(decided, self.assignment_user_data(decided))
 
     def assigns(self) -> bool:
         """Tell whether `assign` is ours, and not a subclass's, which may go by what its members hold."""
@@ -100,7 +102,7 @@ def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
 
 
 class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `BalancedAssignor`.
+    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor` and kafka-python's, so that mixed groups stay sticky.
     """
@@ -109,7 +111,7 @@ class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
 
 
 class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `BalancedAssignor`.
+    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     An instance belongs to one consumer. `attach` and `RackAwareConsumer` tie it to theirs, so that it claims exactly
     what that holds. Without them it claims what it was given last, and its leader makes up for what is not true.
@@ -136,7 +138,7 @@ class StandbyAwareAssignor(StandbyAssignor, RackAwareAssignor):
         """Take note of this member's own assignment, and of the copies it is to keep."""
         super().on_assignment(assignment, generation)
         user_data = getattr(assignment, "user_data", None)
-        self.take_standbys(user_data if isinstance(user_data, bytes) else None)
+        self.apply_standby_user_data(user_data if isinstance(user_data, bytes) else None)
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Keep what is held while joining: what is given up is state that has to be found again."""

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
-from rackassign.clients.common.fetch_metrics import ReadLocality, ReadMeter
-from rackassign.clients.common.follower_check import FollowerCheck
-from rackassign.clients.common.metadata_listener import remember_racks
-from rackassign.clients.common.rack_config import told_or_found, warn_of_racks
+from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
+from rackassign.clients.common.follower_check import FollowerFetchCheck
+from rackassign.clients.common.metadata_listener import track_broker_racks
+from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
 from rackassign.clients.kafka_python.fetch_meter import FetchMeter
-from rackassign.clients.kafka_python.patches import REMEDIES
+from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality, RackSets
@@ -34,15 +34,15 @@ ConsumerT = TypeVar("ConsumerT", bound=KafkaConsumer)
 def attach(
     consumer: ConsumerT,
     *,
-    disable: Collection[str] = (),
+    disable_patches: Collection[str] = (),
     meter: FetchMeter | None = None,
     admin: KafkaAdminClient | None = None,
 ) -> ConsumerT:
-    """Give a consumer the remedies for the host's own defects, a meter, and a look at whether local is local.
+    """Give a consumer the patches for the host's own defects, a meter, and a look at whether local is local.
 
     Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
-    remedy that does not fit the installed kafka-python stays off and says so once. The consumer gets a method
-    `locality()`, which returns a `ReadLocality`; the same is among its metrics.
+    patch that does not fit the installed kafka-python stays off and says so once. The consumer gets a method
+    `locality()`, which returns a `FetchLocality`; the same is among its metrics.
 
     One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, if brokers have no
     rack-aware replica selector (with `admin`), if partitions with a near replica keep being read from afar, if the
@@ -50,7 +50,7 @@ def attach(
 
     Args:
         consumer: Any `KafkaConsumer`, with whatever assignors.
-        disable: Names of remedies to leave out, of `rackassign.clients.kafka_python.REMEDIES`.
+        disable_patches: Names of patches to leave out, of `rackassign.clients.kafka_python.PATCHES`.
         meter: Counts what the consumer fetches, by broker.
         admin: Used now, to read the brokers' `replica.selector.class`; blocks until they answer.
 
@@ -58,32 +58,32 @@ def attach(
         The same consumer.
 
     Raises:
-        ConfigError: If it is no `KafkaConsumer`, a name in `disable` is unknown, or an assignor of it is another
-            consumer's.
+        ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, or an assignor of it is
+            another consumer's.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
-    known = [remedy.name for remedy in REMEDIES]
-    for name in disable:
+    known = [patch.name for patch in PATCHES]
+    for name in disable_patches:
         if name not in known:
-            raise ConfigError(f"there is no remedy {name!r}; there are {', '.join(known)}")
+            raise ConfigError(f"there is no patch {name!r}; there are {', '.join(known)}")
     attached = _attached(consumer)
     membership = internals.membership_of(consumer)
     for assignor in internals.assignors(consumer):
         if isinstance(assignor, RackAwareAssignor) and membership is not None:
-            assignor.tie(membership, attached.racks)
-    install(consumer, [remedy for remedy in REMEDIES if remedy.name not in disable], attached.once)
-    internals.observe_fetches(consumer, attached.reads, attached.once, key=ReadMeter)
+            assignor.bind(membership, attached.racks)
+    install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
+    internals.observe_fetches(consumer, attached.reads, attached.once, key=LocalityMeter)
     if meter is not None:
         internals.observe_fetches(consumer, meter, attached.once, key=meter)
     rack = consumer.config["client_rack"]
-    if warn_of_racks(internals.assignors(consumer), rack, attached.once):
-        check = FollowerCheck(
+    if warn_on_rack_mismatch(internals.assignors(consumer), rack, attached.once):
+        check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
-            partial(internals.near_replica_elsewhere, consumer, rack),
+            partial(internals.missed_local_replica, consumer, rack),
         )
-        internals.observe_fetches(consumer, check, attached.once, key=FollowerCheck)
+        internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
             warn_of_selectors(replica_selectors(admin), attached.once)
     return consumer
@@ -95,7 +95,7 @@ class _Attached:
 
     once: WarnOnce
     racks: BrokerRackCache
-    reads: ReadMeter
+    reads: LocalityMeter
 
 
 def _attached(consumer: KafkaConsumer) -> _Attached:
@@ -104,15 +104,15 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
         return known
     once, racks = WarnOnce(log), BrokerRackCache()
     metrics = internals.LocalityMetrics(consumer, once)
-    reads = ReadMeter(
+    reads = LocalityMeter(
         consumer.config["client_rack"] or None,
         racks.rack_of,
-        lambda topic, rack: metrics.publish_pair(reads, topic, rack),
+        lambda topic, rack: metrics.add_topic_rack_metric(reads, topic, rack),
     )
     metrics.publish(reads)
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
-        remember_racks(internals, cluster, racks, once)
+        track_broker_racks(internals, cluster, racks, once)
 
         def refreshed() -> None:
             # While an eager group rebalances nothing is assigned, and all of it will be read on.
@@ -120,7 +120,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
             metrics.withdraw_others(reads, topics.union(consumer.subscription() or ()))
 
         internals.on_refresh(cluster, refreshed, once, key=metrics)
-    internals.watch_joins(consumer, once)
+    internals.warn_on_join_response(consumer, once)
     attached = _Attached(once, racks, reads)
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
@@ -169,7 +169,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     """
 
     def __init__(self, *topics: str, client_rack: str | None = None, **configs: Any) -> None:  # noqa: ANN401
-        rack = told_or_found(client_rack)
+        rack = resolve_rack(client_rack)
         chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)
@@ -181,7 +181,7 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
             self.close()
             raise
 
-    def locality(self) -> ReadLocality:
+    def locality(self) -> FetchLocality:
         """Return what was fetched so far, by topic and by the rack it came from."""
         return _attached(self).reads.locality()
 

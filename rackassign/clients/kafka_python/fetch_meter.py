@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from rackassign.clients.common.fetch_metrics import Fetched
+from rackassign.clients.common.fetch_metrics import FetchedPartition
 from rackassign.model import TopicPartition
 
 
@@ -23,7 +23,7 @@ class FetchMeter:
         self._bytes: dict[tuple[int, TopicPartition], int] = {}
         self._responses: dict[int, int] = {}
 
-    def __call__(self, broker: int, fetched: Iterable[Fetched]) -> None:
+    def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
         """Count one fetch response of a broker."""
         with self._lock:
             self._responses[broker] = self._responses.get(broker, 0) + 1

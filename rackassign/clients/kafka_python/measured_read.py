@@ -45,7 +45,7 @@ _CONSUMER: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConsumeResult:
     """What a group of one consumer a rack read.
 
     Args:
@@ -71,7 +71,7 @@ class Reading:
         return totals
 
 
-def fill(client_config: ClientConfig, topic: str, partitions: int, *, records: int, size: int) -> None:
+def produce_records(client_config: ClientConfig, topic: str, partitions: int, *, records: int, size: int) -> None:
     """Write random records.
 
     Args:
@@ -89,14 +89,14 @@ def fill(client_config: ClientConfig, topic: str, partitions: int, *, records: i
         producer.flush()
 
 
-def read_once(
+def consume_topic(
     clients: Mapping[str, ClientConfig],
     topic: str,
     make_assignor: MakeAssignor,
     *,
     joining: str | None = None,
     timeout_s: float = 60,
-) -> Reading:
+) -> ConsumeResult:
     """Let a new group with one consumer in each rack read all of a topic.
 
     The consumers differ in their rack only. Nothing is fetched before the group has settled, so every record is
@@ -146,7 +146,7 @@ def read_once(
         for rack, meter in meters.items()
         for (broker, partition), size in meter.bytes_by_partition().items()
     }
-    return Reading(make_assignor(next(iter(clients))).name, assignment, records, fetched, moved)
+    return ConsumeResult(make_assignor(next(iter(clients))).name, assignment, records, fetched, moved)
 
 
 class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rackassign.clients.common.subscriptions import Joined
+from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.wire import Subscription
 
 
@@ -22,7 +22,7 @@ class HostMember(Protocol):
     metadata: Any
 
 
-def joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+def join_members(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
     """Return the members of a join.
 
     Args:
@@ -30,18 +30,19 @@ def joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> l
         read: Subscriptions that were read already, by member; the host's own reading is used for the others.
     """
     return [
-        Joined(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata)) for m in members
+        JoinMember(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata))
+        for m in members
     ]
 
 
-def barely_joined(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[Joined]:
+def join_members_minimal(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
     """Return the members of a join with as little of their subscriptions as an assignment needs."""
-    found: list[Joined] = []
+    found: list[JoinMember] = []
     for member in members:
         subscription = Subscription(_topics(member.metadata))
         with suppress(Exception):
             subscription = read.get(member.member_id) or _subscription(member.metadata)
-        found.append(Joined(member.member_id, member.group_instance_id, subscription))
+        found.append(JoinMember(member.member_id, member.group_instance_id, subscription))
     return found
 
 

@@ -55,20 +55,20 @@ class Placement:
     Args:
         topics: Replica lists of the topics that were placed; -1, -2, .. stand for replicas that have no broker.
         moved: Replicas on brokers that did not have them.
-        least: A number of moves that nothing with these rules and loads can be below; where it equals `moved`,
+        lower_bound: A number of moves that nothing with these rules and loads can be below; where it equals `moved`,
             that is least beyond doubt.
         proven: Whether it is proven best: brokers even, then moves few, then topics even (in another order if rules
             have another come first). Leaders are best for these replicas; see `leaders_proven`.
-        doubts: What is not proven, or was not kept to; for people.
+        notes: What is not proven, or was not kept to; for people.
         leaders_proven: Whether leaders of `Rules.leaders` are as even as with any replicas. If not, others that are as
             good might let them be more even.
     """
 
     topics: Lists
     moved: int
-    least: int
+    lower_bound: int
     proven: bool
-    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     leaders_proven: bool = False
 
 
@@ -78,13 +78,13 @@ class OptimalPlacer:
     Fenced brokers are used only where there are too few others.
 
     Attributes:
-        doubts: What is not proven of what was placed last, or was not kept to; for people.
+        notes: What is not proven of what was placed last, or was not kept to; for people.
     """
 
     def __init__(self) -> None:
         self._rules, self._chosen = Rules(), False
         self._layout: Layout | None = None
-        self.doubts: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()
 
     def configure(self, configs: dict[str, Any]) -> None:
         """Take settings.
@@ -134,7 +134,7 @@ class OptimalPlacer:
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
         found = door.spread(PartitionArrays.fresh(copies, np.zeros(num_partitions, np.int64)), base)
-        self.doubts = found.notes
+        self.notes = found.notes
         return [list(door.named(nodes)) for nodes in found.nodes]
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ carry any other tag), limits say how many of an item's copies a rack may have, a
 Rules, beyond those of the room:
 
 * No two copies of an item are on one node, and limits are kept to. Copies for which that leaves no node are told:
-  as an error, as an entry below 0, or, where limits may give way, as a doubt (`bounds`).
+  as an error, as an entry below 0, or, where limits may give way, as a note (`bounds`).
 * What is called proven is: each objective is best given those before it, checked in integers (`linear`).
 * Items and nodes are numbers; whoever asks sees to it that their order does not depend on chance.
 
@@ -117,14 +117,14 @@ def place_replicas(
     limits = limits or Constraints()
     problem = Problem(items, nodes, limits, goals or Objectives())
     chosen = choose(problem)
-    doubts = [bounds.doubt for bounds in chosen.bounds if bounds.doubt]
+    notes = [bounds.note for bounds in chosen.bounds if bounds.note]
     if limits.max_racks is not None and limits.max_racks < len(set(nodes.rack[nodes.assignable].tolist())):
-        doubts.append("racks were chosen one item after the other")
+        notes.append("racks were chosen one item after the other")
     budget = SolveBudget(work)
-    dealt = _sets(problem, chosen, budget, doubts)
+    dealt = _sets(problem, chosen, budget, notes)
     by_group = problem.goals.first == "group" or bool((items.group > 0).any())
     led = (_led(problem, sets, budget, grouped=by_group) if order else _unled(sets) for sets in dealt)
-    best = min(led, key=lambda led: (bool(led.doubt), led.imbalance))
+    best = min(led, key=lambda led: (bool(led.note), led.imbalance))
     lists = tuple(
         _in_order(own, leader, next_, held, bounds.missing)
         for own, leader, next_, held, bounds in zip(
@@ -133,8 +133,8 @@ def place_replicas(
     )
     moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.current, strict=True))
     away = leaders_outside_racks(best.first, nodes, limits.leader_racks) if order else ""
-    told = tuple(dict.fromkeys(doubt for doubt in (*doubts, best.doubt, away) if doubt))
-    even = order and not best.doubt and not away and as_even_as_any(problem, best.first)
+    told = tuple(dict.fromkeys(note for note in (*notes, best.note, away) if note))
+    even = order and not best.note and not away and as_even_as_any(problem, best.first)
     return PlacementResult(
         lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, notes=told, leads_proven=even
     )
@@ -154,7 +154,7 @@ def _unled(sets: list[list[int]]) -> LeaderChoice:
     return LeaderChoice(sets, nobody, nobody, (0.0, 0))
 
 
-def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, doubts: list[str]) -> list[list[list[int]]]:
+def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[str]) -> list[list[list[int]]]:
     """Return the nodes of each item, dealt in one way or in two."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     classes = Classes.made(items, nodes, chosen)
@@ -163,12 +163,12 @@ def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, doubts: list[
     # With one group there is nothing to even beyond what nodes are, unless it comes first.
     grouped = (groups > 1 or goals.first == "group") and cells <= MOST_CELLS
     if groups > 1 and not grouped:
-        doubts.append("there are too many groups to prove the replicas of each even")
+        notes.append("there are too many groups to prove the replicas of each even")
         classes = Classes.made(replace(items, group=0 * items.group), nodes, chosen)
     if goals.first == "moves" and goals.coverage is None and cells > MOST_CELLS:
         # Loads are all there is to even then, and they are evened on paths as exactly as by a flow of such a size.
         sets, proven = greedy(problem, chosen)
-        doubts.append("" if proven else "paths that even loads were left when their number was used up")
+        notes.append("" if proven else "paths that even loads were left when their number was used up")
         return [expand_classes_anew(items, nodes, sets, chosen.usable, chosen.bounds)]
     try:
         centre = fair_share(sum(bounds.copies for bounds in chosen.bounds), nodes)
@@ -177,14 +177,14 @@ def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, doubts: list[
             centre = flows(bare, nodes, goals, work, centre=centre, grouped=False).load
         found = flows(classes, nodes, goals, work, centre=centre, grouped=grouped)
     except SolverError as error:
-        doubts.append(str(error))
+        notes.append(str(error))
         return [greedy(problem, chosen)[0]]
-    doubts.append(found.doubt)
+    notes.append(found.note)
     # Groups that were no part of the flow must come first; otherwise both ways are tried where that is quick.
     alone = groups > 1 and not grouped
     ways = [True] if alone else [True, False] if len(items.current) <= MOST_MIXED else [False]
     dealt = [expand_classes(items, classes, nodes, found, groups_first=way) for way in ways]
-    if found.doubt:
+    if found.note:
         # What the solver left when its work was used up is best in the first objectives, and anything in the others.
         return [min([*dealt, greedy(problem, chosen)[0]], key=lambda sets: rank(problem, sets))]
     return dealt

@@ -29,8 +29,8 @@ class Classes:
         of: Class of each item.
         size: Items of each class.
         group: Group of each class.
-        held: Nodes that hold each and may go on doing so, in order.
-        leads: Which of those leads and is worth keeping; -1 for none, or where all of them stay anyway.
+        current: Nodes that hold each and may go on doing so, in order.
+        leader_load: Which of those leads and is worth keeping; -1 for none, or where all of them stay anyway.
         bounds: What an item of each class keeps to.
         racks: How many racks there are.
     """
@@ -38,8 +38,8 @@ class Classes:
     of: Ints
     size: Ints
     group: Ints
-    held: tuple[tuple[int, ...], ...]
-    leads: tuple[int, ...]
+    current: tuple[tuple[int, ...], ...]
+    leader_load: tuple[int, ...]
     bounds: tuple[Bounds, ...]
     racks: int
 
@@ -69,8 +69,8 @@ class Classes:
             of=np.asarray(of, np.int64),
             size=np.bincount(np.asarray(of, np.int64), minlength=len(found)),
             group=np.asarray([group for _, group, *_ in found], np.int64),
-            held=tuple(usable for _, _, _, usable, _ in found),
-            leads=tuple(leads for *_, leads in found),
+            current=tuple(usable for _, _, _, usable, _ in found),
+            leader_load=tuple(leads for *_, leads in found),
             bounds=tuple(chosen.bounds[item] for item in first),
             racks=chosen.racks,
         )
@@ -159,7 +159,7 @@ class _Chooser:
                 failed = failed or bounds
                 continue
             kept = sum(min(held.count(rack), bounds.high[rack]) for rack in racks)
-            found.append(((-bounds.copies, bool(bounds.doubt), -kept, self._taken[number], number), bounds))
+            found.append(((-bounds.copies, bool(bounds.note), -kept, self._taken[number], number), bounds))
         if not found:
             raise failed or ShortageError("there are no racks")
         (*_, number), bounds = min(found, key=lambda entry: entry[0])

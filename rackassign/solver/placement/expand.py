@@ -60,7 +60,7 @@ def expand_classes(
             table.give_apart(copies, quota)
             continue
         pool = quotas.pool.get((int(classes.group[class_]) if quotas.grouped else 0, rack), {})
-        rest = _give_stays(table, copies, quota, set(classes.held[class_]), through)
+        rest = _give_stays(table, copies, quota, set(classes.current[class_]), through)
         free += ((item, rack, pool if hub else quota) for item, hub in rest)
     for item, _, quota in free:
         table.choose(item, quota, groups_first=groups_first)

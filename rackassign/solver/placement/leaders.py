@@ -87,14 +87,14 @@ class LeaderChoice:
         first: Who leads each; -1 for nobody.
         second: Who is next; -1 for nobody.
         imbalance: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
-        doubt: What is not proven.
+        note: What is not proven.
     """
 
     sets: list[list[int]]
     first: list[int]
     second: list[int]
     imbalance: tuple[float, int]
-    doubt: str = ""
+    note: str = ""
 
 
 def choose_leaders(
@@ -116,12 +116,12 @@ def choose_leaders(
     """
     best: LeaderChoice | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
-        first, doubt = leaders(problem, sets, work, grouped=grouped, mix=mix)
+        first, note = leaders(problem, sets, work, grouped=grouped, mix=mix)
         second, other = choose_successors(problem, sets, first, work, keep=keep)
-        found = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), doubt or other)
-        if best is None or (not found.doubt and found.imbalance < best.imbalance):
+        found = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), note or other)
+        if best is None or (not found.note and found.imbalance < best.imbalance):
             best = found
-        if found.doubt:
+        if found.note:
             break
     assert best is not None  # noqa: S101 - there is at least one round
     return best
@@ -162,8 +162,8 @@ def leaders(
     choices = _choices(offers)
     if not len(choices.size):
         return [_NOBODY] * len(sets), ""
-    flow, doubt = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
-    return _dealt(choices, flow), doubt
+    flow, note = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
+    return _dealt(choices, flow), note
 
 
 def as_even_as_any(problem: Problem, first: list[int]) -> bool:
@@ -216,14 +216,14 @@ class _Leading:
         per_rack = np.bincount(nodes.rack, share * nodes.weight - nodes.leader_load, self._racks)
         of_rack = np.clip(np.rint(per_rack), 0, self._rack_most).astype(np.int64)
         for _ in range(_ROUNDS):
-            flow, doubt, loads = self._round((centre, of_rack, of_group), work, mix)
+            flow, note, loads = self._round((centre, of_rack, of_group), work, mix)
             right = (
                 on_unit_segments(loads[0], self._most, centre, _SINGLE).all()
                 and on_unit_segments(loads[1], self._rack_most, of_rack, _SINGLE).all()
                 and on_unit_segments(loads[2], self._group_most, of_group, _SINGLE).all()
             )
             if right:
-                return flow, doubt
+                return flow, note
             centre, of_rack, of_group = loads
         raise SolverError("no steps of leads are the right ones")
 
@@ -253,13 +253,13 @@ class _Leading:
             *([builder.objective(choice=-now)] if now.any() else []),
             *([builder.objective(choice=_mixing(choices.arcs, mix))] if mix else []),
         ]
-        parts, doubt = solve(builder, objectives, work)
+        parts, note = solve(builder, objectives, work)
         loads = (
             np.bincount(node_steps.owner, parts["node"], count).astype(np.int64),
             np.bincount(rack_steps.owner, parts["rack"], self._racks).astype(np.int64),
             np.bincount(group_steps.owner, parts["group"], self._groups * count).astype(np.int64),
         )
-        return parts["choice"], doubt, loads
+        return parts["choice"], note, loads
 
     def _evenness(self, builder: Builder, node: CostSegments, rack: CostSegments) -> list[Ints]:
         of_nodes, of_racks = shift_by_median(node.cost), shift_by_median(rack.cost)
@@ -328,8 +328,8 @@ def choose_successors(
             objectives.append(builder.objective(choice=-now_))
         return builder, objectives, levels
 
-    flow, doubt = _settled(model, most, centre, work)
-    return _dealt(choices, flow), doubt
+    flow, note = _settled(model, most, centre, work)
+    return _dealt(choices, flow), note
 
 
 def _settled(
@@ -337,10 +337,10 @@ def _settled(
 ) -> tuple[Ints, str]:
     for _ in range(_ROUNDS):
         builder, objectives, levels = model(centre)
-        parts, doubt = solve(builder, objectives, work)
+        parts, note = solve(builder, objectives, work)
         load = np.bincount(levels.owner, parts["pair"], len(most)).astype(np.int64)
         if on_unit_segments(load, most, centre, _SINGLE).all():
-            return parts["choice"], doubt
+            return parts["choice"], note
         centre = load
     raise SolverError("no steps of pairs are the right ones")
 
@@ -388,12 +388,12 @@ def reorder_leaders(
     except SolverError as error:
         first, second = greedy_leads(problem, items.current)
         found = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
-    doubts = tuple(doubt for doubt in (found.doubt, leaders_outside_racks(found.first, nodes, racks)) if doubt)
+    notes = tuple(note for note in (found.note, leaders_outside_racks(found.first, nodes, racks)) if note)
     lists = tuple(
         _in_order(held, leader, next_, nodes)
         for held, leader, next_ in zip(items.current, found.first, found.second, strict=True)
     )
-    return PlacementResult(lists, 0, 0, proven=not doubts, notes=doubts, leads_proven=not doubts)
+    return PlacementResult(lists, 0, 0, proven=not notes, notes=notes, leads_proven=not notes)
 
 
 def leaders_outside_racks(leading: list[int], nodes: BrokerArrays, racks: frozenset[int] | None) -> str:

@@ -23,7 +23,7 @@ class Bounds:
         high: Most copies in each rack.
         racks: In how many racks it must be at least.
         leaders: Racks of which one must have a copy; empty if any will do.
-        doubt: What could not be kept to; empty if nothing.
+        note: What could not be kept to; empty if nothing.
     """
 
     copies: int
@@ -32,7 +32,7 @@ class Bounds:
     high: tuple[int, ...]
     racks: int
     leaders: frozenset[int]
-    doubt: str = ""
+    note: str = ""
 
     @property
     def plain(self) -> bool:

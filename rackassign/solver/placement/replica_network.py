@@ -48,7 +48,7 @@ class ReplicaFlows:
         pool: Group, node and number of copies that come out of hubs.
         load: Copies at each node.
         grouped: Whether groups are told apart in the pool.
-        doubt: What is not proven.
+        note: What is not proven.
     """
 
     in_rack: Ints
@@ -57,7 +57,7 @@ class ReplicaFlows:
     pool: Ints
     load: Ints
     grouped: bool
-    doubt: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def flows(
     model = _Model(classes, nodes, goals, grouped=grouped)
     for _ in range(_ROUNDS):
         found, settled = model.solved(centre, work)
-        if found.doubt or (settled and on_unit_segments(found.load, model.most, centre, _SINGLE).all()):
+        if found.note or (settled and on_unit_segments(found.load, model.most, centre, _SINGLE).all()):
             return found
         centre = found.load
     raise SolverError("no steps of loads are the right ones")
@@ -263,7 +263,7 @@ class _Model:
         moves = [builder.objective(direct=-stay)] if stay.any() else []
         # Of copies one of which must go, that of a node which takes nothing new is least worth having.
         moves += [builder.objective(direct=closed)] if closed.any() else []
-        leads = np.asarray(self._classes.leads, np.int64)[self._places.direct[:, 0]] == self._places.direct[:, 1]
+        leads = np.asarray(self._classes.leader_load, np.int64)[self._places.direct[:, 0]] == self._places.direct[:, 1]
         # Whoever leads goes on, where another copy does as well.
         lead = [builder.objective(direct=-(leads * stay))] if leads.any() else []
         group = [] if by_group is None else [builder.objective(group=by_group.cost)]
@@ -301,7 +301,7 @@ def _places(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
     direct: list[tuple[int, int, int, int]] = []
     hubs: list[tuple[int, int, int]] = []
     for number, (size, held, bounds) in enumerate(
-        zip(classes.size.tolist(), classes.held, classes.bounds, strict=True)
+        zip(classes.size.tolist(), classes.current, classes.bounds, strict=True)
     ):
         direct += ((number, node, size, 1) for node in held)
         for at, most in enumerate(bounds.high):

@@ -92,12 +92,12 @@ class ItemDemand:
     Args:
         fixed: Node of its fixed copy; -1 if it has none.
         copies: How many it wants besides.
-        held: Nodes that have had one, the best first.
+        current: Nodes that have had one, the best first.
     """
 
     fixed: int
     copies: int
-    held: tuple[int, ...] = ()
+    current: tuple[int, ...] = ()
 
 
 Cells = tuple[int, ...]

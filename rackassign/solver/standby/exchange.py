@@ -101,7 +101,7 @@ def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _
     if other.graph.uneven() > best.graph.uneven():
         return best
     if other.graph.uneven() == best.graph.uneven():
-        most = sum(min(len(own), len(item.held)) for own, item in zip(best.graph.sets, items, strict=True))
+        most = sum(min(len(own), len(item.current)) for own, item in zip(best.graph.sets, items, strict=True))
         if best.graph.kept() >= most:
             return best
     return min(best, other.improved(), key=lambda each: each.rank())

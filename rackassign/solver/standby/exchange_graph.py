@@ -44,7 +44,7 @@ class ExchangeGraph:
         self._rooms = rooms
         self._items = items
         self._least = least
-        self._held = [sum(1 << node for node in item.held) for item in items]
+        self._held = [sum(1 << node for node in item.current) for item in items]
         self._weight = rooms.field.weight
         self.count = list(rooms.field.load)
         self._at: list[dict[int, Arcs]] = [{} for _ in self.count]
@@ -116,7 +116,7 @@ class ExchangeGraph:
 
     def kept(self) -> int:
         """Return how many copies are where they were."""
-        return sum(len(own.intersection(item.held)) for own, item in zip(self.sets, self._items, strict=True))
+        return sum(len(own.intersection(item.current)) for own, item in zip(self.sets, self._items, strict=True))
 
     def less(self, node: int) -> float:
         """Return by how much loads are evened when a copy goes from a node."""
@@ -165,7 +165,7 @@ class ExchangeGraph:
         if not least.copies:
             return set()
         liking = {
-            node: (node not in item.held, (self.count[node] + 1) / weight, node)
+            node: (node not in item.current, (self.count[node] + 1) / weight, node)
             for node, weight in enumerate(self._weight)
         }
         # In each cell the best nodes are taken first, so a cell is as good as its best.

@@ -12,10 +12,10 @@ from rackassign.clients.aiokafka.internals.fetch_observer import observe_fetches
 from rackassign.clients.aiokafka.internals.joins import Later, read_joins
 from rackassign.clients.aiokafka.internals.membership import (
     Membership,
-    membership_behind,
-    membership_calling,
+    find_membership,
+    membership_from_stack,
     membership_of,
-    own_instance,
+    per_consumer_instance,
 )
 from rackassign.clients.aiokafka.internals.metadata import (
     assignors,
@@ -35,13 +35,13 @@ __all__ = [
     "brokers",
     "client_rack",
     "cluster_of",
-    "membership_behind",
-    "membership_calling",
+    "find_membership",
+    "membership_from_stack",
     "membership_of",
     "near_replica_elsewhere",
     "observe_fetches",
     "on_refresh",
-    "own_instance",
+    "per_consumer_instance",
     "read_joins",
     "set_assignors",
     "topology",

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rackassign.clients.aiokafka.internals.metadata import Consumer
-from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
+from rackassign.clients.common.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -60,14 +60,14 @@ _NAMES_FOLLOWERS = 11
 """The version of fetch responses from which on they may name another replica, before the records, which are last."""
 
 
-def _fetched(response: Any) -> list[Fetched]:
-    found: list[Fetched] = []
+def _fetched(response: Any) -> list[FetchedPartition]:
+    found: list[FetchedPartition] = []
     for topic, partitions in response.topics:
         for partition, *rest in partitions:
             batches = rest[-1] or b""
             preferred = rest[-2] if response.API_VERSION >= _NAMES_FOLLOWERS else -1
             found.append(
-                Fetched(
+                FetchedPartition(
                     TopicPartition(topic, partition),
                     len(batches),
                     count_records(batches),

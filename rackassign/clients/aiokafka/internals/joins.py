@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rackassign.clients.aiokafka.internals.membership import Coordinator, Membership
-from rackassign.clients.common.subscriptions import Joined, read_join
+from rackassign.clients.common.subscriptions import JoinMember, decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
 @dataclass(slots=True)
 class _Sent:
-    """What a member sent, in the form that `read_join` reads and cleans."""
+    """What a member sent, in the form that `decode_join` reads and cleans."""
 
     member_id: str
     group_instance_id: str | None
@@ -99,11 +99,11 @@ def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> None:
     """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
     chosen = coordinator._lookup_assignor(response.group_protocol)
     members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
-    read = read_join(members, chosen, once)
+    read = decode_join(members, chosen, once)
     # Of its class: what wraps an assignor of ours may hand on whatever it is asked for.
-    if hasattr(type(chosen), "take_join"):
+    if hasattr(type(chosen), "set_decoded_members"):
         # A subclass's own `assign` may hand its members on to ours, which finds racks here and nowhere else.
-        chosen.take_join([Joined(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
+        chosen.set_decoded_members([JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
     response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
 
 

@@ -26,7 +26,7 @@ class Membership:
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
 
-    def is_of(self, other: Membership) -> bool:
+    def same_consumer(self, other: Membership) -> bool:
         """Tell whether both are of one consumer."""
         return self.coordinator is other.coordinator
 
@@ -60,7 +60,7 @@ class Membership:
         """Return the consumer's live view of the cluster; reads `_cluster`."""
         return self.coordinator._cluster
 
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this on the loop after some seconds, unless the consumer was stopped; it must not raise."""
         asyncio.get_running_loop().call_later(delay_s, lambda: None if self.over() else callback())
 
@@ -72,7 +72,7 @@ class Membership:
         """Have the client ask the brokers for new metadata; calls `_client.force_metadata_update()`."""
         self.coordinator._client.force_metadata_update()
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         """Have it join again. Lost between JoinGroup and SyncGroup, so ask when a join is complete."""
         self.coordinator.request_rejoin()
 
@@ -82,7 +82,7 @@ def membership_of(consumer: Consumer) -> Membership | None:
     return _checked(getattr(consumer, "_coordinator", None))
 
 
-def membership_behind(cluster: Any) -> Membership | None:
+def find_membership(cluster: Any) -> Membership | None:
     """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
 
     The coordinator listens to it: it is found in `_listeners`, behind its bound method.
@@ -96,7 +96,7 @@ _FAR_ENOUGH = 12
 """Callers that are looked through. The coordinator is the second or third; some are ours."""
 
 
-def membership_calling() -> Membership | None:
+def membership_from_stack() -> Membership | None:
     """Return the membership of the consumer that is asking for metadata just now, None if it cannot be told.
 
     All an assignor is given then are topics, and it is the last moment to see to it that the racks of members can be
@@ -124,14 +124,14 @@ def _checked(coordinator: Coordinator | None) -> Membership | None:
     return Membership(coordinator) if fits else None
 
 
-def own_instance(kind: type[AssignorT], make: Callable[[], AssignorT]) -> AssignorT:
+def per_consumer_instance(kind: type[AssignorT], make: Callable[[], AssignorT]) -> AssignorT:
     """Return the instance of an assignor that the calling consumer has, where it was given the class.
 
     aiokafka uses a class as it is given, and for all consumers. So at the first call the class is replaced by an
     instance in `_assignors` of the coordinator. If who calls cannot be told, each call gets an instance of its own,
     which sends its rack and remembers nothing.
     """
-    found = membership_calling()
+    found = membership_from_stack()
     if found is None:
         return make()
     assignors: Sequence[Any] = found.coordinator._assignors

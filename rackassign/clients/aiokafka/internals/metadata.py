@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rackassign.clients.common.metadata_listener import Listener
+from rackassign.clients.common.metadata_listener import MetadataListener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -63,9 +63,9 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, ke
     if not isinstance(listeners, set) or not callable(getattr(cluster, "add_listener", None)):
         once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("aiokafka"))
         return
-    if not any(isinstance(listener, Listener) and listener.key is key for listener in listeners):
+    if not any(isinstance(listener, MetadataListener) and listener.key is key for listener in listeners):
         # Replaced and not changed: a listener may be the one who calls this.
-        cluster._listeners = {*listeners, Listener(callback, once, key, with_version("aiokafka"))}
+        cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("aiokafka"))}
 
 
 def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:

@@ -8,17 +8,22 @@ Rules of this package:
   once. The consumer works as it would without.
 """
 
-from rackassign.clients.kafka_python.internals.assignment_encoding import answers
+from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
 from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
-from rackassign.clients.kafka_python.internals.group_member import Committed, Given, GiveUpFirst, Seat
-from rackassign.clients.kafka_python.internals.join_diagnostics import watch_joins
-from rackassign.clients.kafka_python.internals.membership import Membership, membership_behind, membership_of
+from rackassign.clients.kafka_python.internals.group_member import (
+    CommittedOffset,
+    GroupOnlyMember,
+    MemberAssignment,
+    RevocationRequired,
+)
+from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
+from rackassign.clients.kafka_python.internals.membership import Membership, find_membership, membership_of
 from rackassign.clients.kafka_python.internals.metadata import (
     Cluster,
     assignors,
     brokers,
     cluster_of,
-    near_replica_elsewhere,
+    missed_local_replica,
     on_refresh,
     topology,
 )
@@ -26,21 +31,21 @@ from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 
 __all__ = [
     "Cluster",
-    "Committed",
-    "GiveUpFirst",
-    "Given",
+    "CommittedOffset",
+    "GroupOnlyMember",
     "LocalityMetrics",
+    "MemberAssignment",
     "Membership",
-    "Seat",
-    "answers",
+    "RevocationRequired",
     "assignors",
     "brokers",
     "cluster_of",
-    "membership_behind",
+    "encode_member_assignments",
+    "find_membership",
     "membership_of",
-    "near_replica_elsewhere",
+    "missed_local_replica",
     "observe_fetches",
     "on_refresh",
     "topology",
-    "watch_joins",
+    "warn_on_join_response",
 ]

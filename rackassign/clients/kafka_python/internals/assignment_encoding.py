@@ -15,7 +15,7 @@ from rackassign.model import Partitions
 from rackassign.wire import NEWEST, Assignment, encode_assignment, encode_assignments
 
 
-def answers(
+def encode_member_assignments(
     target: Mapping[str, Partitions], told: Mapping[str, bytes] | None = None
 ) -> dict[str, ConsumerProtocolAssignment]:
     """Return an answer for each member.

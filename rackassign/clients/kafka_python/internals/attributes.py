@@ -20,7 +20,7 @@ Fetcher = Any
 """Its `Fetcher`."""
 
 
-def misfit(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
+def incompatibility(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
     """Return what of the host is not as expected; None if all is.
 
     Args:
@@ -40,7 +40,7 @@ def misfit(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: It
     return None
 
 
-def of_coordinator(*names: str) -> tuple[str, ...]:
+def coordinator_paths(*names: str) -> tuple[str, ...]:
     """Return paths from the consumer to attributes of its coordinator."""
     return tuple(f"_coordinator.{name}" for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from rackassign.clients.common.fetch_metrics import Fetched, Observer, count_records
+from rackassign.clients.common.fetch_metrics import FetchedPartition, Observer, count_records
 from rackassign.model import TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -52,9 +52,9 @@ def _show_fetches(fetcher: Any, once: WarnOnce) -> bool:
     return True
 
 
-def _fetched(response: Any) -> list[Fetched]:
+def _fetched(response: Any) -> list[FetchedPartition]:
     return [
-        Fetched(
+        FetchedPartition(
             TopicPartition(topic.topic, partition.partition_index),
             len(partition.records or b""),
             count_records(partition.records or b""),

@@ -3,10 +3,10 @@
 The host's own `poll()` would fetch as well, so only the coordinator's half of it is called. And its listeners run on
 its IO thread, where nobody may commit; so whoever sits here is told otherwise:
 
-* Before a join for which something must be given up, `poll` raises `GiveUpFirst`. Nothing has been sent by then and
-  heartbeats go on; the next `poll`, after `given_up`, joins.
-* After a join `take_given` says what was given. What is missing in it is given up by the time of the next `poll`, for
-  the host joins again no earlier.
+* Before a join for which something must be given up, `poll` raises `RevocationRequired`. Nothing has been sent by then
+  and heartbeats go on; the next `poll`, after `acknowledge_revocation`, joins.
+* After a join `take_new_assignment` says what was given. What is missing in it is given up by the time of the next
+  `poll`, for the host joins again no earlier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.kafka_python.internals.attributes import Consumer, is_cooperative, misfit, of_coordinator
+from rackassign.clients.kafka_python.internals.attributes import (
+    Consumer,
+    coordinator_paths,
+    incompatibility,
+    is_cooperative,
+)
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.util.text import with_version
@@ -29,7 +34,7 @@ Partitions = frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MemberAssignment:
     """What a member was given.
 
     Args:
@@ -43,7 +48,7 @@ class Given:
     owned: Partitions
 
 
-class GiveUpFirst(Exception):  # noqa: N818 - it is a demand, and no error
+class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no error
     """Partitions must be given up before the group is joined again.
 
     Args:
@@ -58,7 +63,7 @@ class GiveUpFirst(Exception):  # noqa: N818 - it is a demand, and no error
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedOffset:
     """What is committed of a partition.
 
     Args:
@@ -77,14 +82,14 @@ _METHODS = {
     "_coordinator.fetch_committed_offsets": ("partitions", "timeout_ms"),
     "_coordinator._invoke_completed_offset_commit_callbacks": (),
 }
-_NEEDS = of_coordinator(
+_NEEDS = coordinator_paths(
     *("_generation.is_lost", "_offset_fetch_futures", "_rebalance_protocol", "need_rejoin"),
     *("_subscription.assigned_partitions", "_subscription.subscription"),
 )
 
 
-class Seat:
-    """The seat of a consumer in its group; to be used from one thread, but for `hear`.
+class GroupOnlyMember:
+    """The seat of a consumer in its group; to be used from one thread, but for `run_commit_callbacks`.
 
     The consumer must not be polled otherwise.
 
@@ -92,14 +97,14 @@ class Seat:
     coordinator.
 
     Args:
-        consumer: A `KafkaConsumer` with a group, and the remedies on it.
+        consumer: A `KafkaConsumer` with a group, and the patches on it.
 
     Raises:
         ConfigError: The installed kafka-python differs.
     """
 
     def __init__(self, consumer: Consumer) -> None:
-        problem = misfit(consumer, _METHODS, _NEEDS)
+        problem = incompatibility(consumer, _METHODS, _NEEDS)
         if problem is not None:
             raise ConfigError(
                 f"{with_version('kafka-python')} cannot be the member of a group for another client: {problem}"
@@ -110,10 +115,10 @@ class Seat:
         coordinator._on_join_prepare_async = self._prepare_unless_due
         coordinator._on_join_complete_async = self._complete_and_note
         self._answer = coordinator._invoke_completed_offset_commit_callbacks
-        coordinator._invoke_completed_offset_commit_callbacks = self.hear
+        coordinator._invoke_completed_offset_commit_callbacks = self.run_commit_callbacks
         self._hearing = Lock()
         self._given_up: Partitions = frozenset()
-        self._given: Given | None = None
+        self._given: MemberAssignment | None = None
 
     def poll(self, timeout_ms: float) -> None:
         """Do what a member has to do, and show that its user is alive.
@@ -124,16 +129,16 @@ class Seat:
         """
         self._coordinator.poll(timeout_ms=timeout_ms)
 
-    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
+    def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that partitions are given up, as was asked for."""
         self._given_up = frozenset(partitions)
 
-    def take_given(self) -> Given | None:
+    def take_new_assignment(self) -> MemberAssignment | None:
         """Return what was given since the last call; None if nothing was."""
         given, self._given = self._given, None
         return given
 
-    def hear(self) -> None:
+    def run_commit_callbacks(self) -> None:
         """Call back for all commits that are answered; the host does it too, whenever it is asked for something.
 
         Raises:
@@ -147,13 +152,13 @@ class Seat:
         """Tell whether the member is out of the group."""
         return bool(self._coordinator._generation.is_lost())
 
-    def stirs(self) -> bool:
+    def rebalance_pending(self) -> bool:
         """Tell whether a rebalance is under way, or wanted by the next `poll`."""
         return bool(self._coordinator.need_rejoin())
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
-    ) -> Mapping[TopicPartition, Committed] | None:
+    ) -> Mapping[TopicPartition, CommittedOffset] | None:
         """Return what is committed of partitions, as far as anything is; None if that is not known yet.
 
         Ask again then: the question is not put anew.
@@ -167,14 +172,14 @@ class Seat:
         except KafkaTimeoutError:
             return None
         return {
-            TopicPartition(*place): Committed(of_place.offset, of_place.leader_epoch)
+            TopicPartition(*place): CommittedOffset(of_place.offset, of_place.leader_epoch)
             for place, of_place in found.items()
         }
 
     async def _prepare_unless_due(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
         due, lost = self._due()
         if due - self._given_up:
-            raise GiveUpFirst(due, lost=lost)
+            raise RevocationRequired(due, lost=lost)
         await self._prepare(generation, member_id, timeout_ms=timeout_ms)
         self._given_up = frozenset()
 
@@ -199,7 +204,7 @@ class Seat:
             # If the host rejects an assignment it goes on listing what was given up before.
             assignment = ConsumerProtocolAssignment.decode(member_assignment_bytes)
             owned &= frozenset(TopicPartition(*place) for place in assignment.partitions())
-        self._given = Given(generation, member_id, owned)
+        self._given = MemberAssignment(generation, member_id, owned)
 
 
 def _held(coordinator: Any) -> Partitions:

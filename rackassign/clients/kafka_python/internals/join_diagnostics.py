@@ -15,7 +15,7 @@ _ENOUGH = 3
 """Joins in a row that fail inside the broker until it is said: one may be by chance."""
 
 
-def watch_joins(consumer: Consumer, once: WarnOnce) -> None:
+def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
     """Warn if the broker assigns instead of a member, and if the group is broken inside the broker.
 
     Shadows `_coordinator._process_join_group_response`. An answer without error and without a leader comes from a group

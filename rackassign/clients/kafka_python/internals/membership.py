@@ -21,7 +21,7 @@ class Membership:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def is_of(self, other: Membership) -> bool:
+    def same_consumer(self, other: Membership) -> bool:
         """Tell whether both are of one consumer."""
         return self._coordinator is other._coordinator
 
@@ -58,7 +58,7 @@ class Membership:
         cluster: Cluster = self._coordinator._cluster
         return cluster
 
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call this on the host's IO thread after some seconds; it must not raise.
 
         Uses `_manager.call_soon` and the awaitable that `_manager._net.sleep` makes.
@@ -78,7 +78,7 @@ class Membership:
         """Have the client ask the brokers for new metadata; calls `_cluster.request_update()`."""
         self._coordinator._cluster.request_update()
 
-    def ask_for_rebalance(self) -> None:
+    def request_rejoin(self) -> None:
         """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""
         self._coordinator.request_rejoin()
 
@@ -88,7 +88,7 @@ def membership_of(consumer: Any) -> Membership | None:
     return _checked(getattr(consumer, "_coordinator", None))
 
 
-def membership_behind(cluster: Any) -> Membership | None:
+def find_membership(cluster: Any) -> Membership | None:
     """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
 
     All an assignor is given is the cluster. The coordinator listens to it, so it is found in `_listeners`: behind a

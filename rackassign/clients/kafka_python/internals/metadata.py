@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from rackassign.clients.common.metadata_listener import Listener
+from rackassign.clients.common.metadata_listener import MetadataListener
 from rackassign.model import Broker, Partition, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -73,12 +73,12 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, ke
     if not isinstance(listeners, set):
         once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("kafka-python"))
         return
-    if any(isinstance(listener, Listener) and listener.key is key for listener in listeners):
+    if any(isinstance(listener, MetadataListener) and listener.key is key for listener in listeners):
         return
-    cluster._listeners = {*listeners, Listener(callback, once, key, with_version("kafka-python"))}
+    cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("kafka-python"))}
 
 
-def near_replica_elsewhere(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
+def missed_local_replica(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
     """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
 
     Reads `_cluster._partitions[topic][partition].isr_nodes`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.metrics import AnonMeasurable
 
-from rackassign.clients.common.fetch_metrics import Amount, ReadMeter
+from rackassign.clients.common.fetch_metrics import LocalityMeter, Traffic
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -31,7 +31,7 @@ class LocalityMetrics:
         self._once = once
         self._pairs: dict[tuple[str, str | None], list[Any]] = {}
 
-    def publish(self, meter: ReadMeter) -> None:
+    def publish(self, meter: LocalityMeter) -> None:
         """Add the totals."""
         tags = {"rack": meter.rack or ""}
 
@@ -49,7 +49,7 @@ class LocalityMetrics:
                     partial(_total, meter, kind, i),
                 )
 
-    def publish_pair(self, meter: ReadMeter, topic: str, rack: str | None) -> None:
+    def add_topic_rack_metric(self, meter: LocalityMeter, topic: str, rack: str | None) -> None:
         """Add what is read of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
         named = [
@@ -63,7 +63,7 @@ class LocalityMetrics:
         ]
         self._pairs[topic, rack] = [name for name in named if name is not None]
 
-    def withdraw_others(self, meter: ReadMeter, topics: Collection[str]) -> None:
+    def withdraw_others(self, meter: LocalityMeter, topics: Collection[str]) -> None:
         """Remove what is read of all but these topics: who subscribes to a pattern meets ever new ones."""
         over = meter.forget_pairs(topics)
         if self._metrics is not None:
@@ -85,10 +85,10 @@ class LocalityMetrics:
         return named
 
 
-def _total(meter: ReadMeter, kind: str, place: int) -> float:
-    amount: Amount = getattr(meter.locality(), kind)()
+def _total(meter: LocalityMeter, kind: str, place: int) -> float:
+    amount: Traffic = getattr(meter.locality(), kind)()
     return amount[place]
 
 
-def _of_pair(meter: ReadMeter, topic: str, rack: str | None, place: int) -> float:
+def _of_pair(meter: LocalityMeter, topic: str, rack: str | None, place: int) -> float:
     return meter.amount(topic, rack)[place]

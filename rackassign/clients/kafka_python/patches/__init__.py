@@ -9,44 +9,44 @@ Rules of this package:
 
 from __future__ import annotations
 
-from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.clients.kafka_python.patches.coordinator import (
-    LOOK_ON_FOR_COORDINATOR,
+    BACKOFF_COORDINATOR_POLL,
     RAISE_WHEN_FENCED,
-    REST_BETWEEN_LOOKS,
+    RETRY_COORDINATOR_LOOKUP,
 )
 from rackassign.clients.kafka_python.patches.fetch import (
-    AWAIT_UNKNOWN_LEADER,
-    KEEP_NEAR_REPLICA,
-    LEARN_OF_FOLLOWER,
-    LEAVE_DEAD_FOLLOWER,
-    RESUME_PARKED,
+    KEEP_PREFERRED_READ_REPLICA,
+    REFRESH_ON_UNKNOWN_READ_REPLICA,
+    RESET_UNREACHABLE_READ_REPLICA,
+    RESUME_PAUSED_FETCHES,
+    WAIT_FOR_UNKNOWN_LEADER,
 )
-from rackassign.clients.kafka_python.patches.fetch_during_rebalance import FETCH_WHILE_JOINING
+from rackassign.clients.kafka_python.patches.fetch_during_rebalance import FETCH_DURING_REBALANCE
 from rackassign.clients.kafka_python.patches.join import (
-    CLAIM_WHAT_IS_HELD,
-    GUARD_MEMBERS,
-    HEARTBEAT_UNREAD_JOIN,
-    KEEP_FINISHED_JOIN,
+    CLAIM_CURRENT_ASSIGNMENT,
+    HEARTBEAT_UNTIL_JOIN_READ,
+    KEEP_COMPLETED_JOIN,
+    TOLERATE_MALFORMED_METADATA,
 )
 
-READING: tuple[Remedy, ...] = (
-    KEEP_NEAR_REPLICA,
-    LEAVE_DEAD_FOLLOWER,
-    LEARN_OF_FOLLOWER,
-    AWAIT_UNKNOWN_LEADER,
-    RESUME_PARKED,
+FETCH_PATCHES: tuple[Patch, ...] = (
+    KEEP_PREFERRED_READ_REPLICA,
+    RESET_UNREACHABLE_READ_REPLICA,
+    REFRESH_ON_UNKNOWN_READ_REPLICA,
+    WAIT_FOR_UNKNOWN_LEADER,
+    RESUME_PAUSED_FETCHES,
 )
 """Those for a consumer without a group as well."""
 
-REMEDIES: tuple[Remedy, ...] = (
-    GUARD_MEMBERS,
-    KEEP_FINISHED_JOIN,
-    HEARTBEAT_UNREAD_JOIN,
-    CLAIM_WHAT_IS_HELD,
-    REST_BETWEEN_LOOKS,
-    FETCH_WHILE_JOINING,
+PATCHES: tuple[Patch, ...] = (
+    TOLERATE_MALFORMED_METADATA,
+    KEEP_COMPLETED_JOIN,
+    HEARTBEAT_UNTIL_JOIN_READ,
+    CLAIM_CURRENT_ASSIGNMENT,
+    BACKOFF_COORDINATOR_POLL,
+    FETCH_DURING_REBALANCE,
     RAISE_WHEN_FENCED,
-    LOOK_ON_FOR_COORDINATOR,
-    *READING,
+    RETRY_COORDINATOR_LOOKUP,
+    *FETCH_PATCHES,
 )

@@ -9,11 +9,11 @@ from typing import Any
 from kafka.errors import FencedInstanceIdError, RetriableError
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer
-from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.util.log_once import WarnOnce
 
 
-def _look_on_for_coordinator(consumer: Consumer, _once: WarnOnce) -> None:
+def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:
     """Go on looking for the coordinator, for as long as the caller allows, when a broker that was asked is gone."""
     coordinator = consumer._coordinator
     original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
@@ -37,8 +37,8 @@ def _look_on_for_coordinator(consumer: Consumer, _once: WarnOnce) -> None:
     coordinator.ensure_coordinator_ready_async = look_on
 
 
-LOOK_ON_FOR_COORDINATOR = Remedy(
-    name="look_on_for_coordinator",
+RETRY_COORDINATOR_LOOKUP = Patch(
+    name="retry_coordinator_lookup",
     defect=(
         "While a broker is down and the others still list it, the host may ask it for the coordinator, then for"
         " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could answer."
@@ -46,7 +46,7 @@ LOOK_ON_FOR_COORDINATOR = Remedy(
     proof="integration/test_remedies.py::test_a_coordinator_is_looked_for_until_it_is_found",
     methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
     needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
-    install=_look_on_for_coordinator,
+    install=_retry_coordinator_lookup,
 )
 
 
@@ -54,15 +54,15 @@ _REST_S = 0.05
 """A poll looks so often after its group while there are no records; records end the wait at once."""
 
 
-def _rest_between_looks(consumer: Consumer, _once: WarnOnce) -> None:
+def _backoff_coordinator_poll(consumer: Consumer, _once: WarnOnce) -> None:
     """Wait a little for records when a heartbeat is overdue, instead of not at all."""
     coordinator = consumer._coordinator
     original: Callable[[], float] = coordinator.time_to_next_poll
     coordinator.time_to_next_poll = lambda: max(original(), _REST_S)
 
 
-REST_BETWEEN_LOOKS = Remedy(
-    name="rest_between_looks",
+BACKOFF_COORDINATOR_POLL = Patch(
+    name="backoff_coordinator_poll",
     defect=(
         "While a heartbeat is overdue, because the coordinator does not answer or a join is under way, poll() does not"
         " wait for records at all: it spins at full speed, and each turn leaves a callback at the fetches under way,"
@@ -71,7 +71,7 @@ REST_BETWEEN_LOOKS = Remedy(
     proof="integration/test_flow.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
     methods={"_coordinator.time_to_next_poll": ()},
     needs=(),
-    install=_rest_between_looks,
+    install=_backoff_coordinator_poll,
 )
 
 
@@ -100,7 +100,7 @@ def _raise_when_fenced(consumer: Consumer, _once: WarnOnce) -> None:
     coordinator.poll = poll_unless_fenced
 
 
-RAISE_WHEN_FENCED = Remedy(
+RAISE_WHEN_FENCED = Patch(
     name="raise_when_fenced",
     defect=(
         "A static member whose group.instance.id another one joins with is fenced: the host logs that its heartbeat"

@@ -9,7 +9,7 @@ from typing import Any
 from kafka.structs import TopicPartition as HostPartition
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
-from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
@@ -18,7 +18,7 @@ FORSAKEN_S = 5.0
 fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
 
 
-def _keep_near_replica(consumer: Consumer, once: WarnOnce) -> None:
+def _keep_preferred_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     """Stay with a follower that names no other: its answer to whom to read from is always "none"."""
     fetcher = consumer._fetcher
     original = fetcher._handle_fetch_response
@@ -27,7 +27,9 @@ def _keep_near_replica(consumer: Consumer, once: WarnOnce) -> None:
         try:
             _name_again(node_id, fetcher._subscriptions.assignment, response)
         except Exception:  # noqa: BLE001 - then the leader is asked again, as without us
-            once.warn("near", "%s: remedy keep_near_replica failed", with_version("kafka-python"), exc_info=True)
+            once.warn(
+                "near", "%s: patch keep_preferred_read_replica failed", with_version("kafka-python"), exc_info=True
+            )
         original(node_id, fetch_offsets, send_time, response)
 
     fetcher._handle_fetch_response = handle_fetch_response
@@ -44,8 +46,8 @@ def _name_again(node_id: int, assignment: Any, response: Any) -> None:
                 partition.preferred_read_replica = node_id
 
 
-KEEP_NEAR_REPLICA = Remedy(
-    name="keep_near_replica",
+KEEP_PREFERRED_READ_REPLICA = Patch(
+    name="keep_preferred_read_replica",
     defect=(
         "A follower's normal answer makes the host forget that it was sent there, so every second fetch asks the"
         " leader in another rack, which has nothing to say but the follower's name: twice the requests, half the speed."
@@ -53,11 +55,11 @@ KEEP_NEAR_REPLICA = Remedy(
     proof="integration/test_followers.py::test_a_follower_is_not_left_after_each_answer",
     methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
     needs=("_fetcher._subscriptions.assignment",),
-    install=_keep_near_replica,
+    install=_keep_preferred_read_replica,
 )
 
 
-def _leave_dead_follower(consumer: Consumer, once: WarnOnce) -> None:
+def _reset_unreachable_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     """Read from the leader as soon as a follower cannot be reached."""
     fetcher = consumer._fetcher
     handle_error: Callable[..., None] = fetcher._handle_fetch_error
@@ -69,7 +71,9 @@ def _leave_dead_follower(consumer: Consumer, once: WarnOnce) -> None:
             if _forget(node_id, fetcher._subscriptions.assignment):
                 forsaken[node_id] = time.monotonic() + FORSAKEN_S
         except Exception:  # noqa: BLE001 - the error itself must still be handled
-            once.warn("dead", "%s: remedy leave_dead_follower failed", with_version("kafka-python"), exc_info=True)
+            once.warn(
+                "dead", "%s: patch reset_unreachable_read_replica failed", with_version("kafka-python"), exc_info=True
+            )
         handle_error(node_id, exception)
 
     def create_fetch_requests() -> dict[int, Any]:
@@ -96,8 +100,8 @@ def _forget(node_id: int, assignment: Any) -> bool:
     return bool(states)
 
 
-LEAVE_DEAD_FOLLOWER = Remedy(
-    name="leave_dead_follower",
+RESET_UNREACHABLE_READ_REPLICA = Patch(
+    name="reset_unreachable_read_replica",
     defect=(
         "When the follower that is read from dies, the host goes on trying to reach it, and nothing is read, until"
         " the controller has fenced it and the metadata says so: by default nine seconds and more."
@@ -105,11 +109,11 @@ LEAVE_DEAD_FOLLOWER = Remedy(
     proof="integration/test_followers.py::test_a_dead_follower_is_left_at_once",
     methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
     needs=("_fetcher._subscriptions.assignment",),
-    install=_leave_dead_follower,
+    install=_reset_unreachable_read_replica,
 )
 
 
-def _await_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
+def _wait_for_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
     """Treat a leader that is no listed broker as none: wait for newer metadata."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
@@ -123,8 +127,8 @@ def _await_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
     fetcher._select_read_replica = select_read_replica
 
 
-AWAIT_UNKNOWN_LEADER = Remedy(
-    name="await_unknown_leader",
+WAIT_FOR_UNKNOWN_LEADER = Patch(
+    name="wait_for_unknown_leader",
     defect=(
         "Metadata may name a leader that is not in its list of brokers. poll() then raises UnknownBrokerIdError, and"
         " the partitions of that broker are never fetched again, not even when it is back."
@@ -132,11 +136,11 @@ AWAIT_UNKNOWN_LEADER = Remedy(
     proof="integration/test_followers.py::test_a_leader_that_is_not_listed_is_waited_for",
     methods={"_fetcher._select_read_replica": ("tp",)},
     needs=("_cluster.broker_metadata",),
-    install=_await_unknown_leader,
+    install=_wait_for_unknown_leader,
 )
 
 
-def _learn_of_follower(consumer: Consumer, once: WarnOnce) -> None:
+def _refresh_on_unknown_read_replica(consumer: Consumer, once: WarnOnce) -> None:
     """Ask for metadata when a leader names a follower that the host does not know as one (as the Java client does)."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
@@ -148,7 +152,9 @@ def _learn_of_follower(consumer: Consumer, once: WarnOnce) -> None:
             if named is not None and _named(fetcher, tp) is None:
                 consumer._cluster.request_update()
         except Exception:  # noqa: BLE001 - then the leader is asked again until metadata is due, as without us
-            once.warn("learn", "%s: remedy learn_of_follower failed", with_version("kafka-python"), exc_info=True)
+            once.warn(
+                "learn", "%s: patch refresh_on_unknown_read_replica failed", with_version("kafka-python"), exc_info=True
+            )
         return chosen
 
     fetcher._select_read_replica = select_read_replica
@@ -161,8 +167,8 @@ def _named(fetcher: Fetcher, tp: Any) -> int | None:
     return named
 
 
-LEARN_OF_FOLLOWER = Remedy(
-    name="learn_of_follower",
+REFRESH_ON_UNKNOWN_READ_REPLICA = Patch(
+    name="refresh_on_unknown_read_replica",
     defect=(
         "When the metadata is from a time at which a follower was down or no replica yet, the host does not go where"
         " the leader sends it and asks the leader again, which sends it there again: nothing is read until the metadata"
@@ -171,11 +177,11 @@ LEARN_OF_FOLLOWER = Remedy(
     proof="integration/test_followers.py::test_a_follower_that_is_back_is_read_from",
     methods={"_fetcher._select_read_replica": ("tp",)},
     needs=("_fetcher._subscriptions.assignment", "_cluster.request_update"),
-    install=_learn_of_follower,
+    install=_refresh_on_unknown_read_replica,
 )
 
 
-def _resume_parked(consumer: Consumer, once: WarnOnce) -> None:
+def _resume_paused_fetches(consumer: Consumer, once: WarnOnce) -> None:
     """Have the host see that what it hands out from is used up: only then does it go back to what was parked."""
     fetcher = consumer._fetcher
     original = fetcher.fetched_records
@@ -185,14 +191,14 @@ def _resume_parked(consumer: Consumer, once: WarnOnce) -> None:
             if not fetcher._next_partition_records:
                 fetcher._next_partition_records = None
         except Exception:  # noqa: BLE001 - then what was parked stays so, as without us
-            once.warn("parked", "%s: remedy resume_parked failed", with_version("kafka-python"), exc_info=True)
+            once.warn("parked", "%s: patch resume_paused_fetches failed", with_version("kafka-python"), exc_info=True)
         return original(max_records, update_offsets)
 
     fetcher.fetched_records = fetched_records
 
 
-RESUME_PARKED = Remedy(
-    name="resume_parked",
+RESUME_PAUSED_FETCHES = Patch(
+    name="resume_paused_fetches",
     defect=(
         "A partition that is paused while some of what was fetched is not handed out yet, and resumed, is never read"
         " again: what is left is parked, and nothing is fetched of a partition of which something is."
@@ -200,5 +206,5 @@ RESUME_PARKED = Remedy(
     proof="integration/test_followers.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
     methods={"_fetcher.fetched_records": ("max_records", "update_offsets")},
     needs=("_fetcher._next_partition_records", "_fetcher._paused_partition_records"),
-    install=_resume_parked,
+    install=_resume_paused_fetches,
 )

@@ -16,8 +16,8 @@ from typing import Any
 
 from kafka.errors import KafkaTimeoutError
 
-from rackassign.clients.kafka_python.internals.attributes import Consumer, is_cooperative, of_coordinator
-from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.clients.kafka_python.internals.attributes import Consumer, coordinator_paths, is_cooperative
+from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.clients.kafka_python.patches.commit_during_rebalance import Commits
 from rackassign.util.log_once import WarnOnce
 
@@ -137,8 +137,8 @@ def _install(consumer: Consumer, _once: WarnOnce) -> None:
     _Flow(consumer).install()
 
 
-FETCH_WHILE_JOINING = Remedy(
-    name="fetch_while_joining",
+FETCH_DURING_REBALANCE = Patch(
+    name="fetch_during_rebalance",
     defect=(
         "poll() returns nothing while a join is under way, so partitions that a cooperative member keeps stop all"
         " the same, for both rounds of a rebalance, as long as the slowest member needs to join."
@@ -160,7 +160,7 @@ FETCH_WHILE_JOINING = Remedy(
             "member_assignment_bytes",
         ),
     },
-    needs=of_coordinator(
+    needs=coordinator_paths(
         *("_generation.is_lost", "_join_task", "_lock", "_manager.wait_for", "_rebalance_protocol", "config"),
         *("coordinator_unknown", "ensure_active_group", "heartbeat.poll", "need_rejoin", "rebalance_in_progress"),
         *("_invoke_completed_offset_commit_callbacks", "_subscription.all_consumed_offsets"),
@@ -169,5 +169,5 @@ FETCH_WHILE_JOINING = Remedy(
         *("_subscription.assigned_partitions", "_subscription.subscribed_pattern"),
     ),
     install=_install,
-    stands_on=("keep_finished_join", "rest_between_looks"),
+    requires=("keep_completed_join", "backoff_coordinator_poll"),
 )

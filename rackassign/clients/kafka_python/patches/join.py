@@ -22,9 +22,14 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 
-from rackassign.clients.common.subscriptions import read_join
-from rackassign.clients.kafka_python.internals.attributes import Consumer, Coordinator, is_cooperative, of_coordinator
-from rackassign.clients.kafka_python.patches.base import Remedy
+from rackassign.clients.common.subscriptions import decode_join
+from rackassign.clients.kafka_python.internals.attributes import (
+    Consumer,
+    Coordinator,
+    coordinator_paths,
+    is_cooperative,
+)
+from rackassign.clients.kafka_python.patches.base import Patch
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
@@ -42,7 +47,7 @@ _REJOIN_ERRORS = (
 """A join that fails with one of these is simply made again; any other error is the user's to see."""
 
 
-def _keep_finished_join(consumer: Consumer, _once: WarnOnce) -> None:
+def _keep_completed_join(consumer: Consumer, _once: WarnOnce) -> None:
     """Read the result of a join that finished between two polls."""
     coordinator = consumer._coordinator
     need_rejoin: Callable[[], bool] = coordinator.need_rejoin
@@ -99,8 +104,8 @@ async def _take(coordinator: Coordinator, task: Any) -> None:
         coordinator.request_rejoin()
 
 
-KEEP_FINISHED_JOIN = Remedy(
-    name="keep_finished_join",
+KEEP_COMPLETED_JOIN = Patch(
+    name="keep_completed_join",
     defect=(
         "A join that finishes between two polls is thrown away and made anew; one that a metadata change"
         " started is never read at all, and the consumer is silent for ever. Short polls and long work in"
@@ -108,15 +113,15 @@ KEEP_FINISHED_JOIN = Remedy(
     ),
     proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
     methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
-    needs=of_coordinator(
+    needs=coordinator_paths(
         *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
         *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin", "stable"),
     ),
-    install=_keep_finished_join,
+    install=_keep_completed_join,
 )
 
 
-def _heartbeat_unread_join(consumer: Consumer, once: WarnOnce) -> None:
+def _heartbeat_until_join_read(consumer: Consumer, once: WarnOnce) -> None:
     """Send heartbeats from the end of a join until a `poll()` reads it."""
     coordinator = consumer._coordinator
     original = coordinator._do_join_and_sync_async
@@ -153,26 +158,26 @@ async def _beat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
                 # What it means for the membership the host has noted already; the next poll acts on it.
                 log.debug("heartbeat for an unread join: %s", error)
     except Exception:  # noqa: BLE001 - a failing extra must not take the host's IO thread with it
-        once.warn("beat", "%s: remedy heartbeat_unread_join failed", with_version("kafka-python"), exc_info=True)
+        once.warn("beat", "%s: patch heartbeat_until_join_read failed", with_version("kafka-python"), exc_info=True)
 
 
-HEARTBEAT_UNREAD_JOIN = Remedy(
-    name="heartbeat_unread_join",
+HEARTBEAT_UNTIL_JOIN_READ = Patch(
+    name="heartbeat_until_join_read",
     defect=(
         "From the end of a join to the poll() that reads it no heartbeat is sent, so a member that works"
         " longer than its session timeout at that moment is put out of the group it has just joined."
     ),
     proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
     methods={"_coordinator._do_join_and_sync_async": ()},
-    needs=of_coordinator(
+    needs=coordinator_paths(
         *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
         *("_send_heartbeat_request", "config", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
     ),
-    install=_heartbeat_unread_join,
+    install=_heartbeat_until_join_read,
 )
 
 
-def _claim_what_is_held(consumer: Consumer, once: WarnOnce) -> None:
+def _claim_current_assignment(consumer: Consumer, once: WarnOnce) -> None:
     """Have the host's own cooperative assignor claim what the consumer holds, and not what it was given once."""
     coordinator = consumer._coordinator
     original = coordinator.group_protocols
@@ -186,14 +191,16 @@ def _claim_what_is_held(consumer: Consumer, once: WarnOnce) -> None:
                 if isinstance(assignor, CooperativeStickyAssignor) and assignor.member_assignment is not None:
                     assignor.member_assignment = sorted(tp for tp in held if tp.topic in subscription.subscription)
         except Exception:  # noqa: BLE001 - raised from here, every poll() would fail
-            once.warn("claims", "%s: remedy claim_what_is_held failed", with_version("kafka-python"), exc_info=True)
+            once.warn(
+                "claims", "%s: patch claim_current_assignment failed", with_version("kafka-python"), exc_info=True
+            )
         return original()
 
     coordinator.group_protocols = group_protocols
 
 
-CLAIM_WHAT_IS_HELD = Remedy(
-    name="claim_what_is_held",
+CLAIM_CURRENT_ASSIGNMENT = Patch(
+    name="claim_current_assignment",
     defect=(
         "kafka-python's own cooperative assignor goes on claiming partitions that it lost with its membership,"
         " or unsubscribed from. They are withheld from everybody, for a member that has nothing to give up, and"
@@ -201,30 +208,32 @@ CLAIM_WHAT_IS_HELD = Remedy(
     ),
     proof="integration/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
     methods={"_coordinator.group_protocols": ()},
-    needs=of_coordinator(
+    needs=coordinator_paths(
         "_assignors", "_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.subscription"
     ),
-    install=_claim_what_is_held,
+    install=_claim_current_assignment,
 )
 
 
-def _guard_members(consumer: Consumer, once: WarnOnce) -> None:
+def _tolerate_malformed_metadata(consumer: Consumer, once: WarnOnce) -> None:
     """Clean what members sent before the host decodes it, and spare it most of that where the assignor is ours."""
     coordinator = consumer._coordinator
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
         try:
-            read_join(members, coordinator._lookup_assignor(protocol_name), once)
+            decode_join(members, coordinator._lookup_assignor(protocol_name), once)
         except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
-            once.warn("guard", "%s: remedy guard_members failed", with_version("kafka-python"), exc_info=True)
+            once.warn(
+                "guard", "%s: patch tolerate_malformed_metadata failed", with_version("kafka-python"), exc_info=True
+            )
         return original(leader_id, protocol_name, members)
 
     coordinator._perform_assignment = perform_assignment
 
 
-GUARD_MEMBERS = Remedy(
-    name="guard_members",
+TOLERATE_MALFORMED_METADATA = Patch(
+    name="tolerate_malformed_metadata",
     defect=(
         "The leader decodes every member's metadata unguarded: one member that sends broken bytes or an"
         " illegal topic name makes the leader's poll() raise at every attempt, and nobody gets an assignment."
@@ -232,5 +241,5 @@ GUARD_MEMBERS = Remedy(
     proof="integration/test_remedies.py::test_group_goes_on_beside_a_broken_member",
     methods={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},
     needs=("_coordinator._lookup_assignor",),
-    install=_guard_members,
+    install=_tolerate_malformed_metadata,
 )
