@@ -81,7 +81,7 @@ def test_the_only_broker_of_a_rack_gets_its_share_and_no_more() -> None:
 def test_racks_are_made_distinct_with_the_fewest_moves(seed: int) -> None:
     found, quality = after(random_layout(brokers_in(3, 3, 3), 600, 3, seed))
     assert found.proven
-    assert found.moved == found.least
+    assert found.moved == found.lower_bound
     assert (quality.sharing, quality.replicas_per_broker) == (0, 1.0)
 
 
@@ -89,7 +89,7 @@ def test_a_new_rack_is_filled_with_the_fewest_moves() -> None:
     old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 3, 1)).topics
     found, quality = after(Layout(tuple(brokers_in(3, 3, 3, 3)), old))
     assert found.proven
-    assert found.moved == found.least == 450
+    assert found.moved == found.lower_bound == 450
     assert (quality.sharing, quality.replicas_per_broker) == (0, 1.0)
 
 
@@ -97,7 +97,7 @@ def test_only_what_a_lost_broker_had_moves() -> None:
     old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 3, 1)).topics
     found, quality = after(Layout(tuple(brokers_in(3, 3, 2)), old))
     assert found.proven
-    assert found.moved == found.least == 200
+    assert found.moved == found.lower_bound == 200
     # The two of rack c have a copy of everything between them.
     assert (quality.sharing, round(quality.replicas_per_broker, 2)) == (0, 1.33)
 
@@ -106,7 +106,7 @@ def test_more_replicas_move_none_and_keep_leaders() -> None:
     old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 1, 1), Rules(coverage="even"))
     layout = Layout(tuple(brokers_in(3, 3, 3)), old.topics)
     found, quality = after(layout, replication_factor=3)
-    assert found.moved == found.least == 1200
+    assert found.moved == found.lower_bound == 1200
     assert [replicas[0] for replicas in found.topics["t000"]] == [replicas[0] for replicas in old.topics["t000"]]
     assert (quality.replicas_per_broker, quality.sharing) == (1.0, 0)
     fewer, quality = after(layout.with_topics(found.topics), replication_factor={"t000": 2})
@@ -121,7 +121,7 @@ def test_moves_first_moves_only_what_the_rules_ask_for() -> None:
     assert few.moved == 0
     shared = random_layout(brokers_in(4, 3, 2), 100, 3, 4)
     few, quality = after(shared, Rules(first="moves"))
-    assert few.moved == few.least
+    assert few.moved == few.lower_bound
     assert quality.sharing == 0
 
 
@@ -160,7 +160,7 @@ def test_fenced_brokers_get_nothing_while_another_is_emptied() -> None:
     brokers = [Broker(b.id, b.rack, fenced=b.id == 3) for b in brokers_in(3, 3, 3)]
     found, _ = after(Layout(tuple(brokers), layout), Rules(first="moves", exclude=frozenset({4})))
     assert found.proven
-    assert found.moved == found.least == 20
+    assert found.moved == found.lower_bound == 20
     for own, had in zip(found.topics["t000"], layout["t000"], strict=True):
         assert (3 in own) == (3 in had)
         assert own[0] != 3

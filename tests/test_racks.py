@@ -269,8 +269,8 @@ def test_a_process_that_asked_a_hanging_source_ends_all_the_same(stand_in: Any, 
     over = threading.Event()
     service = stand_in(dict.fromkeys(ANSWERS, lambda _request: over.wait(60)))
     code = (
-        f"from rackassign.racks import ask_all\n"
-        f"print({{f.rack for f in ask_all({settings(service.address, tmp_path)!r}, timeout_s=0.2)}})"
+        f"from rackassign.racks import detect_all\n"
+        f"print({{f.rack for f in detect_all({settings(service.address, tmp_path)!r}, timeout_s=0.2)}})"
     )
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)

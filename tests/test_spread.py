@@ -164,8 +164,8 @@ def small(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
     nodes = nodes_of(
         racks,
         load=draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)),
-        leads=draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
-        reluctant=draw(st.one_of(st.just([False] * count), several)),
+        leader_load=draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
+        last_resort=draw(st.one_of(st.just([False] * count), several)),
     )
     group = draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
     return items_of(copies, group, held if draw(st.booleans()) else None), nodes
@@ -656,7 +656,7 @@ def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytes
 @pytest.mark.parametrize("first", PRIMARY_OBJECTIVES)
 def test_of_copies_one_of_which_must_go_the_closed_one_does(first: Any) -> None:
     open_ = np.asarray([True, False, True, True])
-    nodes = nodes_of([0, 0, 1, 1], open=open_, eligible=open_)
+    nodes = nodes_of([0, 0, 1, 1], assignable=open_, leader_eligible=open_)
     items = items_of([2] * 4, held=[(0, 1), (1, 0), (0, 1), (1, 0)])
     found = place_replicas(items, nodes, goals=Objectives(first))
     assert found.moved == 4

@@ -116,7 +116,7 @@ def test_another_use_of_the_solver_in_the_process_does_no_harm() -> None:
         "other.minimize(other.addVariable(0, 1))\n"
         "from tests.oracle import big_group\n"
         "from rackassign.strategies import plan_sticky\n"
-        "plan = plan_sticky(*big_group(1)); print(plan.optimal, plan.doubt)"
+        "plan = plan_sticky(*big_group(1)); print(plan.optimal, plan.optimality_note)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "True"
