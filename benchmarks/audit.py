@@ -19,11 +19,11 @@ from statistics import median
 from kafka import KafkaAdminClient
 
 from benchmarks.show import Sheet, show
-from rackassign.admin.cluster import MIN_ISR, listed_brokers, topic_configs, topics_of
-from rackassign.admin.raw_requests import metadata_of
-from rackassign.admin.reassignments import Reassigner
+from rackassign.admin.cluster import MIN_ISR, describe_topics_on, list_brokers, topic_configs
+from rackassign.admin.raw_requests import fetch_metadata
+from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.placement.audit import audit
-from rackassign.placement.cluster_state import THROTTLED, observe, with_rates
+from rackassign.placement.cluster_state import THROTTLED, describe_cluster_state, with_rates
 from rackassign.testing import Cluster, LocalCluster
 
 RACKS = ("a", "b", "c", "a", "b", "a")
@@ -53,7 +53,7 @@ def await_whole(cluster: Cluster, admin: KafkaAdminClient, topics: int) -> None:
     until = time.monotonic() + _PATIENCE_S
     for broker in cluster.brokers:
         while True:
-            seen = topics_of(admin, broker.id).values()
+            seen = describe_topics_on(admin, broker.id).values()
             whole = sum(bool(t.in_sync) and all(len(row) == REPLICAS for row in t.in_sync) for t in seen)
             if whole >= topics:
                 break
@@ -80,22 +80,24 @@ def rows(
     cluster: Cluster, admin: KafkaAdminClient, topics: int, partitions: int, rounds: int
 ) -> Iterator[tuple[str, ...]]:
     live = [broker.id for broker in cluster.brokers]
-    names = sorted(topics_of(admin, live[0]))
-    state = with_rates(admin, observe(admin))
+    names = sorted(describe_topics_on(admin, live[0]))
+    state = with_rates(admin, describe_cluster_state(admin))
     seen = audit(state)
-    if (seen.topics, seen.partitions, seen.reliable) != (topics, topics * partitions, True):
-        raise SystemExit(f"the audit saw {seen.topics} topics, {seen.partitions} partitions; reliably: {seen.reliable}")
+    if (seen.topics, seen.partitions, seen.is_consistent) != (topics, topics * partitions, True):
+        raise SystemExit(
+            f"the audit saw {seen.topics} topics, {seen.partitions} partitions; reliably: {seen.is_consistent}"
+        )
     replicas = sum(load.replicas for load in seen.by_broker.values())
     print(f"seen: {seen.topics} topics, {seen.partitions} partitions, {replicas} replicas")
     work: dict[str, Callable[[], object]] = {
-        "one Metadata request of all topics": lambda: metadata_of(admin, live[0]),
-        "the brokers": lambda: listed_brokers(admin),
-        "all topics, from two brokers": lambda: [topics_of(admin, broker) for broker in live[:2]],
+        "one Metadata request of all topics": lambda: fetch_metadata(admin, live[0]),
+        "the brokers": lambda: list_brokers(admin),
+        "all topics, from two brokers": lambda: [describe_topics_on(admin, broker) for broker in live[:2]],
         "configuration of all topics": lambda: topic_configs(admin, names, [MIN_ISR, *THROTTLED]),
-        "what is being reassigned": lambda: Reassigner(admin).moving(),
+        "what is being reassigned": lambda: ReassignmentAdmin(admin).list_reassignments(),
         "rates of all brokers": lambda: with_rates(admin, state),
         "judging": lambda: audit(state, want_rf=REPLICAS),
-        "all of it": lambda: audit(with_rates(admin, observe(admin)), want_rf=REPLICAS),
+        "all of it": lambda: audit(with_rates(admin, describe_cluster_state(admin)), want_rf=REPLICAS),
         "`rackassign audit`, a process of its own": lambda: command(cluster),
     }
     # Rounds take turns, so that what else the machine does meets all alike.

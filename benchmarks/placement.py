@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.show import Sheet, show, write_markdown
 from rackassign.model import Broker
-from rackassign.placement import Layout, Placement, Quality, Rules, load_placer, rebalance
-from rackassign.placement.placers.optimal import reorder
+from rackassign.placement import Layout, LayoutMetrics, Placement, PlacementConstraints, load_placer, rebalance
+from rackassign.placement.placers.optimal import rebalance_leaders
 
 SEED = 2026
 SEEDS = 5
@@ -100,22 +100,22 @@ def brokers_in(*sizes: int) -> tuple[Broker, ...]:
     return tuple(Broker(number, rack) for number, rack in enumerate(racks, 1))
 
 
-def placed(work: Work, placer: str, seed: int) -> Quality:
+def placed(work: Work, placer: str, seed: int) -> LayoutMetrics:
     """Place topic after topic, as they are created; the exact placer sees what is there."""
     name, configs = PLACERS[placer]
     layout = Layout(brokers_in(*work.sizes))
     if name == "optimal":
         topics = {f"t{number:04d}": ((),) * work.partitions for number in range(work.topics)}
-        rules = Rules.of(configs)
+        rules = PlacementConstraints.of(configs)
         found = rebalance(layout.with_topics(topics), rules, replication_factor=work.replicas)
-        return Quality.of(layout.with_topics(found.topics))
+        return LayoutMetrics.of(layout.with_topics(found.topics))
     lists = {
         f"t{number:04d}": load_placer(name, {"seed": seed * 100_003 + number}).place(
             0, work.partitions, work.replicas, layout.brokers
         )
         for number in range(work.topics)
     }
-    return Quality.of(layout.with_topics(lists))
+    return LayoutMetrics.of(layout.with_topics(lists))
 
 
 def quality_rows(seeds: int) -> Iterator[tuple[str, ...]]:
@@ -151,7 +151,7 @@ class Solved:
 
     before: Layout
     placement: Placement
-    quality: Quality
+    quality: LayoutMetrics
     seconds: float
 
     @classmethod
@@ -159,7 +159,7 @@ class Solved:
         started = time.perf_counter()
         placement = solve(before, **options)
         seconds = time.perf_counter() - started
-        return cls(before, placement, Quality.of(before.with_topics(placement.topics), before), seconds)
+        return cls(before, placement, LayoutMetrics.of(before.with_topics(placement.topics), before), seconds)
 
     @property
     def certainty(self) -> str:
@@ -175,20 +175,20 @@ class Solved:
         return f"{sum(old[:depth] != new[:depth] for old, new in pairs) / len(pairs):.0%} of {len(pairs):,}"
 
 
-def anew(before: Layout, replicas: int) -> Quality:
+def anew(before: Layout, replicas: int) -> LayoutMetrics:
     """What `kafka-reassign-partitions --generate` gives."""
     lists = {
         topic: load_placer("kafka").place(0, len(partitions), replicas, before.brokers)
         for topic, partitions in before.topics.items()
     }
-    return Quality.of(before.with_topics(lists), before)
+    return LayoutMetrics.of(before.with_topics(lists), before)
 
 
 def movement_rows(seed: int) -> Iterator[tuple[str, ...]]:
     nine = brokers_in(3, 3, 3)
     blind = rack_blind(nine, 600, 3, seed)
     good = rebalance(blind).topics
-    single = rebalance(rack_blind(nine, 600, 1, seed), Rules(coverage="even")).topics
+    single = rebalance(rack_blind(nine, 600, 1, seed), PlacementConstraints(coverage="even")).topics
     tasks: list[tuple[str, Callable[[], Solved], int]] = [
         ("rack-blind on 3/3/3 to distinct racks", lambda: Solved.of(blind), 3),
         ("new rack d with 3 brokers", lambda: Solved.of(Layout(brokers_in(3, 3, 3, 3), good)), 3),
@@ -231,9 +231,9 @@ def in_place_rows(seed: int) -> Iterator[tuple[str, ...]]:
         "10/10/10, 1000 x 10, rack-blind": rack_blind(brokers_in(10, 10, 10), 10_000, 3, seed, 1000),
     }
     for name, before in layouts.items():
-        old = Quality.of(before)
+        old = LayoutMetrics.of(before)
         for keep in (True, False):
-            solved = Solved.of(before, reorder, keep_seconds=keep)
+            solved = Solved.of(before, rebalance_leaders, keep_seconds=keep)
             new = solved.quality
             yield (
                 name,
@@ -264,10 +264,12 @@ def near_rows(seed: int) -> Iterator[tuple[str, ...]]:
     twelve, new = brokers_in(4, 4, 4), frozenset({4, 8, 12})
     old = tuple(broker for broker in twelve if broker.id not in new)
     for replicas in (1, 2):
-        before = Layout(twelve, rebalance(rack_blind(old, 600, replicas, seed), Rules(coverage="even")).topics)
+        before = Layout(
+            twelve, rebalance(rack_blind(old, 600, replicas, seed), PlacementConstraints(coverage="even")).topics
+        )
         for readers in ({"a": 1.0, "b": 1.0}, {"a": 3.0, "b": 1.0, "c": 1.0}):
             for first in ("moves", "balance", "coverage"):
-                solved = Solved.of(before, rules=Rules.of({"coverage": readers, "first": first}))
+                solved = Solved.of(before, rules=PlacementConstraints.of({"coverage": readers, "first": first}))
                 yield (
                     f"RF {replicas}, " + " ".join(f"{rack}:{weight:g}" for rack, weight in readers.items()),
                     first,

@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import UnknownError
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.admin.groups import GroupCalls
+from rackassign.admin.groups import GroupAdmin
 from rackassign.cli.app import run
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
@@ -292,7 +292,7 @@ def test_a_group_whose_first_rebalance_was_broken_is_told_but_not_touched(
 
 
 def joined(admin: KafkaAdminClient, group: str) -> int:
-    seen = GroupCalls(admin).classic(group)
+    seen = GroupAdmin(admin).describe_classic_group(group)
     return 0 if seen is None else len(seen.members)
 
 
@@ -320,7 +320,7 @@ def test_members_of_librdkafka_that_never_settle_are_named(
 
 def leads(admin: KafkaAdminClient, group: str) -> bool:
     # A new cluster has no coordinators yet, which is waited for here.
-    seen = GroupCalls(admin).classic(group)
+    seen = GroupAdmin(admin).describe_classic_group(group)
     return seen is not None and seen.state == "Stable" and all(member.assignment for member in seen.members)
 
 

@@ -21,8 +21,8 @@ from kafka.protocol.consumer import JoinGroupRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
-from rackassign.admin.cluster import listed_brokers
-from rackassign.admin.groups import GroupCalls
+from rackassign.admin.cluster import list_brokers
+from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import Inspection, Inspector, RackMap
 from rackassign.scenario import read_group
@@ -250,12 +250,12 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
 
 
 def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in listed_brokers(admin) if broker.fenced]
+    return [broker.id for broker in list_brokers(admin) if broker.fenced]
 
 
 def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
     """Let a member join as Kafka Connect's do; nobody ever tells it what to do."""
-    calls = GroupCalls(admin)
+    calls = GroupAdmin(admin)
     member = ""
     for _ in range(2):
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"")

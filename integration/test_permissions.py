@@ -25,13 +25,13 @@ from kafka.errors import KafkaError
 from kafka.protocol.admin import DescribeAclsRequest
 
 from rackassign import RackAwareConsumer
-from rackassign.admin.cluster import cluster_id, topics
-from rackassign.admin.reassignments import Reassigner
+from rackassign.admin.cluster import cluster_id, describe_topics
+from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.cli.app import run
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read
-from rackassign.reassignment import Journal, Move, journal
+from rackassign.reassignment import Journal, ReplicaMove, journal
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.security import MECHANISM, PASSWORD
 
@@ -348,7 +348,7 @@ def command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def whole(cluster: Cluster, topic: str) -> int:
     """Return the number of partitions of a topic; 0 if there is none."""
     with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
-        return len(topics(admin, [topic])[topic].partitions)
+        return len(describe_topics(admin, [topic])[topic].partitions)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("audit")])
@@ -414,11 +414,11 @@ class Traces:
 
 
 def traces(admin: KafkaAdminClient, topic: str) -> Traces:
-    hands = Reassigner(admin)
+    hands = ReassignmentAdmin(admin)
     return Traces(
-        tuple(partition.replicas for partition in topics(admin, [topic])[topic].partitions),
-        bool(hands.moving()),
-        {**hands.broker_settings(RATES), **hands.topic_settings([topic], THROTTLED)[topic]},
+        tuple(partition.replicas for partition in describe_topics(admin, [topic])[topic].partitions),
+        bool(hands.list_reassignments()),
+        {**hands.cluster_configs(RATES), **hands.topic_configs([topic], THROTTLED)[topic]},
     )
 
 
@@ -431,9 +431,11 @@ def test_repair(command: Ended, cluster: Cluster, name: str, tmp_path: Path) -> 
         if case.words[1] in {"apply", "rollback"}:
             apply = case.words[1] == "apply"
             lists = zip(LISTS, OTHERS, strict=True)
-            moves = {TopicPartition(name, i): Move(*(row if apply else row[::-1])) for i, row in enumerate(lists)}
+            moves = {
+                TopicPartition(name, i): ReplicaMove(*(row if apply else row[::-1])) for i, row in enumerate(lists)
+            }
             if name == HALF:
-                moves[TopicPartition(TOPIC, 0)] = Move((1, 2), (1, 3))
+                moves[TopicPartition(TOPIC, 0)] = ReplicaMove((1, 2), (1, 3))
             given = Journal(cluster_id(admin), moves=moves, phase="planned" if apply else "applied")
             journal.write(file, given)
         command(name)

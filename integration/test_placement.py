@@ -15,11 +15,11 @@ from kafka import TopicPartition as HostPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from rackassign.admin.cluster import cluster_id, listed_brokers, topics
-from rackassign.admin.topics import Controller, RefusedError
+from rackassign.admin.cluster import cluster_id, describe_topics, list_brokers
+from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.cli.app import run
 from rackassign.placement.audit import audit
-from rackassign.placement.cluster_state import RATES, THROTTLED, observe, with_rates
+from rackassign.placement.cluster_state import RATES, THROTTLED, describe_cluster_state, with_rates
 from rackassign.placement.state_file import read, write
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -45,11 +45,11 @@ def command(cluster: Cluster, name: str, *words: str, code: int = 0) -> Any:
 
 
 def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in listed_brokers(admin) if broker.fenced]
+    return [broker.id for broker in list_brokers(admin) if broker.fenced]
 
 
 def in_sync(admin: KafkaAdminClient, topic: str) -> list[int]:
-    return [len(row) for row in topics(admin, [topic])[topic].in_sync]
+    return [len(row) for row in describe_topics(admin, [topic])[topic].in_sync]
 
 
 def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
@@ -77,7 +77,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     )
     planned = command(rack_cluster, *words, "--dry-run")
     assert not planned["created"]
-    assert topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
+    assert describe_topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
     made = command(rack_cluster, *words)
     assert made == {**planned, "created": True}
     assert (made["min_isr"], made["under_replicated"], made["offline_replicas"], made["placeholders"]) == (2, 4, [3], 0)
@@ -104,13 +104,13 @@ def test_what_cannot_be_written_to_is_not_made(
     wait_until(lambda: fenced(admin) == [1], "the broker is given up")
     said = command(rack_cluster, *words, code=1)
     assert "min.insync.replicas=3 needs 3 brokers that are up, and there are 2" in said
-    assert topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
+    assert describe_topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
     # A client that knew the dead broker as the controller finds another.
-    controller = Controller(admin)
+    controller = TopicAdmin(admin)
     controller.create(name, {}, [[2, 3]])
-    with pytest.raises(RefusedError, match="TopicAlreadyExistsError"):
+    with pytest.raises(RequestRejectedError, match="TopicAlreadyExistsError"):
         controller.create(name, {}, [[2, 3]])
-    with pytest.raises(RefusedError, match="no such broker is registered"):
+    with pytest.raises(RequestRejectedError, match="no such broker is registered"):
         controller.add(name, 2, [[2, 99]])
 
 
@@ -153,7 +153,7 @@ def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
     with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name())) as consumer:
         consumer.assign([HostPartition(topic, 0)])
         consumer.commit({HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
-    wait_until(lambda: OFFSETS in observe(admin).topics, "offsets have a topic that brokers agree on")
+    wait_until(lambda: OFFSETS in describe_cluster_state(admin).topics, "offsets have a topic that brokers agree on")
     below = {
         each["kind"]: each for each in command(rack_cluster, "audit", "--want-rf", "4", *files[:2], code=1)["findings"]
     }
@@ -169,7 +169,9 @@ def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdmi
     resource = ConfigResource(ConfigResourceType.TOPIC, strict, {"min.insync.replicas": "2"})
     admin.alter_configs([resource])
     admin.alter_partition_reassignments({HostPartition(strict, 0): [2, 1]})
-    wait_until(lambda: topics(admin, [strict])[strict].partitions[0].replicas == (2, 1), "another preferred leader")
+    wait_until(
+        lambda: describe_topics(admin, [strict])[strict].partitions[0].replicas == (2, 1), "another preferred leader"
+    )
 
     def findings() -> dict[str, Any]:
         told = command(rack_cluster, "audit", "--topic", thin, "--topic", strict, "--want-rf", "2", code=1)
@@ -193,7 +195,7 @@ def test_a_topic_that_is_not_there_is_bad_input(
     for words in (("--topic", typo), ("--topic", make_topic(), "--topic", typo)):
         said = command(rack_cluster, "audit", *words, code=2)
         assert said == f'rackassign: topic: there is no "{typo}" on this cluster'
-    assert topics(admin, [typo])[typo].unknown
+    assert describe_topics(admin, [typo])[typo].unknown
     assert 'there is no "no such name" on' in command(rack_cluster, "audit", "--topic", "no such name", code=2)
 
 
@@ -210,7 +212,7 @@ def test_a_throttle_that_was_left_is_found(
     named = {"topic": "1 topic,", "broker": "broker 2,", "everywhere": "all brokers,"}[where]
 
     def left() -> list[str]:
-        findings = audit(with_rates(admin, observe(admin, [topic]))).findings
+        findings = audit(with_rates(admin, describe_cluster_state(admin, [topic]))).findings
         return [finding.problem for finding in findings if finding.kind == "throttle-left"]
 
     assert left() == []

@@ -18,9 +18,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackChangePolicy
-from rackassign.admin.cluster import listed_brokers, topics
+from rackassign.admin.cluster import describe_topics, list_brokers
 from rackassign.admin.raw_requests import forget_controller
-from rackassign.admin.reassignments import Moving, Reassigner
+from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
@@ -65,15 +65,15 @@ def commands(bootstrap: str, home: Path) -> Command:
 
 
 def fenced(admin: KafkaAdminClient) -> list[int]:
-    return [broker.id for broker in listed_brokers(admin) if broker.fenced]
+    return [broker.id for broker in list_brokers(admin) if broker.fenced]
 
 
 def lists(admin: KafkaAdminClient, topic: str) -> Lists:
-    return {number: row.replicas for number, row in enumerate(topics(admin, [topic])[topic].partitions)}
+    return {number: row.replicas for number, row in enumerate(describe_topics(admin, [topic])[topic].partitions)}
 
 
 def whole(admin: KafkaAdminClient, names: Sequence[str]) -> bool:
-    found = topics(admin, names)
+    found = describe_topics(admin, names)
     return all(
         set(partition.replicas) == set(in_sync)
         for topic in found.values()
@@ -81,15 +81,15 @@ def whole(admin: KafkaAdminClient, names: Sequence[str]) -> bool:
     )
 
 
-def moving(admin: KafkaAdminClient) -> dict[TopicPartition, Moving]:
+def moving(admin: KafkaAdminClient) -> dict[TopicPartition, OngoingReassignment]:
     forget_controller(admin)
-    return Reassigner(admin).moving()
+    return ReassignmentAdmin(admin).list_reassignments()
 
 
 def throttles(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
     """Return all that slows replication down."""
-    settings = Reassigner(admin)
-    return {**settings.broker_settings(RATES), **settings.topic_settings([topic], THROTTLED)[topic]}
+    settings = ReassignmentAdmin(admin)
+    return {**settings.cluster_configs(RATES), **settings.topic_configs([topic], THROTTLED)[topic]}
 
 
 def records(bootstrap: str, names: Sequence[str]) -> dict[TopicPartition, list[int]]:
@@ -224,7 +224,7 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     assert admin.alter_partition_reassignments({raw: [1, 5, 3]}) == {raw: None}
     assert admin.alter_partition_reassignments({raw: [1, 2, 3]}) == {raw: None}
     half_way = moving(admin)[TopicPartition(*raw)]
-    assert half_way == Moving((1, 2, 3), (5,))
+    assert half_way == OngoingReassignment((1, 2, 3), (5,))
 
     given_up = run("repair apply", "--patience", "1", code=1)
     assert given_up["failed"] == {name: {"1": "waits for broker 5"}}
@@ -310,7 +310,7 @@ def test_what_waits_for_a_broker_gets_it_when_one_comes(
     wait_until(lambda: fenced(admin) == [4, 5, 6], "the brokers are given up")
     for broker in (4, 5, 6):
         unregister(six, broker)
-    wait_until(lambda: len(listed_brokers(admin)) == 3, "three brokers are left")
+    wait_until(lambda: len(list_brokers(admin)) == 3, "three brokers are left")
     made = run("create", name, "--partitions", "2", "--rf", "4", "--policy", "enabled", "--allow-placeholders")
     assert made["placeholders"] == 2
     assert read_registry(tmp_path / "rackassign-state.json").plans.keys() == {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.cluster import Copied
-from rackassign.reassignment.partition_state import Replicas, Seen
+from rackassign.reassignment.cluster import CopyProgress
+from rackassign.reassignment.partition_state import PartitionStatus, Replicas
 
 
 class CrashError(BaseException):
@@ -73,7 +73,7 @@ class Stage:
         """Tell whether somebody has pressed Ctrl-C."""
         return 0 <= self.stop_at <= self.calls
 
-    def look(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Seen]:
+    def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
         self._call()
         return {place: self._seen(place) for place in places if place in self.partitions}
 
@@ -83,15 +83,15 @@ class Stage:
         why = {True: "the topic has no such partition", False: "there is no such topic"}
         return {place: why[place.topic in topics] for place in places if place not in self.partitions}
 
-    def down(self) -> frozenset[int]:
+    def offline_brokers(self) -> frozenset[int]:
         self._call()
         return frozenset(self.away)
 
-    def running(self) -> frozenset[TopicPartition]:
+    def ongoing_partitions(self) -> frozenset[TopicPartition]:
         self._call()
         return frozenset(place for place, part in self.partitions.items() if part.target is not None)
 
-    def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
+    def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
         self._call()
         self.on_reassign(lists)
         refused = {place: why for place, row in lists.items() if (why := self._begin(place, row))}
@@ -102,32 +102,32 @@ class Stage:
         self._call()
         return refused
 
-    def elect(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         self._call()
         for place in places:
             self.partitions[place].led_by = self.partitions[place].replicas[0]
         return {}
 
-    def copied(self, adding: Mapping[TopicPartition, Iterable[int]]) -> Copied:
+    def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
         self._call()
         wanted = [(place, broker) for place, brokers in adding.items() for broker in brokers]
-        return Copied(sum(broker in self.partitions[place].in_sync for place, broker in wanted), len(wanted))
+        return CopyProgress(sum(broker in self.partitions[place].in_sync for place, broker in wanted), len(wanted))
 
-    def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    def topic_configs(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
         self._call()
         return {t: {key: value for key, value in self.topics.get(t, {}).items() if key in keys} for t in topics}
 
-    def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
+    def cluster_configs(self, keys: Sequence[str]) -> dict[str, str]:
         self._call()
         return {key: value for key, value in self.defaults.items() if key in keys}
 
-    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         self._call()
         for topic, keys in changes.items():
             _set(self.topics.setdefault(topic, {}), keys)
         self._call()
 
-    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+    def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
         self._call()
         _set(self.defaults, changes)
         self._call()
@@ -135,7 +135,7 @@ class Stage:
     def now(self) -> float:
         return self.clock
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self._call()
         self.clock += seconds
         assert self.clock < 10_000, "it never ends"
@@ -159,10 +159,12 @@ class Stage:
             part.led_by = next(iter(able), None)
         return part.led_by
 
-    def _seen(self, place: TopicPartition) -> Seen:
+    def _seen(self, place: TopicPartition) -> PartitionStatus:
         part = self.partitions[place]
         replicas, in_sync = self.shown[place]
-        return Seen(replicas, in_sync, self._leader(part), part.target, frozenset(part.adding - part.in_sync))
+        return PartitionStatus(
+            replicas, in_sync, self._leader(part), part.target, frozenset(part.adding - part.in_sync)
+        )
 
     def _show(self, likely: float) -> None:
         for place, part in self.partitions.items():

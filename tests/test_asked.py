@@ -21,9 +21,9 @@ from rackassign.placement import create_topic as making
 from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.placement.placer import PlacerError
-from rackassign.placement.state_file import Registry, read, write
-from rackassign.placement.validated_placer import Asked, load_asked
-from rackassign.reassignment import Wish, service
+from rackassign.placement.state_file import PlacementState, read, write
+from rackassign.placement.validated_placer import ValidatedPlacer, load_validated_placer
+from rackassign.reassignment import ReassignmentRequest, service
 from rackassign.solver import min_cost_flow
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
@@ -106,10 +106,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
             topics[name] = lists
 
     there = {"old": DescribedTopic((Partition((1, 2, 3), 1),) * 4, ((1, 2, 3),) * 4, ((),) * 4)}
-    monkeypatch.setattr(making, "Controller", Played)
+    monkeypatch.setattr(making, "TopicAdmin", Played)
     monkeypatch.setattr(making, "cluster_id", lambda _: "c")
-    monkeypatch.setattr(making, "listed_brokers", lambda _: BROKERS)
-    monkeypatch.setattr(making, "topics_of", lambda *_: there)
+    monkeypatch.setattr(making, "list_brokers", lambda _: BROKERS)
+    monkeypatch.setattr(making, "describe_topics_on", lambda *_: there)
     monkeypatch.setattr(create_command, "connected", lambda *_: nullcontext())
     monkeypatch.chdir(tmp_path)
     yield topics
@@ -153,7 +153,7 @@ def test_a_sound_answer_is_taken_and_the_placer_told_what_there_is(made: dict[st
 
 def test_an_own_placer_is_told_who_is_away(made: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     away = tuple(replace(broker, fenced=broker.id == 3) for broker in BROKERS)
-    monkeypatch.setattr(making, "listed_brokers", lambda _: away)
+    monkeypatch.setattr(making, "list_brokers", lambda _: away)
     Answers.answer = staticmethod(fair)
     assert create("--placer", OURS, "--policy", "enabled_prefer_observed") == 0
     assert [broker.id for broker in Answers.seen if broker.fenced] == [3]
@@ -185,7 +185,7 @@ class Unmade(Answers):
 )
 def test_a_placer_that_cannot_be_made_is_told_in_one_line(name: str, problem: str) -> None:
     with pytest.raises(PlacerError) as caught:
-        load_asked(f"{__name__}:{name}", {"disk": 1})
+        load_validated_placer(f"{__name__}:{name}", {"disk": 1})
     assert str(caught.value) == f'placer "{__name__}:{name}": {problem}; nothing was done'
 
 
@@ -193,15 +193,15 @@ def test_a_module_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: py
     (tmp_path / "broken_placer.py").write_text("raise RuntimeError('\\x1b[2J')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(PlacerError, match="the import failed with RuntimeError"):
-        load_asked("broken_placer:Any")
+        load_validated_placer("broken_placer:Any")
 
 
 def test_no_answer_of_ours_is_refused() -> None:
     for name in ("kafka", "striped", "optimal", "hadoop", "redis", "elasticsearch"):
-        assert len(load_asked(name).place(0, 5, 3, BROKERS)) == 5
-    left_out = load_asked("elasticsearch", {"forced_racks": ["d", "e", "f"]}).place(0, 5, 4, BROKERS)
+        assert len(load_validated_placer(name).place(0, 5, 3, BROKERS)) == 5
+    left_out = load_validated_placer("elasticsearch", {"forced_racks": ["d", "e", "f"]}).place(0, 5, 4, BROKERS)
     assert all(sum(broker < 0 for broker in row) == 1 for row in left_out)
-    assert Asked.of(Asked.of(Answers())).own
+    assert ValidatedPlacer.of(ValidatedPlacer.of(Answers())).own
 
 
 def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
@@ -227,11 +227,11 @@ def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
 
 
 def test_a_repair_to_more_replicas_than_brokers_were_seen_needs_a_word_too() -> None:
-    seen, registry = ClusterState(BROKERS, {}), Registry({7: "a"})
-    service._check_seen(seen, Wish(rf=7), registry)
-    service._check_seen(seen, Wish(rf=8, allow_placeholders=True), registry)
+    seen, registry = ClusterState(BROKERS, {}), PlacementState({7: "a"})
+    service._check_seen(seen, ReassignmentRequest(replication_factor=7), registry)
+    service._check_seen(seen, ReassignmentRequest(replication_factor=8, allow_placeholders=True), registry)
     with pytest.raises(ConfigError, match="8 replicas, and 7 brokers were ever seen"):
-        service._check_seen(seen, Wish(rf=8), registry)
+        service._check_seen(seen, ReassignmentRequest(replication_factor=8), registry)
 
 
 def test_placeholders_that_wait_are_found() -> None:
@@ -248,7 +248,7 @@ def test_one_broker_without_a_rack_is_placed_on_when_that_is_said(
     made: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = (*BROKERS, Broker(7, None))
-    monkeypatch.setattr(making, "listed_brokers", lambda _: some)
+    monkeypatch.setattr(making, "list_brokers", lambda _: some)
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in some], "topics": {"t": [[1, 2, 3]] * 7}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
     for placer in ("optimal", "kafka"):

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from rackassign.admin.authorization import NotAllowedError
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.placement.audit import Audit, Load, audit
-from rackassign.placement.cluster_state import ClusterState, Throttles, observe, with_rates
+from rackassign.placement.cluster_state import ClusterState, Throttles, describe_cluster_state, with_rates
 
 BROKERS = tuple(Broker(i, rack) for i, rack in enumerate("aabbcc", 1))
 SOUND = [[1, 3, 5], [4, 6, 2], [5, 1, 3]]
@@ -39,7 +39,7 @@ def kinds(of: Audit) -> dict[str, list[int]]:
 def test_nothing_is_found_in_a_sound_cluster() -> None:
     seen = audit(state(), want_rf=3)
     assert seen.findings == ()
-    assert seen.reliable
+    assert seen.is_consistent
     assert (seen.topics, seen.partitions) == (1, 3)
     assert seen.by_broker[1] == Load(1, 2, 1 / 3, 2 / 9)
     assert seen.by_rack == {"a": Load(1, 3, 1 / 3, 1 / 3), "b": Load(1, 3, 1 / 3, 1 / 3), "c": Load(1, 3, 1 / 3, 1 / 3)}
@@ -141,14 +141,14 @@ def test_a_broker_with_nothing_is_listed() -> None:
 def test_brokers_that_are_gone_count_where_they_were(
     rows: list[list[int]], remembered: dict[int, str | None], found: dict[str, list[int]]
 ) -> None:
-    seen = audit(state(rows).remembering(remembered))
+    seen = audit(state(rows).with_known_racks(remembered))
     assert {kind: partitions or [0] for kind, partitions in kinds(seen).items()} == found
     of_it = sum(broker == 9 or BROKERS[broker - 1].rack == remembered.get(9) for row in rows for broker in row)
     assert seen.by_rack.get(remembered.get(9), Load(0, 0, 0.0, 0.0)).replicas == of_it
 
 
 def test_a_broker_that_is_gone_is_named_with_its_rack() -> None:
-    (finding,) = audit(state([[1, 9, 5]]).remembering({9: "b"})).findings
+    (finding,) = audit(state([[1, 9, 5]]).with_known_racks({9: "b"})).findings
     assert finding.problem == "replicas on brokers that the cluster does not know (any more): 9 (in b)"
 
 
@@ -207,57 +207,57 @@ THERE = topic(SOUND)
 
 def test_kafka_s_own_topics_are_seen_unless_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {"t": THERE, "__consumer_offsets": topic([[1, 2]], internal=True)})
-    seen = observe(None)
+    seen = describe_cluster_state(None)
     assert list(seen.topics) == ["__consumer_offsets", "t"]
     assert kinds(audit(replace(seen, brokers=BROKERS)))["shared-rack"] == [0]
-    assert list(observe(None, ["t"]).topics) == ["t"]
+    assert list(describe_cluster_state(None, ["t"]).topics) == ["t"]
 
 
 def test_a_topic_that_does_not_exist_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {"t": THERE})
-    assert list(observe(None, ["t"]).topics) == ["t"]
+    assert list(describe_cluster_state(None, ["t"]).topics) == ["t"]
     with pytest.raises(ConfigError, match=r'^topic: there is no "typo", no "x" on this cluster$'):
-        observe(None, ["x", "t", "typo"])
+        describe_cluster_state(None, ["x", "t", "typo"])
 
 
 def test_a_topic_that_one_broker_does_not_know_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     for first, second in (({"t": THERE}, {}), ({}, {"t": THERE})):
         Brokers(monkeypatch, first, second)
-        assert observe(None, ["t"]).differing == ("t",)
+        assert describe_cluster_state(None, ["t"]).differing == ("t",)
     # Nor does it vanish if the broker that is asked for its configuration does not know it.
     Brokers(monkeypatch, {"t": THERE}, configs={})
-    seen = observe(None)
+    seen = describe_cluster_state(None)
     assert (seen.differing, seen.min_isr) == (("t",), {})
 
 
 def test_a_topic_that_is_not_described_in_full_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {"t": DescribedTopic(problem="not all of its partitions are listed")})
-    assert not audit(observe(None)).reliable
+    assert not audit(describe_cluster_state(None)).is_consistent
 
 
 def test_a_topic_that_may_not_be_described_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {"t": THERE}, {"t": REFUSED})
-    with pytest.raises(NotAllowedError, match=r"^not allowed: DESCRIBE on topic t$"):
-        observe(None, ["t"])
+    with pytest.raises(AuthorizationError, match=r"^not allowed: DESCRIBE on topic t$"):
+        describe_cluster_state(None, ["t"])
 
 
 def test_rates_are_told_by_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     rate = {"leader.replication.throttled.rate": "1000"}
     cluster = Brokers(monkeypatch, {"t": THERE})
-    seen = observe(None)
+    seen = describe_cluster_state(None)
     assert with_rates(None, seen).throttles == Throttles()
     cluster.rates = {1: (rate, {}), 2: KafkaConnectionError()}
     found = with_rates(None, seen)
     assert (found.throttles, found.silent) == (Throttles(brokers=(1,)), (2,))
     cluster.rates = dict.fromkeys((1, 2), (rate, rate))
     assert with_rates(None, seen).throttles == Throttles(everywhere=True)
-    cluster.rates = {2: NotAllowedError("DESCRIBE_CONFIGS", "the cluster")}
-    with pytest.raises(NotAllowedError):
+    cluster.rates = {2: AuthorizationError("DESCRIBE_CONFIGS", "the cluster")}
+    with pytest.raises(AuthorizationError):
         with_rates(None, seen)
 
 
 def test_no_broker_at_all_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {})
-    monkeypatch.setattr("rackassign.placement.cluster_state.listed_brokers", lambda _: ())
+    monkeypatch.setattr("rackassign.placement.cluster_state.list_brokers", lambda _: ())
     with pytest.raises(KafkaUnavailableError, match="no broker tells its metadata"):
-        observe(None)
+        describe_cluster_state(None)

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError
 
-from rackassign.admin.authorization import REFUSALS, NotAllowedError, allowed, group_resource, needs, topic_resource
+from rackassign.admin.authorization import (
+    REFUSALS,
+    AuthorizationError,
+    check_authorized,
+    group_resource,
+    requires,
+    topic_resource,
+)
 from rackassign.cli.app import run
 from rackassign.cli.connection import client_config, connected
 from rackassign.errors import ConfigError, KafkaUnavailableError
@@ -162,7 +169,7 @@ class Refusing:
             ClusterAuthorizationFailedError("of a request of many lines"),
             "Kafka at h:1 does not allow it: ClusterAuth.*r",
         ),
-        (NotAllowedError("ALTER", "the cluster"), "not allowed: ALTER on the cluster"),
+        (AuthorizationError("ALTER", "the cluster"), "not allowed: ALTER on the cluster"),
         (KafkaConnectionError("it has gone"), "Kafka at h:1 does not answer: .*it has gone"),
     ],
 )
@@ -175,14 +182,17 @@ def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkey
 
 def test_a_permission_that_is_missing_is_named() -> None:
     for kind in (*REFUSALS, KafkaConnectionError):
-        with pytest.raises(NotAllowedError if kind in REFUSALS else KafkaConnectionError), needs("READ", "group g"):
+        with (
+            pytest.raises(AuthorizationError if kind in REFUSALS else KafkaConnectionError),
+            requires("READ", "group g"),
+        ):
             raise kind
-    allowed(None, "READ", "group g")
+    check_authorized(None, "READ", "group g")
     for fine in (0, 3, KafkaConnectionError, KafkaConnectionError()):
-        allowed(fine, "READ", "group g")
+        check_authorized(fine, "READ", "group g")
     for refusal in (29, 30, 31, 53, 65, *REFUSALS, REFUSALS[0]()):
-        with pytest.raises(NotAllowedError, match=r"^not allowed: READ on group g$"):
-            allowed(refusal, "READ", "group g")
+        with pytest.raises(AuthorizationError, match=r"^not allowed: READ on group g$"):
+            check_authorized(refusal, "READ", "group g")
 
 
 def test_resources_are_named_in_one_line() -> None:

@@ -15,10 +15,10 @@ from rackassign.cli.app import run
 from rackassign.cli.commands.create_topic import show_new
 from rackassign.cli.render.reassignment import show_rest
 from rackassign.model import TopicPartition
-from rackassign.placement.create_topic import New
-from rackassign.placement.creation_policy import Placed
+from rackassign.placement.create_topic import CreateResult
+from rackassign.placement.creation_policy import PolicyPlacement
 from rackassign.placement.layout import Layout
-from rackassign.reassignment import Planned
+from rackassign.reassignment import ReassignmentPlan
 
 RESONANT = {
     "brokers": [{"id": i, "rack": rack} for i, rack in enumerate("aaabbbccc", 1)],
@@ -101,7 +101,7 @@ def shown(show: Callable[[Console], None]) -> str:
     ],
 )
 def test_one_is_not_told_as_many(rows: tuple[tuple[int, ...], ...], told: str) -> None:
-    new = New("t", 0, Placed(rows), 1)
+    new = CreateResult("t", 0, PolicyPlacement(rows), 1)
     assert told in shown(lambda console: show_new(new, console, made=True))
 
 
@@ -109,7 +109,7 @@ def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> Non
     layout = Layout((), {})
     places = {TopicPartition("[/t]", 0): "is being reassigned"}
     waiting, over = {TopicPartition("u", 0): (1, -1)}, frozenset({TopicPartition("u", 1)})
-    planned = Planned(layout, layout, {}, waiting, places, 0, 0, ("of [b]that[/b]",), over)
+    planned = ReassignmentPlan(layout, layout, {}, waiting, places, 0, 0, ("of [b]that[/b]",), over)
     assert shown(lambda console: show_rest(planned, console)).splitlines() == [
         "left out: [/t]-0: is being reassigned",
         "1 replica waits for a broker that can take it",

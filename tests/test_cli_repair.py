@@ -10,15 +10,15 @@ import pytest
 
 from rackassign.cli.app import run
 from rackassign.model import TopicPartition
-from rackassign.reassignment import Journal, Move, Wish, journal
+from rackassign.reassignment import Journal, ReassignmentRequest, ReplicaMove, journal
 from rackassign.reassignment.journal import Phase
 from rackassign.reassignment.kafka_json import read_reassignment
-from rackassign.reassignment.throttle import Earlier
+from rackassign.reassignment.throttle import SavedConfigs
 
 MOVES = {
-    TopicPartition("orders", 0): Move((1, 2), (3, 1)),
-    TopicPartition("orders", 10): Move((2, 1), (2, 3, 1)),
-    TopicPartition("clicks", 2): Move((4,), (5,)),
+    TopicPartition("orders", 0): ReplicaMove((1, 2), (3, 1)),
+    TopicPartition("orders", 10): ReplicaMove((2, 1), (2, 3, 1)),
+    TopicPartition("clicks", 2): ReplicaMove((4,), (5,)),
 }
 NOBODY = ["--bootstrap", "127.0.0.1:1"]
 """Where no cluster is: whoever asks it ends with 3, and late."""
@@ -31,9 +31,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def kept(name: str = "rackassign-repair.json", phase: Phase = "planned", throttled: Earlier | None = None) -> bytes:
+def kept(
+    name: str = "rackassign-repair.json", phase: Phase = "planned", throttled: SavedConfigs | None = None
+) -> bytes:
     file = Path(name)
-    journal.write(file, Journal("some-cluster", Wish(("orders",)), MOVES, phase=phase, throttled=throttled))
+    journal.write(
+        file, Journal("some-cluster", ReassignmentRequest(("orders",)), MOVES, phase=phase, throttled=throttled)
+    )
     return file.read_bytes()
 
 
@@ -102,7 +106,7 @@ def test_another_file_is_not_taken_for_a_plan_nor_written_over(
     assert (home / "p.json").read_text() == text
 
 
-SLOWED = Earlier({}, {"orders": {}})
+SLOWED = SavedConfigs({}, {"orders": {}})
 
 
 @pytest.mark.parametrize(("phase", "throttled"), [("begun", None), ("begun", SLOWED), ("applied", SLOWED)])
@@ -113,7 +117,7 @@ def test_a_repair_that_is_not_over_is_not_written_over(
     words: list[str],
     name: str,
     phase: Phase,
-    throttled: Earlier | None,
+    throttled: SavedConfigs | None,
     home: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import OptimalPlacer
-from rackassign.placement.creation_policy import POLICIES, NotEnoughBrokersError, Observed, Policy, place_new
+from rackassign.placement.creation_policy import POLICIES, KnownBroker, NotEnoughBrokersError, Policy, place_new
 
 from .repair_stage import Stage
 
@@ -73,7 +73,7 @@ def test_lists_are_refused_as_recorded(vector: dict[str, Any]) -> None:
         assert found == vector["message"]
 
 
-def placed(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
+def placed(brokers: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
     return OptimalPlacer().place(0, 4, replicas, [Broker(broker.id, broker.rack) for broker in brokers])
 
 
@@ -81,7 +81,7 @@ BROKERS = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(["up", "down", "gone"])), min_size=1, max_size=6
 ).map(
     lambda rows: [
-        Observed(number, rack, online=how == "up", registered=how != "gone")
+        KnownBroker(number, rack, online=how == "up", registered=how != "gone")
         for number, (rack, how) in enumerate(rows, 1)
     ]
 )
@@ -89,7 +89,7 @@ BROKERS = st.lists(
 
 @given(BROKERS, st.sampled_from(POLICIES), st.integers(1, 4), st.integers(1, 4))
 def test_what_a_policy_places_is_never_refused(
-    brokers: list[Observed], policy: Policy, replicas: int, min_isr: int
+    brokers: list[KnownBroker], policy: Policy, replicas: int, min_isr: int
 ) -> None:
     try:
         found = place_new(policy, placed, brokers, replicas=replicas, min_isr=min_isr)
@@ -97,7 +97,7 @@ def test_what_a_policy_places_is_never_refused(
         return
     registered = [broker.id for broker in brokers if broker.registered]
     up = [broker.id for broker in brokers if broker.registered and broker.online]
-    rows = found.wire()
+    rows = found.to_request()
     assert refusal(rows, registered, up, len(rows[0])) == ""
     assert {len(row) for row in found.plan} == {replicas}
     assert all(len(set(row) & set(up)) >= min(min_isr, replicas) for row in found.plan)
@@ -112,7 +112,7 @@ def test_the_played_cluster_reassigns_as_recorded(vector: dict[str, Any]) -> Non
     stage = Stage({PLACE: tuple(vector["current"])}, vector.get("registered", vector["current"]))
     part = stage.partitions[PLACE]
     part.in_sync = set(vector["isr"])
-    refused = stage.reassign({PLACE: vector["target"]})
+    refused = stage.alter_reassignments({PLACE: vector["target"]})
     if "error" in vector:
         assert CODES[refused[PLACE]] == vector["code"]
         return

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 
-from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.errors import ConfigError
 from rackassign.monitoring import (
     LiveBroker,
@@ -215,18 +215,18 @@ class Coordinator:
         self.removed: list[str] = []
         self.culprit = ""
 
-    def classic(self, _group: str) -> DescribedGroup | None:
+    def describe_classic_group(self, _group: str) -> DescribedGroup | None:
         self.look = next(self.looks, self.look)
         return self.look
 
-    def served(self, _group: str) -> DescribedGroup | None:
+    def describe_consumer_group(self, _group: str) -> DescribedGroup | None:
         return self._served
 
-    def announce(self, _group: str, _strategies: tuple[str, ...]) -> str | None:
+    def join_pending(self, _group: str, _strategies: tuple[str, ...]) -> str | None:
         self.announced += 1
         return None if self.refuses else "us"
 
-    def withdraw(self, _group: str, _member: str) -> bool:
+    def leave_pending(self, _group: str, _member: str) -> bool:
         self.withdrawn += 1
         return not self.fails
 
@@ -240,7 +240,7 @@ class Coordinator:
         return {gone.member_id: NoError}
 
 
-def calls(coordinator: Coordinator) -> GroupCalls:
+def calls(coordinator: Coordinator) -> GroupAdmin:
     return coordinator  # type: ignore[return-value] # it has what is used
 
 

@@ -299,8 +299,8 @@ def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.Monke
     def sizes(_: object, _broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(topic, p): 5 for topic, count in wanted.items() for p in range(count)}
 
-    monkeypatch.setattr("rackassign.monitoring.throughput.offsets", offsets)
-    monkeypatch.setattr("rackassign.monitoring.throughput.log_sizes", sizes)
+    monkeypatch.setattr("rackassign.monitoring.throughput.list_offsets", offsets)
+    monkeypatch.setattr("rackassign.monitoring.throughput.describe_log_dirs", sizes)
     there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
     seen = look_at_logs(object(), there, clock=lambda: 1.0)
     assert seen == Logs({TopicPartition(topic, 0): Log(1.0, 5, 0, 7) for topic in ("t", "u")})

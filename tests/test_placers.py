@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import Broker
-from rackassign.placement.java_random import Chance, SeededChance
+from rackassign.placement.java_random import JavaRandom, SeededJavaRandom
 from rackassign.placement.placer import (
     BUILT_IN,
     InvalidPartitionsError,
@@ -25,7 +25,7 @@ from rackassign.placement.placer import (
     load_placer,
     placer_names,
 )
-from rackassign.placement.placers.admin_utils import KafkaPlacer, assign_replicas, rack_alternated, racks_by_mode
+from rackassign.placement.placers.admin_utils import KafkaPlacer, assign_replicas, filter_racks, rack_alternated
 from rackassign.placement.placers.striped import BrokerRing, StripedPlacer
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "placement_vectors.json").read_text())
@@ -41,7 +41,7 @@ def named(section: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", VECTORS[section], ids=lambda vector: str(vector.get("name", "")))
 
 
-class MockRandom(Chance):
+class MockRandom(JavaRandom):
     """The generator of Kafka's tests of its placer."""
 
     def __init__(self, state: int) -> None:
@@ -65,10 +65,10 @@ def test_the_generator_of_the_tests_is_theirs() -> None:
 
 def test_a_seed_gives_what_it_gives_in_java() -> None:
     # new Random(42): nextInt(10) five times, nextInt(1 << 20), and a bound that makes it draw again.
-    chance = SeededChance(42)
+    chance = SeededJavaRandom(42)
     assert [chance.next_int(10) for _ in range(5)] == [0, 3, 8, 4, 0]
-    assert SeededChance(0).next_bits(32) == -1155484576
-    again = [SeededChance(seed).next_int(2**30 + 1) for seed in range(50)]
+    assert SeededJavaRandom(0).next_bits(32) == -1155484576
+    again = [SeededJavaRandom(seed).next_int(2**30 + 1) for seed in range(50)]
     assert all(0 <= number <= 2**30 for number in again)
 
 
@@ -82,10 +82,10 @@ def test_modes_decide_which_racks_count(vector: Any) -> None:
     racks = {int(broker): rack for broker, rack in vector["brokers"].items()}
     if "error" in vector:
         with pytest.raises(ERRORS[vector["error"]]) as caught:
-            racks_by_mode(racks, vector["mode"])
+            filter_racks(racks, vector["mode"])
         assert str(caught.value) == vector["message"]
     else:
-        assert racks_by_mode(racks, vector["mode"]) == {int(b): rack for b, rack in vector["result"].items()}
+        assert filter_racks(racks, vector["mode"]) == {int(b): rack for b, rack in vector["result"].items()}
 
 
 @named("admin_utils")

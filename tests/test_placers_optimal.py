@@ -22,16 +22,16 @@ from rackassign.placement import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     Layout,
+    LayoutMetrics,
     OptimalPlacer,
-    Quality,
+    PlacementConstraints,
     ReplicaPlacementError,
-    Rules,
     load_placer,
     rebalance,
 )
 from rackassign.placement.metrics import moved
 from rackassign.placement.placer import ReplicaPlacer
-from rackassign.placement.placers.optimal import reorder
+from rackassign.placement.placers.optimal import rebalance_leaders
 from rackassign.solver import min_cost_flow
 
 
@@ -55,25 +55,25 @@ def placed(name: str, brokers: list[Broker], partitions: int, replicas: int, **c
     return Layout(tuple(brokers)).with_topics({"t": lists})
 
 
-def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, Quality]:
+def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, LayoutMetrics]:
     found = rebalance(layout, *args, **options)
     done = layout.with_topics(found.topics)
-    quality = Quality.of(done, layout)
+    quality = LayoutMetrics.of(done, layout)
     assert quality.moved == found.moved == moved(layout, done) >= found.lower_bound
     return found, quality
 
 
 def test_leaders_do_not_resonate_with_racks() -> None:
     brokers = brokers_in(3, 3, 3)
-    assert Quality.of(placed("striped", brokers, 9, 3)).leaders_per_broker == 3.0
-    quality = Quality.of(placed("optimal", brokers, 9, 3))
+    assert LayoutMetrics.of(placed("striped", brokers, 9, 3)).leaders_per_broker == 3.0
+    quality = LayoutMetrics.of(placed("optimal", brokers, 9, 3))
     assert (quality.leaders_per_broker, quality.replicas_per_broker, quality.sharing) == (1.0, 1.0, 0)
 
 
 def test_the_only_broker_of_a_rack_gets_its_share_and_no_more() -> None:
     brokers = brokers_in(10, 10, 1)
-    assert Quality.of(placed("striped", brokers, 63, 2)).replicas_per_broker == 7.0
-    quality = Quality.of(placed("optimal", brokers, 63, 2))
+    assert LayoutMetrics.of(placed("striped", brokers, 63, 2)).replicas_per_broker == 7.0
+    quality = LayoutMetrics.of(placed("optimal", brokers, 63, 2))
     assert (quality.leaders_per_broker, quality.replicas_per_broker, quality.sharing) == (1.0, 1.0, 0)
 
 
@@ -103,7 +103,7 @@ def test_only_what_a_lost_broker_had_moves() -> None:
 
 
 def test_more_replicas_move_none_and_keep_leaders() -> None:
-    old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 1, 1), Rules(coverage="even"))
+    old = rebalance(random_layout(brokers_in(3, 3, 3), 600, 1, 1), PlacementConstraints(coverage="even"))
     layout = Layout(tuple(brokers_in(3, 3, 3)), old.topics)
     found, quality = after(layout, replication_factor=3)
     assert found.moved == found.lower_bound == 1200
@@ -116,18 +116,18 @@ def test_more_replicas_move_none_and_keep_leaders() -> None:
 
 def test_moves_first_moves_only_what_the_rules_ask_for() -> None:
     old = rebalance(random_layout(brokers_in(3, 3, 3), 90, 3, 1)).topics
-    few, _ = after(Layout(tuple(brokers_in(3, 3, 3, 3)), old), Rules(first="moves"))
+    few, _ = after(Layout(tuple(brokers_in(3, 3, 3, 3)), old), PlacementConstraints(first="moves"))
     assert few.proven
     assert few.moved == 0
     shared = random_layout(brokers_in(4, 3, 2), 100, 3, 4)
-    few, quality = after(shared, Rules(first="moves"))
+    few, quality = after(shared, PlacementConstraints(first="moves"))
     assert few.moved == few.lower_bound
     assert quality.sharing == 0
 
 
 def test_brokers_that_are_excluded_lose_what_they_have() -> None:
     layout = rebalance(random_layout(brokers_in(3, 3, 3), 90, 2, 1)).topics
-    found, _ = after(Layout(tuple(brokers_in(3, 3, 3)), layout), Rules(exclude=frozenset({4})))
+    found, _ = after(Layout(tuple(brokers_in(3, 3, 3)), layout), PlacementConstraints(exclude=frozenset({4})))
     assert found.moved == 20
     assert all(4 not in replicas for replicas in found.topics["t000"])
 
@@ -147,7 +147,7 @@ def test_where_the_rules_ask_for_nothing_fenced_brokers_keep_all_and_nothing_mov
     brokers = [Broker(b.id, b.rack, fenced=b.id in {3, 5}) for b in brokers_in(2, 2, 2)]
     weights = {1: 5.0, 3: 9.0}
     full = {**layout, "other": ((3, 1), (3, 1), (5, 2))}
-    found, _ = after(Layout(tuple(brokers), full, weights), Rules(first=first), topics=sorted(layout))
+    found, _ = after(Layout(tuple(brokers), full, weights), PlacementConstraints(first=first), topics=sorted(layout))
     assert (found.proven, found.moved) == (True, 0)
     for topic, lists in found.topics.items():
         for own, had in zip(lists, layout[topic], strict=True):
@@ -158,7 +158,7 @@ def test_where_the_rules_ask_for_nothing_fenced_brokers_keep_all_and_nothing_mov
 def test_fenced_brokers_get_nothing_while_another_is_emptied() -> None:
     layout = rebalance(random_layout(brokers_in(3, 3, 3), 90, 2, 1)).topics
     brokers = [Broker(b.id, b.rack, fenced=b.id == 3) for b in brokers_in(3, 3, 3)]
-    found, _ = after(Layout(tuple(brokers), layout), Rules(first="moves", exclude=frozenset({4})))
+    found, _ = after(Layout(tuple(brokers), layout), PlacementConstraints(first="moves", exclude=frozenset({4})))
     assert found.proven
     assert found.moved == found.lower_bound == 20
     for own, had in zip(found.topics["t000"], layout["t000"], strict=True):
@@ -170,7 +170,7 @@ def test_fenced_brokers_get_nothing_while_another_is_emptied() -> None:
 def test_with_fewer_replicas_those_on_fenced_brokers_go_first(first: Any) -> None:
     brokers = (Broker(1, "a", fenced=True), Broker(2, "b"), Broker(3, "c"))
     lists = ((1, 2), (2, 1), (1, 3), (3, 1)) * 3
-    found, _ = after(Layout(brokers, {"t": lists}), Rules(first=first), replication_factor=1)
+    found, _ = after(Layout(brokers, {"t": lists}), PlacementConstraints(first=first), replication_factor=1)
     assert found.moved == 0
     assert all(own != (1,) for own in found.topics["t"])
 
@@ -196,7 +196,7 @@ def test_only_the_topics_asked_for_move_and_the_others_count() -> None:
     layout = Layout(tuple(brokers_in(1, 1, 1, 1)), full)
     found, _ = after(layout, topics=["new"])
     assert found.topics == {"new": ((4,), (4,), (4,), (4,))}
-    even, _ = after(layout, Rules(first="topic"), topics=["new"])
+    even, _ = after(layout, PlacementConstraints(first="topic"), topics=["new"])
     assert sorted(even.topics["new"]) == [(1,), (2,), (3,), (4,)]
 
 
@@ -224,12 +224,12 @@ def test_replicas_come_to_where_readers_stand_with_the_fewest_moves(weights: dic
     racks = {broker.id: broker.rack for broker in brokers}
     lists = ((1, 3), (2, 5), (6, 4), (5, 1), (1, 2), (3, 2), (6, 3), (4, 3))
     layout = Layout(tuple(brokers), {"t": lists})
-    found, _ = after(layout, Rules(coverage=weights, first="coverage"))
+    found, _ = after(layout, PlacementConstraints(coverage=weights, first="coverage"))
     assert [sorted(racks[broker] or "" for broker in own) for own in found.topics["t"]] == [["a", "b"]] * 8
     assert found.proven
     assert found.moved == sum(sorted(racks[broker] or "" for broker in own) != ["a", "b"] for own in lists)
     # With moves first only what shares a rack moves.
-    assert rebalance(layout, Rules(coverage=weights, first="moves")).moved == 2
+    assert rebalance(layout, PlacementConstraints(coverage=weights, first="moves")).moved == 2
 
 
 def test_coverage_by_unequal_weights_comes_before_moves() -> None:
@@ -242,7 +242,7 @@ def test_coverage_by_unequal_weights_comes_before_moves() -> None:
     ):
         held = rebalance(random_layout(brokers, 20, factor, 3)).topics
         before = Counter(racks[broker] for own in held["t000"] for broker in own)
-        found, quality = after(Layout(tuple(brokers), held), Rules(coverage=weights, first="coverage"))
+        found, quality = after(Layout(tuple(brokers), held), PlacementConstraints(coverage=weights, first="coverage"))
         assert Counter(racks[broker] for own in found.topics["t000"] for broker in own) == in_rack
         assert found.moved == sum(max(0, count - before[rack]) for rack, count in in_rack.items())
         assert (found.proven, quality.sharing) == (True, 0)
@@ -251,9 +251,9 @@ def test_coverage_by_unequal_weights_comes_before_moves() -> None:
 @pytest.mark.parametrize("weights", ["broker", {}, {"z": 1.0}, {"a": 0.0, "b": 0.0}])
 def test_coverage_that_says_nothing_of_these_racks_leaves_moves_first(weights: Any) -> None:
     layout = random_layout(brokers_in(3, 2, 2), 40, 2, 7)
-    found = rebalance(layout, Rules(coverage=weights, first="coverage"))
+    found = rebalance(layout, PlacementConstraints(coverage=weights, first="coverage"))
     assert found.proven
-    assert found == rebalance(layout, Rules(first="moves"))
+    assert found == rebalance(layout, PlacementConstraints(first="moves"))
 
 
 def test_weights_say_how_much_brokers_carry() -> None:
@@ -263,7 +263,7 @@ def test_weights_say_how_much_brokers_carry() -> None:
 
 @pytest.mark.parametrize(("goal", "broker", "rack"), [("broker", 1.0, 1.5), ("rack", 2.0, 1.0), ("mixed", 1.2, 1.35)])
 def test_leaders_are_even_by_broker_or_by_rack(goal: str, broker: float, rack: float) -> None:
-    quality = Quality.of(placed("optimal", brokers_in(3, 2, 1), 60, 3, leaders=goal))
+    quality = LayoutMetrics.of(placed("optimal", brokers_in(3, 2, 1), 60, 3, leaders=goal))
     assert (quality.leaders_per_broker, quality.leaders_per_rack) == (broker, rack)
 
 
@@ -311,9 +311,9 @@ def test_placeholders_stand_for_what_has_no_broker() -> None:
     assert [sorted(replicas) for replicas in lists] == [[-2, -1, 1, 2]] * 2
     assert all(replicas[2:] == [-1, -2] for replicas in lists)
     layout = Layout(tuple(brokers_in(1, 1))).with_topics({"t": lists})
-    assert (Quality.of(layout).missing, Quality.of(layout).replicas) == (4, 4)
+    assert (LayoutMetrics.of(layout).missing, LayoutMetrics.of(layout).replicas) == (4, 4)
     # Once there are brokers they are what is new.
-    found, _ = after(Layout(tuple(brokers_in(1, 1, 1, 1)), layout.topics), Rules(first="moves"))
+    found, _ = after(Layout(tuple(brokers_in(1, 1, 1, 1)), layout.topics), PlacementConstraints(first="moves"))
     assert found.moved == 4
 
 
@@ -467,7 +467,7 @@ def test_no_other_way_to_distinct_racks_moves_fewer(
         fewest += min((len(set(own) - set(kept)) for own in ways[-1]), default=0)
         if shapes:
             assert len(even) == min(factor, len({racks[n] for n in may}))
-    rules = Rules(first="moves", exclude=exclude)
+    rules = PlacementConstraints(first="moves", exclude=exclude)
     if not all(ways):
         with pytest.raises((ReplicaPlacementError, InvalidReplicationFactorError)):
             rebalance(layout, rules, replication_factor=factors)
@@ -496,7 +496,7 @@ def test_of_no_partitions_nothing_is_unproven(
     brokers: tuple[Broker, ...], topics: dict[str, tuple[tuple[int, ...], ...]]
 ) -> None:
     layout = Layout(brokers, topics)
-    for found in (rebalance(layout, replication_factor=3), reorder(layout)):
+    for found in (rebalance(layout, replication_factor=3), rebalance_leaders(layout)):
         assert (found.topics, found.moved, found.lower_bound, found.proven, found.notes) == (topics, 0, 0, True, ())
     with pytest.raises(ConfigError, match='there is no topic "x"'):
         rebalance(layout, replication_factor={"x": 1})
@@ -506,13 +506,13 @@ def test_leaders_that_resonate_are_evened_in_place() -> None:
     brokers = brokers_in(3, 3, 3)
     topics = {f"p{n}": load_placer("striped", {"seed": n}).place(0, n, 3, brokers) for n in (9, 12, 18, 30, 60, 90)}
     before = Layout(tuple(brokers)).with_topics(topics)
-    assert Quality.of(before).leaders_per_topic == 3.0
-    found = reorder(before)
-    quality = Quality.of(before.with_topics(found.topics), before)
+    assert LayoutMetrics.of(before).leaders_per_topic == 3.0
+    found = rebalance_leaders(before)
+    quality = LayoutMetrics.of(before.with_topics(found.topics), before)
     assert (found.moved, found.lower_bound, quality.moved, found.proven) == (0, 0, 0, True)
     assert quality.leaders_per_topic == 1.0
     assert quality.leaders_per_broker == pytest.approx(25 * 9 / 219)
-    alone = reorder(before, keep_seconds=True)
+    alone = rebalance_leaders(before, keep_successors=True)
     lists, leaders = changes(before, alone.topics)
     # Nine topics' worth of partitions are led by three brokers of nine where there are nine.
     assert lists == leaders == changes(before, found.topics)[1] < 219 / 3
@@ -522,13 +522,13 @@ def test_leaders_that_resonate_are_evened_in_place() -> None:
 def test_a_layout_that_is_as_good_as_any_keeps_every_list() -> None:
     layout = random_layout(brokers_in(3, 2, 4), 120, 3, 5, topics=4)
     best = layout.with_topics(rebalance(layout).topics)
-    assert reorder(best).topics == best.topics
+    assert rebalance_leaders(best).topics == best.topics
 
 
 def test_fenced_excluded_and_unknown_brokers_lead_only_where_no_other_can() -> None:
     brokers = (Broker(1, "a"), Broker(2, "b"), Broker(3, "c", fenced=True), Broker(4))
     lists = ((3, 1, 2), (9, 2, 1), (4, 1), (3,), (9, 3), (4, 9), (1, 3, 2), (2, 4, 1), (-1, 2), ())
-    found = reorder(Layout(brokers, {"t": lists}), Rules(exclude=frozenset({4})))
+    found = rebalance_leaders(Layout(brokers, {"t": lists}), PlacementConstraints(exclude=frozenset({4})))
     assert found.proven
     assert [sorted(own) for own in found.topics["t"]] == [sorted(own) for own in lists]
     assert [own for own in found.topics["t"] if not {1, 2} & set(own)] == [(3,), (9, 3), (4, 9), ()]
@@ -536,15 +536,15 @@ def test_fenced_excluded_and_unknown_brokers_lead_only_where_no_other_can() -> N
     # Who is dead does not come next anyway; who is to go would.
     assert found.topics["t"][6:9] == ((1, 3, 2), (2, 1, 4), (2, -1))
     nobody = Layout((Broker(3, "c", fenced=True),), {"t": ((3, 1), (1,))})
-    assert reorder(nobody).topics == nobody.topics
+    assert rebalance_leaders(nobody).topics == nobody.topics
     with pytest.raises(ReplicaPlacementError, match="brokers 4 have none"):
-        reorder(Layout(brokers, {"t": lists}))
+        rebalance_leaders(Layout(brokers, {"t": lists}))
 
 
 def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None:
     lists = ((1, 3), (3, 1), (2, 4), (4, 2), (5, 6))
     layout = Layout(tuple(brokers_in(2, 2, 2)), {"t": lists})
-    found = reorder(layout, Rules(leader_racks=frozenset("b")))
+    found = rebalance_leaders(layout, PlacementConstraints(leader_racks=frozenset("b")))
     assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
     assert set(found.topics["t"][4]) == {5, 6}
     assert found.notes == ("1 have nobody to lead them in the racks where leaders must be",)
@@ -553,12 +553,12 @@ def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None
 
 def test_what_leads_other_topics_counts_when_leaders_are_evened() -> None:
     layout = Layout(tuple(brokers_in(1, 1)), {"old": ((1,), (1,), (1,)), "new": ((1, 2), (1, 2), (2, 1), (1, 2))})
-    found = reorder(layout, topics=["new"])
+    found = rebalance_leaders(layout, topics=["new"])
     assert list(found.topics) == ["new"]
     # 2 leads one of seven now; three or four are its share.
     assert Counter(own[0] for own in found.topics["new"]) == {1: 1, 2: 3}
     with pytest.raises(ConfigError, match='there is no topic "t"'):
-        reorder(layout, topics=["t"])
+        rebalance_leaders(layout, topics=["t"])
 
 
 # Same input, same answer.
@@ -570,14 +570,14 @@ def test_no_order_of_the_input_plays_a_part(seed: int, order: random.Random) -> 
     rng = random.Random(seed)
     brokers = brokers_in(*(rng.randint(1, 3) for _ in range(rng.randint(1, 4))))
     layout = random_layout(brokers, 24, min(len(brokers), rng.randint(1, 3)), seed, topics=4)
-    rules = Rules(weights={broker.id: rng.choice([1, 2]) for broker in brokers})
+    rules = PlacementConstraints(weights={broker.id: rng.choice([1, 2]) for broker in brokers})
     mixed = Layout(
         tuple(order.sample(brokers, len(brokers))),
         dict(order.sample(sorted(layout.topics.items()), len(layout.topics))),
     )
-    shuffled = Rules(weights=dict(order.sample(sorted(rules.weights.items()), len(rules.weights))))
+    shuffled = PlacementConstraints(weights=dict(order.sample(sorted(rules.weights.items()), len(rules.weights))))
     assert rebalance(layout, rules) == rebalance(mixed, shuffled)
-    assert reorder(layout, rules) == reorder(mixed, shuffled)
+    assert rebalance_leaders(layout, rules) == rebalance_leaders(mixed, shuffled)
     placer = load_placer("optimal", {"layout": layout})
     other = load_placer("optimal", {"layout": mixed})
     assert placer.place(0, 5, 1, brokers) == other.place(0, 5, 1, mixed.brokers)
@@ -614,7 +614,7 @@ def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.M
     assert "HiGHS (highspy) cannot be imported" in found.notes
     assert quality.sharing == 0
     assert quality.replicas_per_broker < 1.2
-    assert Quality.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0
+    assert LayoutMetrics.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0
 
 
 # Layouts.
@@ -630,7 +630,7 @@ def test_a_layout_is_read_and_written() -> None:
     assert layout.brokers == (Broker(1, "a"), Broker(2, fenced=True))
     assert layout.topics == {"t": ((1, 2), (2,))}
     assert layout.weights == {1: 2}
-    assert Layout.read(json.loads(json.dumps(layout.written()))) == layout
+    assert Layout.read(json.loads(json.dumps(layout.to_json()))) == layout
 
 
 @pytest.mark.parametrize(
@@ -653,7 +653,7 @@ def test_a_wrong_layout_is_refused_by_field(value: Any, words: str) -> None:
 
 def test_figures_of_a_layout() -> None:
     layout = Layout(tuple(brokers_in(2, 1)), {"t": ((1, 3), (1, 2), (3, 1), (1, 9)), "u": ((-1,),)})
-    quality = Quality.of(layout)
+    quality = LayoutMetrics.of(layout)
     assert (quality.partitions, quality.replicas, quality.missing) == (5, 7, 2)
     assert quality.replicas_per_broker == pytest.approx(4 / (7 / 3))
     assert quality.leaders_per_broker == pytest.approx(3 / (4 / 3))
@@ -665,12 +665,12 @@ def test_figures_of_a_layout() -> None:
     assert quality.replicas_with_rack == pytest.approx(5 / 7)
     # Broker 3 lost: 1 leads all four. Broker 1 lost: 2 and 3 have one and two, and one has no other replica.
     assert quality.leaders_after_loss == pytest.approx(2.0)
-    assert Quality.of(Layout(())).replicas_per_broker == 1.0
+    assert LayoutMetrics.of(Layout(())).replicas_per_broker == 1.0
 
 
 def test_hot_figures_are_of_brokers_by_weight() -> None:
     layout = Layout(tuple(brokers_in(1, 1)), {"t": ((1,), (1,), (2,))}, {1: 2})
-    assert Quality.of(layout).replicas_per_broker == 1.0
+    assert LayoutMetrics.of(layout).replicas_per_broker == 1.0
     with pytest.raises(InputError, match="there is no such broker"):
         Layout((), {}, {7: 1})
 

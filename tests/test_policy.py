@@ -15,20 +15,20 @@ from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement.creation_policy import (
     POLICIES,
+    KnownBroker,
     NotEnoughBrokersError,
-    Observed,
-    Placed,
     Policy,
+    PolicyPlacement,
     check_policy,
     place_new,
 )
-from rackassign.placement.state_file import Registry, read, write
+from rackassign.placement.state_file import PlacementState, read, write
 
 VECTORS = json.loads((Path(__file__).parent / "data" / "placement_vectors.json").read_text("utf-8"))["kip409_policy"]
 PARTITIONS = 6
 
 
-def spread(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
+def spread(brokers: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
     """Place round robin over the racks in turn; enough of a placer for what is tested here."""
     racks: dict[str | None, list[int]] = {}
     for broker in brokers:
@@ -40,9 +40,9 @@ def spread(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
 def test_the_policies_of_kip_409(vector: dict[str, Any]) -> None:
-    brokers = [Observed(number, rack, online) for number, rack, online in vector["brokers"]]
+    brokers = [KnownBroker(number, rack, online) for number, rack, online in vector["brokers"]]
 
-    def place() -> Placed:
+    def place() -> PolicyPlacement:
         return place_new(
             check_policy(vector["policy"]), spread, brokers, replicas=vector["rf"], min_isr=vector["min_isr"]
         )
@@ -53,7 +53,7 @@ def test_the_policies_of_kip_409(vector: dict[str, Any]) -> None:
         return
     placed = place()
     racks = {broker.id: broker.rack for broker in brokers}
-    assert {len(row) for row in placed.wire()} == {vector["wire_rf"]}
+    assert {len(row) for row in placed.to_request()} == {vector["wire_rf"]}
     assert placed.placeholders() == vector["placeholders"] * PARTITIONS
     if "offline_replicas" in vector:
         assert placed.offline == set(vector["offline_replicas"])
@@ -74,7 +74,7 @@ BROKER = st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans(), st.boo
 def test_a_partition_can_be_written_to_or_is_not_created(
     policy: Policy, found: list[tuple[str | None, bool, bool]], replicas: int, min_isr: int
 ) -> None:
-    brokers = [Observed(i, rack, online, registered) for i, (rack, online, registered) in enumerate(found)]
+    brokers = [KnownBroker(i, rack, online, registered) for i, (rack, online, registered) in enumerate(found)]
     up = {broker.id for broker in brokers if broker.online and broker.registered}
     taken = {broker.id for broker in brokers if broker.registered}
     required = max(1, min(min_isr, replicas))
@@ -91,7 +91,7 @@ def test_a_partition_can_be_written_to_or_is_not_created(
         missing = sum(broker < 0 for broker in row)
         assert missing == max(0, replicas - len(taken))
         assert {broker for broker in row if broker < 0} == set(range(-missing, 0))
-    assert len({len(row) for row in placed.wire()}) == 1
+    assert len({len(row) for row in placed.to_request()}) == 1
     if policy != "enabled_prefer_observed" and len(up) >= replicas:
         assert placed.offline == frozenset()
 
@@ -103,14 +103,14 @@ def test_an_unknown_policy_is_refused() -> None:
 
 def test_a_registry_keeps_brokers_and_plans_with_placeholders(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "registry.json"
-    assert read(file) == Registry()
+    assert read(file) == PlacementState()
     one, two = TopicPartition("t", 0), TopicPartition("t", 1)
-    made = Registry().see([Broker(1, "a"), Broker(2)]).plan({one: (1, -1), two: (1, 2)})
+    made = PlacementState().with_brokers([Broker(1, "a"), Broker(2)]).with_placeholders({one: (1, -1), two: (1, 2)})
     assert made.plans == {one: (1, -1)}
     write(file, made)
     assert read(file) == made
-    later = made.see([Broker(2, "b")]).plan({one: (1, 2)}).forget(1)
-    assert later == Registry({2: "b"})
+    later = made.with_brokers([Broker(2, "b")]).with_placeholders({one: (1, 2)}).forget(1)
+    assert later == PlacementState({2: "b"})
     assert [path.name for path in file.parent.iterdir()] == ["registry.json"]
 
 
@@ -120,14 +120,19 @@ def test_a_registry_is_of_one_cluster(tmp_path: Path) -> None:
     file.write_text('{"format": "rackassign-registry/1", "brokers": {"1": "a"}, "plans": {"t": {"0": [1, -1]}}}')
     old = read(file)
     assert (old.cluster, old.brokers) == ("", {1: "a"})
-    mine = old.on("one").see([Broker(2, "b")]).plan({TopicPartition("t", 1): (2, -1)}).forget(1)
+    mine = (
+        old.for_cluster("one")
+        .with_brokers([Broker(2, "b")])
+        .with_placeholders({TopicPartition("t", 1): (2, -1)})
+        .forget(1)
+    )
     write(file, mine)
-    assert read(file) == mine.on("one") == mine
+    assert read(file) == mine.for_cluster("one") == mine
     assert read(file).cluster == "one"
     with pytest.raises(ConfigError, match=r'^state: the file is of cluster "one", and this is "two"; .* --state$'):
-        read(file).on("two")
+        read(file).for_cluster("two")
     # One that does not tell its id is taken at the user's word.
-    assert read(file).on("") == mine
+    assert read(file).for_cluster("") == mine
 
 
 @pytest.mark.parametrize(
@@ -153,4 +158,4 @@ def test_a_registry_that_cannot_be_read_is_refused(tmp_path: Path, text: str) ->
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(ConfigError, match="cannot write"):
-        write(tmp_path / "file" / "registry.json", Registry())
+        write(tmp_path / "file" / "registry.json", PlacementState())

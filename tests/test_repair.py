@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress as Display
 
-from rackassign.admin.authorization import NotAllowedError
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign as cli_repair
 from rackassign.cli.commands import reassign_status
@@ -25,16 +25,24 @@ from rackassign.cli.signals import asked_to_stop
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES
-from rackassign.reassignment import Journal, Move, Outcome, Pace, Progress, Wish, carry_out
+from rackassign.reassignment import (
+    ExecutionLimits,
+    ExecutionResult,
+    Journal,
+    Progress,
+    ReassignmentRequest,
+    ReplicaMove,
+    execute_plan,
+)
 from rackassign.reassignment import service as desk_room
 from rackassign.reassignment.executor import Direction
-from rackassign.reassignment.journal import begin, claimed, read, withdraw, write
-from rackassign.reassignment.plan_status import standing
-from rackassign.reassignment.throttle import FOLLOWING, LEADING, Earlier
+from rackassign.reassignment.journal import archive, begin, open_exclusive, read, write
+from rackassign.reassignment.plan_status import plan_status
+from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
 
 from .repair_stage import CrashError, Stage
 
-PACE = Pace(wave=3, rate=1_000_000, patience_s=20)
+PACE = ExecutionLimits(wave=3, rate=1_000_000, patience_s=20)
 BROKERS = range(1, 7)
 
 
@@ -43,11 +51,11 @@ def place(number: int) -> TopicPartition:
 
 
 MOVES = {
-    place(0): Move((1, 2, 3), (1, 2, 4)),
-    place(1): Move((1, 2, 3), (5, 6, 4)),
-    place(2): Move((1, 2), (2, 1, 3)),
-    place(3): Move((3, 2, 1), (3,)),
-    place(4): Move((4, 5, 6), (6, 5, 4)),
+    place(0): ReplicaMove((1, 2, 3), (1, 2, 4)),
+    place(1): ReplicaMove((1, 2, 3), (5, 6, 4)),
+    place(2): ReplicaMove((1, 2), (2, 1, 3)),
+    place(3): ReplicaMove((3, 2, 1), (3,)),
+    place(4): ReplicaMove((4, 5, 6), (6, 5, 4)),
 }
 BEFORE = {where: move.before for where, move in MOVES.items()}
 AFTER = {where: move.after for where, move in MOVES.items()}
@@ -62,12 +70,12 @@ class Desk:
     def keep(self, journal: Journal) -> None:
         self.kept = journal
 
-    def run(self, stage: Stage, direction: Direction = "apply", pace: Pace = PACE) -> Outcome:
-        return carry_out(stage, self.kept, direction, keep=self.keep, pace=pace, stop=stage.stop)[1]
+    def run(self, stage: Stage, direction: Direction = "apply", pace: ExecutionLimits = PACE) -> ExecutionResult:
+        return execute_plan(stage, self.kept, direction, keep=self.keep, pace=pace, stop=stage.stop)[1]
 
 
 def refuse(_: object) -> None:
-    raise NotAllowedError("ALTER", "the cluster")
+    raise AuthorizationError("ALTER", "the cluster")
 
 
 def untouched(stage: Stage) -> bool:
@@ -76,10 +84,10 @@ def untouched(stage: Stage) -> bool:
 
 def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_down() -> None:
     stage, desk, told = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES)), list[Progress]()
-    ended, outcome = carry_out(stage, desk.kept, "apply", keep=desk.keep, pace=PACE, told=told.append)
+    ended, outcome = execute_plan(stage, desk.kept, "apply", keep=desk.keep, pace=PACE, told=told.append)
     assert stage.lists() == AFTER
     assert outcome.done == tuple(MOVES)
-    assert (outcome.failed, outcome.not_led, outcome.sent) == ({}, {}, 5)
+    assert (outcome.failed, outcome.leader_not_elected, outcome.sent) == ({}, {}, 5)
     assert {where: part.led_by for where, part in stage.partitions.items()} == {w: row[0] for w, row in AFTER.items()}
     assert stage.most_running <= 3
     assert stage.unthrottled == 0
@@ -157,7 +165,7 @@ def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
         place(0): "its replicas are 5, 6, which is not what the plan knows",
         place(1): "somebody else reassigns it, to 1, 2, 6",
     }
-    assert outcome.gone == {place(2): "the topic has no such partition"}
+    assert outcome.deleted == {place(2): "the topic has no such partition"}
     assert stage.partitions[place(0)].replicas == (5, 6)
     assert stage.partitions[place(1)].target == (1, 2, 6)
 
@@ -190,7 +198,7 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
 
 
 def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
-    moves = {TopicPartition("t", n): Move((1, 2), (2, 3)) for n in range(100)}
+    moves = {TopicPartition("t", n): ReplicaMove((1, 2), (2, 3)) for n in range(100)}
     stage, desk = Stage({where: move.before for where, move in moves.items()}, BROKERS), Desk(Journal("c", moves=moves))
     stage.stop_at = 40
     calls: list[TopicPartition] = []
@@ -203,14 +211,14 @@ def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
 
 
 def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every_wave() -> None:
-    moves = {TopicPartition(topic, n): Move((1, 2), (2, 3)) for topic in ("gone", "t") for n in range(20)}
+    moves = {TopicPartition(topic, n): ReplicaMove((1, 2), (2, 3)) for topic in ("gone", "t") for n in range(20)}
     stage, desk = (
         Stage({p: m.before for p, m in moves.items() if p.topic == "t"}, BROKERS),
         Desk(Journal("c", moves=moves)),
     )
     stage.kill(3)
     outcome = desk.run(stage, pace=replace(PACE, wave=1))
-    assert len(outcome.gone) == len(outcome.failed) == 20
+    assert len(outcome.deleted) == len(outcome.failed) == 20
     assert stage.clock < 3 * PACE.patience_s
 
 
@@ -226,7 +234,7 @@ def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
     assert left is not None
     with monkeypatch.context() as patched:
         patched.setattr(stage, refuses, refuse)
-        with pytest.raises(NotAllowedError):
+        with pytest.raises(AuthorizationError):
             desk.run(stage, pace=replace(PACE, rate=None))
     assert desk.kept.throttled == left
     assert desk.run(stage).failed == {}
@@ -247,7 +255,7 @@ def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
 def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
     stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
     monkeypatch.setattr(stage, refuses, refuse)
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(AuthorizationError):
         desk.run(stage)
     assert desk.kept == Journal("c", moves=MOVES)
     assert stage.lists() == BEFORE
@@ -257,18 +265,20 @@ def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, ref
 def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
     journal = Journal(
         "c",
-        Wish(("t",), 3, frozenset({5}), even=True, group="g", rules={"leaders": "rack", "weights": {"1": 2}}),
-        {place(0): Move((1, 2), (2, 3), ((1, 3),))},
+        ReassignmentRequest(
+            ("t",), 3, frozenset({5}), rebalance=True, group="g", rules={"leaders": "rack", "weights": {"1": 2}}
+        ),
+        {place(0): ReplicaMove((1, 2), (2, 3), ((1, 3),))},
         {place(1): (1, -1)},
         "begun",
-        Earlier({RATES[0]: "1"}, {"t": {LEADING: "0:1"}}),
+        SavedConfigs({RATES[0]: "1"}, {"t": {LEADING: "0:1"}}),
     )
     write(tmp_path / "j", journal)
     assert read(tmp_path / "j") == journal
 
 
 def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
-    file, later = tmp_path / "plan.json", Journal("c", moves={place(0): Move((1,), (2,))})
+    file, later = tmp_path / "plan.json", Journal("c", moves={place(0): ReplicaMove((1,), (2,))})
     assert begin(file, Journal("c", moves=MOVES)) is None
     assert begin(file, Journal("c", moves=MOVES, phase="applied")) is None
     assert begin(file, later) == tmp_path / "plan.1.json"
@@ -276,7 +286,7 @@ def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
     write(file, replace(later, phase="begun"))
     with pytest.raises(ConfigError, match="not over"):
         begin(file, later)
-    with claimed(file), pytest.raises(ConfigError, match="another repair is at work"), claimed(file):
+    with open_exclusive(file), pytest.raises(ConfigError, match="another repair is at work"), open_exclusive(file):
         pass
 
 
@@ -325,7 +335,7 @@ GOOD: dict[str, Any] = {
 )
 def test_a_plan_that_somebody_has_spoilt_is_refused(tmp_path: Path, wrong: dict[str, Any], problem: str) -> None:
     (tmp_path / "j").write_text(json.dumps(GOOD))
-    assert read(tmp_path / "j").moves == {place(0): Move((1,), (2,))}
+    assert read(tmp_path / "j").moves == {place(0): ReplicaMove((1,), (2,))}
     (tmp_path / "j").write_text(json.dumps({**GOOD, **wrong}))
     with pytest.raises(ConfigError, match=problem) as caught:
         read(tmp_path / "j")
@@ -347,21 +357,23 @@ def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_plan_that_nobody_wants_any_more_is_put_by(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
-    assert withdraw(file) is None
+    assert archive(file) is None
     write(file, Journal("c", moves=MOVES))
-    assert withdraw(file) == tmp_path / "plan.1.json"
+    assert archive(file) == tmp_path / "plan.1.json"
     assert not file.exists()
     write(file, Journal("c", moves=MOVES, phase="applied"))
-    assert withdraw(file) is None
+    assert archive(file) is None
 
 
 def test_a_repair_that_goes_on_still_knows_the_first_lists() -> None:
-    first = Journal("c", moves={place(0): Move((1, 2), (1, 3)), place(1): Move((1,), (2,))}, phase="applied")
-    later = first.joined(Journal("c", moves={place(0): Move((1, 3), (1, 4)), place(2): Move((5,), (6,))}))
+    first = Journal(
+        "c", moves={place(0): ReplicaMove((1, 2), (1, 3)), place(1): ReplicaMove((1,), (2,))}, phase="applied"
+    )
+    later = first.joined(Journal("c", moves={place(0): ReplicaMove((1, 3), (1, 4)), place(2): ReplicaMove((5,), (6,))}))
     assert later.moves == {
-        place(0): Move((1, 2), (1, 4), ((1, 3),)),
-        place(1): Move((1,), (2,)),
-        place(2): Move((5,), (6,)),
+        place(0): ReplicaMove((1, 2), (1, 4), ((1, 3),)),
+        place(1): ReplicaMove((1,), (2,)),
+        place(2): ReplicaMove((5,), (6,)),
     }
     assert later.phase == "begun"
 
@@ -401,7 +413,7 @@ def test_where_a_plan_stands_is_told_partition_by_partition() -> None:
     stage.partitions[place(2)].replicas = (3, 6)
     del stage.partitions[place(4)]
     stage._show(1.0)
-    found = standing(MOVES, stage.look(MOVES), throttled=True)
+    found = plan_status(MOVES, stage.describe(MOVES), throttled=True)
     assert dict(found.places) == {
         place(0): "as-planned",
         place(1): "on-its-way",
@@ -421,12 +433,12 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     stage.partitions[place(2)].replicas = (3, 6)
     stage._show(1.0)
     clusters = {"c": "c"}
-    monkeypatch.setattr(desk_room, "LiveHands", lambda _: stage)
+    monkeypatch.setattr(desk_room, "KafkaReassignmentCluster", lambda _: stage)
     monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
     for module in (reassign_status, cli_repair):
         monkeypatch.setattr(module, "connected", lambda *_: nullcontext())
     file = tmp_path / "rackassign-repair.json"
-    write(file, Journal("c", moves=MOVES, phase="begun", throttled=Earlier({}, {"t": {}})))
+    write(file, Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}})))
     assert run(["repair", "status", "--bootstrap", "b:1"]) == 1
     said = capsys.readouterr().out
     assert "1 with replicas that the plan does not know: somebody else has changed them: t-2 (3, 6)" in said

@@ -20,14 +20,20 @@ from rackassign.monitoring import Inspector, LiveBroker, LiveMember, RackMap, Ra
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import Shots
 from rackassign.monitoring.snapshot import snapshot
-from rackassign.placement import ReplicaPlacementError, Rules
+from rackassign.placement import PlacementConstraints, ReplicaPlacementError
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.group_locality import Readers, readers
-from rackassign.placement.metrics import Quality
-from rackassign.placement.state_file import Registry
-from rackassign.reassignment import Move, Planned, Wish, plan_leaders, plan_repair
+from rackassign.placement.group_locality import GroupLocality, describe_readers
+from rackassign.placement.metrics import LayoutMetrics
+from rackassign.placement.state_file import PlacementState
+from rackassign.reassignment import (
+    ReassignmentPlan,
+    ReassignmentRequest,
+    ReplicaMove,
+    plan_leader_balance,
+    plan_reassignment,
+)
 from rackassign.reassignment.evenness import UnevenError, check_even
-from rackassign.reassignment.kafka_json import plan_given, read_reassignment, write_reassignment
+from rackassign.reassignment.kafka_json import plan_from_json, read_reassignment, write_reassignment
 
 from .live import SELECTOR, cluster, group, member
 
@@ -49,8 +55,8 @@ def state(*, down: Sequence[int] = (), brokers: Sequence[Broker] = BROKERS, **to
     return ClusterState(listed, {name: topic(rows, down) for name, rows in topics.items()}, **more)
 
 
-def planned(seen: ClusterState, *, registry: Registry | None = None, **wish: Any) -> Planned:
-    return plan_repair(seen, Wish(**wish), registry or Registry())
+def planned(seen: ClusterState, *, registry: PlacementState | None = None, **wish: Any) -> ReassignmentPlan:
+    return plan_reassignment(seen, ReassignmentRequest(**wish), registry or PlacementState())
 
 
 def own(seen: ClusterState, name: str) -> ClusterState:
@@ -68,7 +74,7 @@ def racks(replicas: Sequence[int]) -> set[str | None]:
 
 def test_nothing_is_changed_where_nothing_is_wrong_not_even_the_order_of_a_list() -> None:
     found = planned(state(t=[[1, 3, 5], [1, 3, 5], [1, 3]]))
-    assert (found.moves, found.waiting, found.left_out, found.copies) == ({}, {}, {}, 0)
+    assert (found.moves, found.waiting, found.skipped, found.copies) == ({}, {}, {}, 0)
 
 
 def test_replicas_that_share_a_rack_are_spread_with_one_copy_each() -> None:
@@ -110,17 +116,17 @@ def test_a_replica_for_which_there_is_no_broker_waits() -> None:
 
 
 def test_placeholders_are_completed_and_a_topic_of_the_same_name_is_left_alone() -> None:
-    registry = Registry(plans={place(0): (1, 3, -1), place(1): (4, -1, -2)})
+    registry = PlacementState(plans={place(0): (1, 3, -1), place(1): (4, -1, -2)})
     found = planned(state(t=[[1, 3], [2]]), registry=registry)
     assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
     assert set(found.moves) == {place(0)}
-    assert "other replicas than the plan" in found.left_out[place(1)]
+    assert "other replicas than the plan" in found.skipped[place(1)]
 
 
 def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
     seen = state(t=[[1, 2], [1, 2], [5, 6]], u=[[1, 2]], down=[5, 6], in_flight=frozenset({place(0)}), differing=("u",))
     found = planned(seen)
-    assert found.left_out == {
+    assert found.skipped == {
         place(0): "is being reassigned",
         place(2): "has no leader to copy from",
         place(0, "u"): "brokers say different things of it",
@@ -142,7 +148,7 @@ def test_a_broker_without_a_rack_among_others_is_refused() -> None:
         planned(seen)
     assert planned(seen, rules={"rackless": "rack"}).copies == 1
     # Nothing is copied for leaders, so it is nothing to them.
-    assert plan_leaders(seen, Rules()).notes == ()
+    assert plan_leader_balance(seen, PlacementConstraints()).notes == ()
 
 
 def test_a_broker_without_a_rack_that_is_down_and_holds_nothing_is_in_nobody_s_way() -> None:
@@ -163,27 +169,31 @@ def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_n
     assert set(planned(own(state(o=[[1, 2]]), "o")).moves) == {place(0, "o")}
 
 
-def near_of(topics: dict[str, list[list[int]]], *members: LiveMember, known: Sequence[Broker] = BROKERS) -> Readers:
+def near_of(
+    topics: dict[str, list[list[int]]], *members: LiveMember, known: Sequence[Broker] = BROKERS
+) -> GroupLocality:
     """Return a group as it reads the topics of a cluster."""
     there = cluster(topics, tuple(LiveBroker(broker.id, broker.rack, selector=SELECTOR) for broker in known))
     shot = snapshot(group(*members), there.topology, RackMap())
     racks_of = [member.rack for member in shot.group.members]
     coverage = {rack: racks_of.count(rack) for rack in sorted({str(broker.rack) for broker in known})}
-    return Readers(there, inspect(shot, there, Rates()), coverage, {}, 0)
+    return GroupLocality(there, inspect(shot, there, Rates()), coverage, {}, 0)
 
 
-def follow(topics: dict[str, Any], *members: LiveMember, own_too: str = "", **wish: Any) -> Planned:
+def follow(topics: dict[str, Any], *members: LiveMember, own_too: str = "", **wish: Any) -> ReassignmentPlan:
     """Plan for a group that reads what there is."""
     seen, near = state(**topics), near_of(topics, *members)
     seen = own(seen, own_too) if own_too else seen
     names = tuple(sorted(topics))
-    return plan_repair(seen, Wish(topics=names, group="g", **wish), Registry(), near.coverage_of(names), near)
+    return plan_reassignment(
+        seen, ReassignmentRequest(topics=names, group="g", **wish), PlacementState(), near.members_per_rack(names), near
+    )
 
 
 def test_kafka_s_own_topics_never_follow_readers() -> None:
     found = follow({"t": [[5]], "o": [[5]]}, member("m", "a", {}, "t", "o"), own_too="o")
     assert set(found.moves) == {place(0)}
-    assert "Kafka's own" in found.left_out[place(0, "o")]
+    assert "Kafka's own" in found.skipped[place(0, "o")]
 
 
 def test_topics_follow_their_own_readers() -> None:
@@ -216,9 +226,9 @@ def test_each_copy_for_a_group_gains_a_partition_and_takes_no_rack(rows: list[li
     members = tuple(member(f"m{i}", rack, {}, "t") for i, rack in enumerate(where))
     near = near_of(there, *members)
     asked, found = planned(state(**there)), follow(there, *members)
-    gained = near.at_home(found.after) - near.at_home(asked.after)
+    gained = near.local_partitions(found.after) - near.local_partitions(asked.after)
     assert found.copies - asked.copies <= gained
-    assert near.at_home(found.after) == len(rows)
+    assert near.local_partitions(found.after) == len(rows)
     for before, after in zip(asked.after.topics["t"], found.after.topics["t"], strict=True):
         assert len(racks(after)) >= len(racks(before))
         assert len(after) == len(before)
@@ -228,8 +238,8 @@ def test_a_copy_that_is_made_anyway_goes_where_a_group_reads() -> None:
     four = tuple(Broker(i, rack) for i, rack in enumerate("abcd", 1))
     rows = [[1], [2]] * 3
     near = near_of({"t": rows}, member("m", "d", {}, "t"), known=four)
-    wish = Wish(topics=("t",), rf=2, group="g")
-    found = plan_repair(state(t=rows, brokers=four), wish, Registry(), near.coverage_of(["t"]), near)
+    wish = ReassignmentRequest(topics=("t",), replication_factor=2, group="g")
+    found = plan_reassignment(state(t=rows, brokers=four), wish, PlacementState(), near.members_per_rack(["t"]), near)
     assert found.copies == 6
     assert all(4 in row for row in found.after.topics["t"])
 
@@ -244,10 +254,10 @@ def test_readers_are_counted_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> 
     )
     shots = Shots(there, (snapshot(group(*members), there.topology, RackMap()),))
     monkeypatch.setattr(Inspector, "shoot", lambda *_: shots)
-    near = readers(None, "g")
+    near = describe_readers(None, "g")
     assert (near.topics, near.unknown) == (("t", "u", "v"), 1)
     assert near.coverage == {"a": 2, "b": 0, "c": 1}
-    assert near.coverage_of(["t", "u", "other"]) == {
+    assert near.members_per_rack(["t", "u", "other"]) == {
         "t": {"a": 2, "b": 0, "c": 0},
         "u": {"a": 1, "b": 0, "c": 1},
         # Nobody reads it now, and who will is among the group.
@@ -257,16 +267,16 @@ def test_readers_are_counted_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_number_that_is_reached_ends_a_plan_that_waits() -> None:
     seen = state(t=[[1, 2, 3], [1, 3, 5]], u=[[1, 3]])
-    registry = Registry(plans={place(0): (1, 2, 3, -1), place(1): (1, 3, 5, -1), place(0, "u"): (1, 3, -1)})
-    assert planned(seen, registry=registry).over == frozenset()
-    assert planned(seen, registry=registry, rf=2).over == {place(0, "u")}
+    registry = PlacementState(plans={place(0): (1, 2, 3, -1), place(1): (1, 3, 5, -1), place(0, "u"): (1, 3, -1)})
+    assert planned(seen, registry=registry).obsolete_placeholders == frozenset()
+    assert planned(seen, registry=registry, rf=2).obsolete_placeholders == {place(0, "u")}
     found = planned(seen, registry=registry, rf=3, topics=("t",))
     # The first is yet to be moved: its plan is over when that is done.
     assert set(found.moves) == {place(0)}
-    assert found.over == {place(1)}
-    assert planned(state(t=[[1, 2, 3]]), registry=registry, rf=7).over == frozenset()
-    stale = planned(seen, registry=Registry(plans={place(1): (2, 4, -1)}), rf=3, topics=("t",))
-    assert stale.over == {place(1)}
+    assert found.obsolete_placeholders == {place(1)}
+    assert planned(state(t=[[1, 2, 3]]), registry=registry, rf=7).obsolete_placeholders == frozenset()
+    stale = planned(seen, registry=PlacementState(plans={place(1): (2, 4, -1)}), rf=3, topics=("t",))
+    assert stale.obsolete_placeholders == {place(1)}
 
 
 @pytest.mark.parametrize("rules", [{"max_per_rack": 1}, {"forced_racks": ["d"]}, {"min_racks": 4}])
@@ -317,14 +327,14 @@ def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=problem):
         planned(state(t=[[1, 3, 5]]), rules={"leader_racks": ["a", "zz"]})
     with pytest.raises(ConfigError, match=problem):
-        plan_leaders(state(t=[[1, 3, 5]]), Rules(leader_racks=frozenset({"zz"})))
+        plan_leader_balance(state(t=[[1, 3, 5]]), PlacementConstraints(leader_racks=frozenset({"zz"})))
     assert planned(state(t=[[1, 3, 5]]), rules={"forced_racks": ["zz"]}).moves == {}
 
 
 @pytest.mark.parametrize("brokers", [BROKERS, ()])
 def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker, ...]) -> None:
     empty = ClusterState(brokers, {})
-    for found in (planned(empty), planned(empty, rf=3, even=True), plan_leaders(empty, Rules())):
+    for found in (planned(empty), planned(empty, rf=3, even=True), plan_leader_balance(empty, PlacementConstraints())):
         assert (found.moves, found.notes) == ({}, ())
 
 
@@ -357,14 +367,14 @@ def test_a_repair_that_was_made_leaves_nothing_to_repair(
 
 def test_leaders_are_evened_without_a_copy_and_preferred_ones_elected() -> None:
     rows = [[1, 3, 5]] * 6
-    found = plan_leaders(state(t=rows), Rules())
+    found = plan_leader_balance(state(t=rows), PlacementConstraints())
     assert found.copies == 0
     assert all(set(move.before) == set(move.after) for move in found.moves.values())
     led = [row[0] for row in found.after.topics["t"]]
     assert {broker: led.count(broker) for broker in (1, 3, 5)} == {1: 2, 3: 2, 5: 2}
     elsewhere = replace(topic([[1, 3]]), partitions=(Partition((1, 3), 3),))
     one = replace(state(t=[[1, 3]]), topics={"t": elsewhere})
-    assert plan_leaders(one, Rules()).moves == {place(0): Move((1, 3), (1, 3))}
+    assert plan_leader_balance(one, PlacementConstraints()).moves == {place(0): ReplicaMove((1, 3), (1, 3))}
 
 
 def test_lists_of_another_tool_are_taken_and_given() -> None:
@@ -372,7 +382,7 @@ def test_lists_of_another_tool_are_taken_and_given() -> None:
     lists = read_reassignment(value)
     assert lists == {place(0): (3, 1)}
     assert json.loads(write_reassignment(lists)) == value
-    assert plan_given(state(t=[[1, 2], [3]]), lists).moves == {place(0): Move((1, 2), (3, 1))}
+    assert plan_from_json(state(t=[[1, 2], [3]]), lists).moves == {place(0): ReplicaMove((1, 2), (3, 1))}
 
 
 @pytest.mark.parametrize(
@@ -396,7 +406,7 @@ def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: s
 @pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="there is no"):
-        plan_given(state(t=[[1, 2]]), {where: row})
+        plan_from_json(state(t=[[1, 2]]), {where: row})
 
 
 def blind(topics: int, brokers: int, partitions: int = 30) -> ClusterState:
@@ -437,7 +447,7 @@ def test_leaders_that_have_to_go_are_followed_evenly() -> None:
     found = planned(state(t=rows), replace=frozenset({1}))
     leading = Counter(row[0] for row in found.after.topics["t"])
     assert max(leading[broker] for broker in (2, 4, 6)) <= 4
-    assert Quality.of(found.after).sharing == 0
+    assert LayoutMetrics.of(found.after).sharing == 0
 
 
 def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:

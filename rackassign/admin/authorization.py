@@ -36,7 +36,7 @@ CLUSTER = "the cluster"
 _NAMED = 3
 
 
-class NotAllowedError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] # the host is untyped
+class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] # the host is untyped
     """A permission is missing.
 
     It is an error of the host as well: who goes on without an answer that a broker does not give, goes on without this.
@@ -57,7 +57,7 @@ class NotAllowedError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] 
 
 
 @contextmanager
-def needs(operation: str, resource: str) -> Iterator[None]:
+def requires(operation: str, resource: str) -> Iterator[None]:
     """Say what the requests in the block take.
 
     Raises:
@@ -66,20 +66,20 @@ def needs(operation: str, resource: str) -> Iterator[None]:
     try:
         yield
     except REFUSALS:
-        raise NotAllowedError(operation, resource) from None
+        raise AuthorizationError(operation, resource) from None
 
 
-def allowed(error: object, operation: str, resource: str) -> None:
+def check_authorized(error: object, operation: str, resource: str) -> None:
     """Check what an answer says: a code, or the host's error or its class; None is no error.
 
     Raises:
         NotAllowedError: It is a refusal.
     """
-    if is_refusal(error):
-        raise NotAllowedError(operation, resource)
+    if is_authorization_error(error):
+        raise AuthorizationError(operation, resource)
 
 
-def is_refusal(error: object) -> bool:
+def is_authorization_error(error: object) -> bool:
     """Tell whether a code, or an error of the host or its class, says that an ACL is missing."""
     found = for_code(error) if isinstance(error, int) else error
     return issubclass(found if isinstance(found, type) else type(found), REFUSALS)

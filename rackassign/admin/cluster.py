@@ -25,7 +25,14 @@ from kafka.errors import (
 from kafka.protocol.consumer import OffsetSpec
 
 from rackassign.admin import raw_requests
-from rackassign.admin.authorization import CLUSTER, NotAllowedError, allowed, is_refusal, needs, topic_resource
+from rackassign.admin.authorization import (
+    CLUSTER,
+    AuthorizationError,
+    check_authorized,
+    is_authorization_error,
+    requires,
+    topic_resource,
+)
 from rackassign.model import Broker, Partition, TopicPartition
 
 _PATIENCE_MS = 5000
@@ -36,7 +43,7 @@ _PAUSE_S = 0.2
 T = TypeVar("T")
 
 
-def persist(ask: Callable[[], T]) -> T:
+def retry_on_disconnect(ask: Callable[[], T]) -> T:
     """Ask what any broker can answer, again if the one that was asked has just died: the host may choose another.
 
     Raises:
@@ -52,14 +59,14 @@ def persist(ask: Callable[[], T]) -> T:
         time.sleep(_PAUSE_S)
 
 
-def listed_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
+def list_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
     """Return all brokers in order of their ids, those that are down as far as the cluster tells of them.
 
     Raises:
         KafkaError: As the admin client does.
     """
-    with needs("DESCRIBE", CLUSTER):
-        return persist(lambda: raw_requests.listed_brokers(admin))
+    with requires("DESCRIBE", CLUSTER):
+        return retry_on_disconnect(lambda: raw_requests.list_brokers(admin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class DescribedTopic:
 _UNKNOWN = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
-def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
+def describe_topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
     """Describe topics with one request, replicas on brokers that are down included.
 
     Raises:
@@ -96,15 +103,17 @@ def topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, Described
     """
     wanted = sorted(set(names))
     # To the host an empty list is all topics.
-    found = persist(lambda: admin.describe_topics(wanted)) if wanted else ()
+    found = retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else ()
     return {topic["name"]: _topic(topic) for topic in found}
 
 
 def _topic(found: Mapping[str, Any]) -> DescribedTopic:
     code = found["error_code"]
     rows: dict[int, Any] = {row["partition_index"]: row for row in found["partitions"]}
-    if is_refusal(code):
-        return DescribedTopic(problem=str(NotAllowedError("DESCRIBE", topic_resource([found["name"]]))), refused=True)
+    if is_authorization_error(code):
+        return DescribedTopic(
+            problem=str(AuthorizationError("DESCRIBE", topic_resource([found["name"]]))), refused=True
+        )
     if code or sorted(rows) != list(range(len(rows))):
         problem = for_code(code).__name__ if code else "not all of its partitions are listed"
         return DescribedTopic(problem=problem, unknown=code in _UNKNOWN)
@@ -122,7 +131,9 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
     return DescribedTopic(tuple(partitions), in_sync, offline, internal=found["is_internal"])
 
 
-def topics_of(admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None) -> dict[str, DescribedTopic]:
+def describe_topics_on(
+    admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None
+) -> dict[str, DescribedTopic]:
     """Describe topics as one broker knows them.
 
     Args:
@@ -134,7 +145,7 @@ def topics_of(admin: KafkaAdminClient, broker: int, names: Iterable[str] | None 
         KafkaError: As the admin client does.
     """
     wanted = None if names is None else sorted(set(names))
-    return {topic["name"]: _topic(topic) for topic in raw_requests.metadata_of(admin, broker, wanted)}
+    return {topic["name"]: _topic(topic) for topic in raw_requests.fetch_metadata(admin, broker, wanted)}
 
 
 _AT_ONCE = 500
@@ -161,13 +172,13 @@ def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[
         KafkaError: As the admin client does.
     """
     wanted = sorted(names)
-    found: list[raw_requests.Configured] = []
+    found: list[raw_requests.ConfigResult] = []
     for start in range(0, len(wanted), _AT_ONCE):
         some = wanted[start : start + _AT_ONCE]
-        found += persist(partial(raw_requests.configs_of, admin, "topic", some, keys))
-    refused = [topic.name for topic in found if is_refusal(topic.code)]
+        found += retry_on_disconnect(partial(raw_requests.describe_configs, admin, "topic", some, keys))
+    refused = [topic.name for topic in found if is_authorization_error(topic.code)]
     if refused:
-        raise NotAllowedError("DESCRIBE_CONFIGS", topic_resource(refused))
+        raise AuthorizationError("DESCRIBE_CONFIGS", topic_resource(refused))
     return {topic.name: topic.values for topic in found if _is_told(topic, UnknownTopicOrPartitionError.errno)}
 
 
@@ -179,9 +190,9 @@ def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) ->
         KafkaError: As the admin client does.
     """
     names = [str(broker), raw_requests.EVERY_BROKER]
-    found = raw_requests.configs_of(admin, "broker", names, keys, broker)
+    found = raw_requests.describe_configs(admin, "broker", names, keys, broker)
     for told in found:
-        allowed(told.code, "DESCRIBE_CONFIGS", CLUSTER)
+        check_authorized(told.code, "DESCRIBE_CONFIGS", CLUSTER)
     values = {told.name: told.values for told in found if _is_told(told)}
     return values[names[0]], values[names[1]]
 
@@ -193,8 +204,10 @@ def default_configs(admin: KafkaAdminClient, keys: Sequence[str]) -> dict[str, s
         NotAllowedError: It may not be asked.
         KafkaError: As the admin client does.
     """
-    (found,) = persist(partial(raw_requests.configs_of, admin, "broker", [raw_requests.EVERY_BROKER], keys))
-    allowed(found.code, "DESCRIBE_CONFIGS", CLUSTER)
+    (found,) = retry_on_disconnect(
+        partial(raw_requests.describe_configs, admin, "broker", [raw_requests.EVERY_BROKER], keys)
+    )
+    check_authorized(found.code, "DESCRIBE_CONFIGS", CLUSTER)
     return found.values if _is_told(found) else {}
 
 
@@ -204,26 +217,26 @@ def cluster_id(admin: KafkaAdminClient) -> str:
     Raises:
         KafkaError: As the admin client does.
     """
-    return persist(lambda: raw_requests.cluster_id(admin))
+    return retry_on_disconnect(lambda: raw_requests.cluster_id(admin))
 
 
-def sees_all_groups(admin: KafkaAdminClient) -> bool:
+def can_describe_cluster(admin: KafkaAdminClient) -> bool:
     """Tell whether brokers list all their groups to the user; those that do not tell are taken to.
 
     Raises:
         KafkaError: As the admin client does.
     """
-    return persist(lambda: raw_requests.may_describe_cluster(admin)) is not False
+    return retry_on_disconnect(lambda: raw_requests.authorized_to_describe_cluster(admin)) is not False
 
 
-def _is_told(found: raw_requests.Configured, *unless: int) -> bool:
+def _is_told(found: raw_requests.ConfigResult, *unless: int) -> bool:
     """Tell whether a configuration was told; raise why it was not, unless that is one of these errors."""
     if found.code and found.code not in unless:
         raise for_code(found.code)(found.message)
     return not found.code
 
 
-def groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
+def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
     """Return the groups that a broker coordinates, each with its type: `consumer` for consumers, new and old.
 
     Without DESCRIBE on the cluster brokers leave out those that may not be described, and do not say so.
@@ -231,14 +244,14 @@ def groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
     Raises:
         KafkaError: As the admin client does.
     """
-    with needs("DESCRIBE", CLUSTER):
+    with requires("DESCRIBE", CLUSTER):
         found = admin.list_groups(broker_ids=[broker])
     # The type of KIP-848 says who assigns, and both kinds have members that are consumers.
     kinds = {group["group_id"]: (group["protocol_type"], group.get("group_type") or "") for group in found}
     return {name: kind if kind not in {"consumer", "classic", ""} else old for name, (old, kind) in kinds.items()}
 
 
-def log_sizes(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
+def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
     """Return the bytes of each replica on a broker, of those that it has.
 
     Args:
@@ -250,8 +263,8 @@ def log_sizes(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -
         NotAllowedError: It may not be asked. Brokers before 3.2 tell nothing then, as if their disks were empty.
         KafkaError: As the admin client does.
     """
-    found = raw_requests.log_dirs_of(admin, broker, {topic: range(count) for topic, count in wanted.items()})
-    allowed(found.code, "DESCRIBE", CLUSTER)
+    found = raw_requests.describe_log_dirs(admin, broker, {topic: range(count) for topic, count in wanted.items()})
+    check_authorized(found.code, "DESCRIBE", CLUSTER)
     sizes: dict[TopicPartition, int] = {}
     for directory in found.directories:
         for topic in directory["topics"]:
@@ -262,14 +275,14 @@ def log_sizes(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -
     return sizes
 
 
-def offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return the first offset and the one behind the last of each partition; all should have the same leader.
 
     Raises:
         KafkaError: As the admin client does, and if one of the partitions has no leader now.
     """
     places = [HostPartition(*place) for place in wanted]
-    with needs("DESCRIBE", topic_resource(place.topic for place in places)):
+    with requires("DESCRIBE", topic_resource(place.topic for place in places)):
         earliest, latest = (
             admin.list_partition_offsets(dict.fromkeys(places, spec), timeout_ms=_PATIENCE_MS) if places else {}
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)

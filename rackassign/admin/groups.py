@@ -18,7 +18,7 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
 from kafka.protocol.metadata import CoordinatorType
 
-from rackassign.admin.authorization import NotAllowedError, group_resource, needs
+from rackassign.admin.authorization import AuthorizationError, group_resource, requires
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.util.text import with_version
@@ -93,7 +93,7 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...]
 
 
-class GroupCalls:
+class GroupAdmin:
     """Requests about groups, sent to their coordinators.
 
     Args:
@@ -111,13 +111,13 @@ class GroupCalls:
         self._admin = admin
         self._troubled: float | None = None
 
-    def classic(self, group: str) -> DescribedGroup | None:
+    def describe_classic_group(self, group: str) -> DescribedGroup | None:
         """Describe a group whose members assign; None if there is none of that name.
 
         Raises:
             KafkaError: As the admin client does, and for what the coordinator refuses.
         """
-        with needs("DESCRIBE", group_resource(group)):
+        with requires("DESCRIBE", group_resource(group)):
             found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
             # Brokers of before KIP-1043 have no error for it.
             if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
@@ -126,18 +126,18 @@ class GroupCalls:
             found.group_state, found.protocol_type, found.protocol_data, tuple(map(_classic_member, found.members))
         )
 
-    def served(self, group: str) -> DescribedGroup | None:
+    def describe_consumer_group(self, group: str) -> DescribedGroup | None:
         """Describe a group whose broker assigns (KIP-848); None if there is none of that name, or no such broker.
 
         Raises:
             KafkaError: As the admin client does, and for what the coordinator refuses.
         """
         try:
-            with needs("DESCRIBE", group_resource(group)):
+            with requires("DESCRIBE", group_resource(group)):
                 found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
                 if errors.for_code(found.error_code) is errors.TopicAuthorizationFailedError:
                     # The members show which topics there are.
-                    raise NotAllowedError("DESCRIBE", f"all topics of {group_resource(group)}")
+                    raise AuthorizationError("DESCRIBE", f"all topics of {group_resource(group)}")
                 if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
                     return None
         except errors.IncompatibleBrokerVersion:
@@ -146,7 +146,7 @@ class GroupCalls:
             found.group_state, "consumer", found.assignor_name, tuple(map(_served_member, found.members))
         )
 
-    def announce(self, group: str, strategies: tuple[str, ...]) -> str | None:
+    def join_pending(self, group: str, strategies: tuple[str, ...]) -> str | None:
         """Take the first of the two steps of a join: it gives a member id, or None if the group does not take it.
 
         It is no member of the group then. A rebalance that is under way waits for it, until it is withdrawn.
@@ -175,7 +175,7 @@ class GroupCalls:
         announced = errors.for_code(response.error_code) is errors.MemberIdRequiredError
         return str(response.member_id) if announced else None
 
-    def withdraw(self, group: str, member: str) -> bool:
+    def leave_pending(self, group: str, member: str) -> bool:
         """Take back an announced member; return False if the broker failed over that.
 
         Raises:

@@ -30,7 +30,7 @@ from kafka.protocol.metadata import MetadataRequest
 from rackassign.model import Broker
 
 
-def listed_brokers(admin: Any) -> tuple[Broker, ...]:
+def list_brokers(admin: Any) -> tuple[Broker, ...]:
     """Return all brokers in order of their ids; those that are fenced only where the brokers tell of them (4.0).
 
     In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest answer to its request (Kafka 2.8 to
@@ -47,7 +47,7 @@ def listed_brokers(admin: Any) -> tuple[Broker, ...]:
 
 
 def cluster_id(admin: Any) -> str:
-    """Return the id of a cluster; empty where it does not tell (see `listed_brokers` for the KeyError).
+    """Return the id of a cluster; empty where it does not tell (see `list_brokers` for the KeyError).
 
     Raises:
         KafkaError: As the admin client does.
@@ -59,10 +59,10 @@ def cluster_id(admin: Any) -> str:
     return found.get("cluster_id") or ""
 
 
-def may_describe_cluster(admin: Any) -> bool | None:
+def authorized_to_describe_cluster(admin: Any) -> bool | None:
     """Tell whether the user has DESCRIBE on the cluster; None where brokers do not tell (before 2.8).
 
-    Asked for past the host's own method, which loses the answer of brokers before 3.7 (see `listed_brokers`).
+    Asked for past the host's own method, which loses the answer of brokers before 3.7 (see `list_brokers`).
 
     Raises:
         KafkaError: As the admin client does.
@@ -75,7 +75,7 @@ def may_describe_cluster(admin: Any) -> bool | None:
     return None if operations is None else ACLOperation.DESCRIBE in operations
 
 
-def metadata_of(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
 
     Args:
@@ -102,7 +102,7 @@ EVERY_BROKER = ""
 """The name by which brokers know the configuration of all of them."""
 
 
-class Configured(NamedTuple):
+class ConfigResult(NamedTuple):
     """What a broker tells of the configuration of a topic or a broker.
 
     Args:
@@ -118,9 +118,9 @@ class Configured(NamedTuple):
     values: dict[str, str]
 
 
-def configs_of(
+def describe_configs(
     admin: Any, kind: ResourceKind, names: Iterable[str], keys: Sequence[str], broker: int | None = None
-) -> list[Configured]:
+) -> list[ConfigResult]:
     """Return some keys of the configuration of topics or brokers.
 
     Args:
@@ -136,7 +136,7 @@ def configs_of(
     resources = [(RESOURCES[kind], name, list(keys)) for name in names]
     response = _sent(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
     return [
-        Configured(
+        ConfigResult(
             found.resource_name,
             found.error_code,
             found.error_message or "",
@@ -158,7 +158,7 @@ class LogDirs(NamedTuple):
     directories: list[dict[str, Any]]
 
 
-def log_dirs_of(admin: Any, broker: int, wanted: Mapping[str, Sequence[int]]) -> LogDirs:
+def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int]]) -> LogDirs:
     """Return the directories of a broker, with some of the partitions there.
 
     Args:
@@ -196,7 +196,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-def change_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> list[Refusal]:
+def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> list[Refusal]:
     """Set keys by the name of the topic or broker, unset those with None, and return what was refused.
 
     Raises:

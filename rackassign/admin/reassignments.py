@@ -14,10 +14,10 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, for_code
 from kafka.protocol.admin import ElectionType
 
-from rackassign.admin.authorization import CLUSTER, NotAllowedError, is_refusal, needs, topic_resource
-from rackassign.admin.cluster import default_configs, persist, topic_configs
-from rackassign.admin.raw_requests import EVERY_BROKER, ResourceKind, change_configs
-from rackassign.admin.topics import Controller, RefusedError
+from rackassign.admin.authorization import CLUSTER, AuthorizationError, is_authorization_error, requires, topic_resource
+from rackassign.admin.cluster import default_configs, retry_on_disconnect, topic_configs
+from rackassign.admin.raw_requests import EVERY_BROKER, ResourceKind, alter_configs
+from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.model import TopicPartition
 from rackassign.util.text import truncate
 
@@ -26,7 +26,7 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class OngoingReassignment:
     """A partition that is being reassigned.
 
     Args:
@@ -38,7 +38,7 @@ class Moving:
     adding: tuple[int, ...]
 
 
-class Reassigner:
+class ReassignmentAdmin:
     """Asks whichever broker takes changes.
 
     Args:
@@ -47,20 +47,20 @@ class Reassigner:
 
     def __init__(self, admin: KafkaAdminClient) -> None:
         self._admin = admin
-        self._controller = Controller(admin)
+        self._controller = TopicAdmin(admin)
 
-    def moving(self) -> dict[TopicPartition, Moving]:
+    def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
         """Return all that is being reassigned, by whomever.
 
         Raises:
             NotAllowedError: DESCRIBE on the cluster is missing.
             KafkaError: As the admin client does.
         """
-        with needs("DESCRIBE", CLUSTER):
+        with requires("DESCRIBE", CLUSTER):
             found = self._controller.send(self._admin.list_partition_reassignments)
         return {TopicPartition(*place): _moving(row) for place, row in found.items()}
 
-    def reassign(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
+    def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
         """Have partitions reassigned to these replicas; None cancels what runs.
 
         Returns:
@@ -73,12 +73,12 @@ class Reassigner:
         wanted = {
             HostPartition(*place): None if replicas is None else list(replicas) for place, replicas in lists.items()
         }
-        with needs("ALTER", CLUSTER):
+        with requires("ALTER", CLUSTER):
             found = self._controller.send(lambda: self._admin.alter_partition_reassignments(wanted))
         # The host keeps the kind of the error and drops the broker's words.
         return {TopicPartition(*place): error.__name__ for place, error in found.items() if error is not None}
 
-    def elect(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """Have the preferred replicas lead, and return why not, where they cannot.
 
         Raises:
@@ -91,7 +91,7 @@ class Reassigner:
         if not wanted:
             # To the host nothing is everything.
             return {}
-        with needs("ALTER", CLUSTER):
+        with requires("ALTER", CLUSTER):
             response = self._controller.send(
                 lambda: self._admin.elect_leaders(ElectionType.PREFERRED, wanted, raise_errors=False)
             )
@@ -104,7 +104,7 @@ class Reassigner:
             if row.error_code not in {0, ElectionNotNeededError.errno}
         }
 
-    def topic_settings(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
+    def topic_configs(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return keys of topics that have a value; topics that are gone are left out.
 
         Raises:
@@ -114,7 +114,7 @@ class Reassigner:
         found = topic_configs(self._admin, topics, keys)
         return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
-    def broker_settings(self, keys: Sequence[str]) -> dict[str, str]:
+    def cluster_configs(self, keys: Sequence[str]) -> dict[str, str]:
         """Return keys that are set for all brokers at once.
 
         Raises:
@@ -123,7 +123,7 @@ class Reassigner:
         """
         return default_configs(self._admin, keys)
 
-    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set keys of topics, unset those with None; topics that are gone are passed over.
 
         Raises:
@@ -135,7 +135,7 @@ class Reassigner:
         for start in range(0, len(names), _AT_ONCE):
             self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
 
-    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+    def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
         """Set keys for all brokers at once, unset those with None; one that is down finds it when it is back.
 
         Raises:
@@ -147,16 +147,16 @@ class Reassigner:
 
     def _change(self, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Change configurations, except of topics that are gone: theirs are gone with them."""
-        said = persist(lambda: change_configs(self._admin, kind, changes))
+        said = retry_on_disconnect(lambda: alter_configs(self._admin, kind, changes))
         refused = [one for one in said if one.code != UnknownTopicOrPartitionError.errno]
-        barred = [one.name for one in refused if is_refusal(one.code)]
+        barred = [one.name for one in refused if is_authorization_error(one.code)]
         if barred:
-            raise NotAllowedError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)
+            raise AuthorizationError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)
         for one in refused:
             what = f"topic {truncate(one.name)}" if kind == "topic" else CLUSTER
-            raise RefusedError(what, for_code(one.code).__name__, one.message)
+            raise RequestRejectedError(what, for_code(one.code).__name__, one.message)
 
 
-def _moving(row: Mapping[str, Sequence[int]]) -> Moving:
+def _moving(row: Mapping[str, Sequence[int]]) -> OngoingReassignment:
     removing = set(row["removing_replicas"])
-    return Moving(tuple(b for b in row["replicas"] if b not in removing), tuple(row["adding_replicas"]))
+    return OngoingReassignment(tuple(b for b in row["replicas"] if b not in removing), tuple(row["adding_replicas"]))

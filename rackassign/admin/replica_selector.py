@@ -8,7 +8,7 @@ from contextlib import suppress
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import broker_configs, listed_brokers
+from rackassign.admin.cluster import broker_configs, list_brokers
 from rackassign.util.log_once import WarnOnce
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -37,7 +37,7 @@ def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
         KafkaError: As the admin client does when it is asked for the brokers.
     """
     selectors: dict[int, str | None] = {}
-    for broker in listed_brokers(admin):
+    for broker in list_brokers(admin):
         if not broker.fenced:
             with suppress(KafkaError):
                 selectors[broker.id] = replica_selector(admin, broker.id)

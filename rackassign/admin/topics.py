@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import BrokerResponseError, TopicAlreadyExistsError, for_code
 
-from rackassign.admin.authorization import CLUSTER, allowed, topic_resource
+from rackassign.admin.authorization import CLUSTER, check_authorized, topic_resource
 from rackassign.admin.cluster import MIN_ISR
-from rackassign.admin.cluster import topics as described
+from rackassign.admin.cluster import describe_topics as described
 from rackassign.admin.raw_requests import DEAD, forget_controller
 from rackassign.errors import KafkaUnavailableError
 
@@ -28,7 +28,7 @@ _PAUSE_S = 0.5
 T = TypeVar("T")
 
 
-class RefusedError(KafkaUnavailableError):
+class RequestRejectedError(KafkaUnavailableError):
     """The cluster does not do what it was asked for.
 
     Args:
@@ -43,7 +43,7 @@ class RefusedError(KafkaUnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class TopicValidation:
     """What the cluster says to a topic that is not made yet.
 
     Args:
@@ -53,7 +53,7 @@ class Validated:
     min_isr: int | None
 
 
-class Controller:
+class TopicAdmin:
     """Sends to whichever broker takes changes.
 
     Args:
@@ -65,7 +65,7 @@ class Controller:
 
     def validate(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None = None
-    ) -> Validated:
+    ) -> TopicValidation:
         """Have a topic checked; nothing is made.
 
         Args:
@@ -84,8 +84,8 @@ class Controller:
         value = configured.get(MIN_ISR, {}).get("value") or configs.get(MIN_ISR)
         if value is None:
             # To some it is made for, and not told of.
-            allowed(said.get("topic_config_error_code"), "DESCRIBE_CONFIGS", topic_resource([name]))
-        return Validated(int(value) if value is not None else None)
+            check_authorized(said.get("topic_config_error_code"), "DESCRIBE_CONFIGS", topic_resource([name]))
+        return TopicValidation(int(value) if value is not None else None)
 
     def create(self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]]) -> None:
         """Make a topic with these replicas.
@@ -130,9 +130,9 @@ class Controller:
             return self._admin.create_partitions(wanted, validate_only=validate_only, raise_errors=False)
 
         (said,) = self.send(ask).results
-        allowed(said.error_code, "ALTER", topic_resource([name]))
+        check_authorized(said.error_code, "ALTER", topic_resource([name]))
         if said.error_code and not (tries > 1 and not validate_only and self._ends(name, count, lists)):
-            raise RefusedError(f"topic {name}", for_code(said.error_code).__name__, said.error_message or "")
+            raise RequestRejectedError(f"topic {name}", for_code(said.error_code).__name__, said.error_message or "")
 
     def _create(
         self, name: str, configs: Mapping[str, str], lists: Sequence[Sequence[int]] | None, *, validate_only: bool
@@ -173,7 +173,7 @@ class Controller:
 
 
 def _check(name: str, said: Mapping[str, Any]) -> None:
-    allowed(said["error_code"], "CREATE", f"{topic_resource([name])}, or on {CLUSTER}")
+    check_authorized(said["error_code"], "CREATE", f"{topic_resource([name])}, or on {CLUSTER}")
     if said["error_code"]:
         error: type[BrokerResponseError] = for_code(said["error_code"])
-        raise RefusedError(f"topic {name}", error.__name__, said.get("error_message") or "")
+        raise RequestRejectedError(f"topic {name}", error.__name__, said.get("error_message") or "")

@@ -90,9 +90,9 @@ def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
 def _told(error: Exception, bootstrap: str) -> str:
     # Imports the client, which is there by now.
-    from rackassign.admin.authorization import is_refusal  # noqa: PLC0415
+    from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
-    if is_refusal(error):
+    if is_authorization_error(error):
         # What the host adds is the whole request.
         return f"Kafka at {truncate(bootstrap)} does not allow it: {type(error).__name__}"
     return f"Kafka at {truncate(bootstrap)} does not answer: {_one_line(error)}"

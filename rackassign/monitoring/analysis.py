@@ -57,11 +57,11 @@ class Action:
     """One change, and what it would gain, worked out by solving the group with it.
 
     Args:
-        kind: `strategy`: let members with the cooperative strategy lead. All others are counted from there on, if
-            that gains anything, and with that strategy in any case:
-            `selector`: a rack-aware replica selector on the brokers. `rack`: `members` send their rack.
-            `member`: one more of them in `rack`, subscribed to `topics`. `replicas`: a copy of each of `partitions`
-            in `rack`; where only leaders serve, one that leads. `max-skew`: the option of that name, set to 1.
+        kind: `strategy`: let members with the cooperative strategy lead. All others are counted from there on, if that
+            gains anything, and with that strategy in any case: `selector`: a rack-aware replica selector on the
+            brokers. `rack`: `members` send their rack. `member`: one more of them in `rack`, subscribed to
+            `topics`. `replicas`: a copy of each of `partitions` in `rack`; where only leaders serve, one that
+            leads. `max-skew`: the option of that name, set to 1.
         gain: Partitions more that are surely read at home.
         gain_bytes_s: Bytes a second fewer that surely or maybe cross racks.
         uncertain: Whether nobody knows where the members are; the gain is what it would be in `rack` then.

@@ -12,7 +12,7 @@ from typing import Literal
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.cluster import topics as described_topics
+from rackassign.admin.cluster import describe_topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
 from rackassign.monitoring.groups import LiveBroker, describe_brokers
 from rackassign.racks import BrokerRackCache

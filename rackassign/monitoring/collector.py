@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import groups_on, listed_brokers, sees_all_groups
-from rackassign.admin.groups import GroupCalls
+from rackassign.admin.cluster import can_describe_cluster, list_brokers, list_groups_on
+from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError
 from rackassign.monitoring.analysis import Inspection, inspect
 from rackassign.monitoring.cluster import LiveCluster, describe_cluster
@@ -142,11 +142,11 @@ class Inspector:
         """Return the names of all groups of consumers; others are odd, and so is a broker that does not answer."""
         kinds: dict[str, str] = {}
         failed: list[KafkaError] = []
-        brokers = [broker.id for broker in listed_brokers(self._admin) if not broker.fenced]
+        brokers = [broker.id for broker in list_brokers(self._admin) if not broker.fenced]
 
         def ask(broker: int) -> None:
             try:
-                kinds.update(groups_on(self._admin, broker))
+                kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
                 odd.append(Odd("", f"broker {broker} does not list its groups: {type(error).__name__}"))
@@ -155,7 +155,7 @@ class Inspector:
             ask(broker)
         if failed and len(failed) == len(brokers):
             raise failed[0]
-        if not sees_all_groups(self._admin):
+        if not can_describe_cluster(self._admin):
             odd.append(Odd("", "groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"))
         for name, kind in sorted(kinds.items()):
             if kind not in {"consumer", ""}:
@@ -166,7 +166,7 @@ class Inspector:
 
     def _described(self, names: list[str], odd: list[Odd], told: Told, *, all_: bool) -> list[LiveGroup]:
         """Describe groups one by one, those that are in a rebalance once more until they are over it."""
-        calls = GroupCalls(self._admin)
+        calls = GroupAdmin(self._admin)
         found: dict[str, LiveGroup] = {}
         restless: Mapping[str, str] = {}
         until = time.monotonic() + _PATIENCE_S

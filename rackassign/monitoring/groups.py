@@ -11,8 +11,8 @@ from typing import Literal
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import listed_brokers
-from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupCalls
+from rackassign.admin.cluster import list_brokers
+from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
@@ -140,7 +140,7 @@ class Watched:
         return self.states == (PREPARING,)
 
 
-def describe_group(calls: GroupCalls, name: str) -> LiveGroup:
+def describe_group(calls: GroupAdmin, name: str) -> LiveGroup:
     """Describe a group once, whatever state it is in.
 
     Args:
@@ -151,19 +151,19 @@ def describe_group(calls: GroupCalls, name: str) -> LiveGroup:
         ConfigError: There is no group of that name, or it is not one of consumers.
         KafkaError: As the admin client does.
     """
-    found = calls.classic(name)
+    found = calls.describe_classic_group(name)
     if found is not None:
         if found.protocol_type not in {"consumer", ""}:
             raise ConfigError(f"group: {short_repr(name)} is not of consumers but of {short_repr(found.protocol_type)}")
         return _live(name, "classic", found)
-    found = calls.served(name)
+    found = calls.describe_consumer_group(name)
     if found is None:
         raise ConfigError(f"group: there is no consumer group {short_repr(name)} on this cluster")
     return _live(name, "consumer", found)
 
 
 def watch(
-    calls: GroupCalls,
+    calls: GroupAdmin,
     name: str,
     seconds: float,
     *,
@@ -213,7 +213,7 @@ def describe_brokers(admin: KafkaAdminClient) -> tuple[LiveBroker, ...]:
     Raises:
         KafkaError: As the admin client does.
     """
-    return tuple(_broker(admin, broker.id, broker.rack, fenced=broker.fenced) for broker in listed_brokers(admin))
+    return tuple(_broker(admin, broker.id, broker.rack, fenced=broker.fenced) for broker in list_brokers(admin))
 
 
 def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: bool) -> LiveBroker:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import log_sizes, offsets
+from rackassign.admin.cluster import describe_log_dirs, list_offsets
 from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.cluster import LiveCluster
@@ -87,7 +87,7 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
     for broker, places in sorted(led.items()):
         wanted = {topic: len(topics[topic]) for topic in {place.topic for place in places}}
         try:
-            sizes = log_sizes(admin, broker, wanted)
+            sizes = describe_log_dirs(admin, broker, wanted)
         except KafkaError as error:
             problems.append(f"broker {broker} does not tell the sizes of its logs: {_why(error)}")
             continue
@@ -107,7 +107,7 @@ def _why(error: KafkaError) -> str:
 def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return the offsets of those that tell: a topic that is gone by now must not cost the others theirs."""
     try:
-        return offsets(admin, places)
+        return list_offsets(admin, places)
     except KafkaError:
         by_topic: dict[str, list[TopicPartition]] = {}
         for place in places:

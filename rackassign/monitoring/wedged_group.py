@@ -16,7 +16,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
 from kafka.errors import NoError, UnknownError
 
-from rackassign.admin.groups import GroupCalls
+from rackassign.admin.groups import GroupAdmin
 from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring.groups import PREPARING, LiveMember, describe_group
 
@@ -39,7 +39,7 @@ class Freed:
     culprit: LiveMember | None = None
 
 
-def is_wedged(calls: GroupCalls, name: str) -> bool | None:
+def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
     """Tell whether a group that has been preparing a rebalance for some time is wedged.
 
     Changes nothing in a group that rebalances: while a member is announced the rebalance waits for it, so that it
@@ -58,16 +58,16 @@ def is_wedged(calls: GroupCalls, name: str) -> bool | None:
     for _ in range(_TIMES):
         if describe_group(calls, name).state != PREPARING:
             return False
-        announced = calls.announce(name, _STRATEGIES)
+        announced = calls.join_pending(name, _STRATEGIES)
         if announced is None:
             return None
         # If it was over before the announcement, the broker forgets that by itself.
-        if describe_group(calls, name).state != PREPARING or calls.withdraw(name, announced):
+        if describe_group(calls, name).state != PREPARING or calls.leave_pending(name, announced):
             return False
     return True
 
 
-def free(admin: KafkaAdminClient, calls: GroupCalls, name: str) -> Freed:
+def free(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> Freed:
     """Remove members of a wedged group one by one until it goes on; does nothing to one that is not wedged.
 
     The broker shows nothing of what members sent, so which of them it was shows only by what happens without it. None

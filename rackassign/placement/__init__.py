@@ -14,9 +14,9 @@ Nothing here talks to a cluster.
 
 from __future__ import annotations
 
-from rackassign.placement.constraints import Rules
+from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout
-from rackassign.placement.metrics import Quality
+from rackassign.placement.metrics import LayoutMetrics
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -32,12 +32,12 @@ __all__ = [
     "InvalidPartitionsError",
     "InvalidReplicationFactorError",
     "Layout",
+    "LayoutMetrics",
     "OptimalPlacer",
     "Placement",
-    "Quality",
+    "PlacementConstraints",
     "ReplicaPlacementError",
     "ReplicaPlacer",
-    "Rules",
     "UsableBroker",
     "load_placer",
     "placer_names",

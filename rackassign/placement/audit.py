@@ -88,7 +88,7 @@ class Audit:
     partitions: int
 
     @property
-    def reliable(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether brokers agree on what there is."""
         return all(finding.kind != "views-differ" for finding in self.findings)
 

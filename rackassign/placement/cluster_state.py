@@ -13,9 +13,16 @@ from itertools import islice
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import NotAllowedError, topic_resource
-from rackassign.admin.cluster import MIN_ISR, DescribedTopic, broker_configs, listed_brokers, topic_configs, topics_of
-from rackassign.admin.reassignments import Reassigner
+from rackassign.admin.authorization import AuthorizationError, topic_resource
+from rackassign.admin.cluster import (
+    MIN_ISR,
+    DescribedTopic,
+    broker_configs,
+    describe_topics_on,
+    list_brokers,
+    topic_configs,
+)
+from rackassign.admin.reassignments import ReassignmentAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, TopicPartition
 from rackassign.util.text import short_repr
@@ -75,14 +82,14 @@ class ClusterState:
         """Return the rack of each broker that has one."""
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
-    def remembering(self, racks: Mapping[int, str | None]) -> ClusterState:
+    def with_known_racks(self, racks: Mapping[int, str | None]) -> ClusterState:
         """Return the state with the racks that brokers had which the cluster does not list any more."""
         listed = {broker.id for broker in self.brokers}
         gone = {broker: rack for broker, rack in racks.items() if rack is not None and broker not in listed}
         return replace(self, gone=gone)
 
 
-def observe(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> ClusterState:
+def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> ClusterState:
     """Look at a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers.
 
     Args:
@@ -95,7 +102,7 @@ def observe(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> Clu
         NoAnswerError: No broker is up.
         KafkaError: As the admin client does.
     """
-    brokers = listed_brokers(admin)
+    brokers = list_brokers(admin)
     live = [broker.id for broker in brokers if not broker.fenced]
     views = _two_views(admin, live, None if topics is None else sorted(set(topics)))
     seen, other = views[0], views[-1]
@@ -108,7 +115,7 @@ def observe(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> Clu
         brokers,
         sound,
         {name: int(values[MIN_ISR]) for name, values in configs.items()},
-        frozenset(Reassigner(admin).moving()),
+        frozenset(ReassignmentAdmin(admin).list_reassignments()),
         # What cannot be described by one, or is unknown to the broker that was asked for its configuration.
         tuple(sorted(differing | (seen.keys() - configs.keys()))),
         Throttles(throttled),
@@ -127,7 +134,7 @@ def with_rates(admin: KafkaAdminClient, state: ClusterState) -> ClusterState:
     for broker in (broker.id for broker in state.brokers if not broker.fenced):
         try:
             own, default = broker_configs(admin, broker, RATES)
-        except NotAllowedError:
+        except AuthorizationError:
             raise
         except KafkaError:
             silent.append(broker)
@@ -147,7 +154,7 @@ def _check_named(views: list[View]) -> None:
     """Refuse names that no broker knows, and say which topics may not be seen; only named ones have such entries."""
     refused = {name for view in views for name, topic in view.items() if topic.refused}
     if refused:
-        raise NotAllowedError("DESCRIBE", topic_resource(refused))
+        raise AuthorizationError("DESCRIBE", topic_resource(refused))
     unknown = sorted(name for name in views[0] if all(view[name].unknown for view in views))
     if unknown:
         raise ConfigError(f"topic: there is no {', no '.join(map(short_repr, unknown))} on this cluster")
@@ -177,7 +184,7 @@ def _views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | None) -
 
 def _view(admin: KafkaAdminClient, broker: int, wanted: list[str] | None) -> View | None:
     try:
-        return topics_of(admin, broker, wanted)
+        return describe_topics_on(admin, broker, wanted)
     except KafkaError:
         # One that is about to be fenced: its answer is not needed.
         return None

@@ -26,7 +26,7 @@ _NEVER_BELOW = {"max_per_rack": 1, "min_racks": 0, "max_racks": 1, "work": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PlacementConstraints:
     """How to place.
 
     Args:
@@ -101,7 +101,7 @@ class Rules:
                 raise ConfigError(f"coverage.{rack}: expected a finite number, 0 or more, got {short_repr(weight)}")
 
     @classmethod
-    def of(cls, configs: Mapping[str, Any]) -> Rules:
+    def of(cls, configs: Mapping[str, Any]) -> PlacementConstraints:
         """Make rules of settings; lists will do for sets, and ids as text for keys of weights.
 
         Raises:

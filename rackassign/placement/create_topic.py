@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.authorization import NotAllowedError, topic_resource
-from rackassign.admin.cluster import cluster_id, listed_brokers, min_isr, topics_of
-from rackassign.admin.cluster import topics as described
-from rackassign.admin.topics import Controller, RefusedError
+from rackassign.admin.authorization import AuthorizationError, topic_resource
+from rackassign.admin.cluster import cluster_id, describe_topics_on, list_brokers, min_isr
+from rackassign.admin.cluster import describe_topics as described
+from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition, Topology
-from rackassign.placement.cluster_state import observe
-from rackassign.placement.creation_policy import Observed, Placed, Policy, Spread, place_new
+from rackassign.placement.cluster_state import describe_cluster_state
+from rackassign.placement.creation_policy import KnownBroker, Policy, PolicyPlacement, Spread, place_new
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import ReplicaPlacer
-from rackassign.placement.state_file import Registry
-from rackassign.placement.validated_placer import Asked
+from rackassign.placement.state_file import PlacementState
+from rackassign.placement.validated_placer import ValidatedPlacer
 from rackassign.util.text import short_repr
 
-Keep = Callable[[Registry], None]
+Keep = Callable[[PlacementState], None]
 """Writes a registry down; raises if it cannot."""
 
 _BAD_INPUT = frozenset(
@@ -32,7 +32,7 @@ _BAD_INPUT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopicRequest:
     """New partitions.
 
     Args:
@@ -60,7 +60,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class CreateResult:
     """New partitions and where they are.
 
     Args:
@@ -73,7 +73,7 @@ class New:
 
     name: str
     start: int
-    placed: Placed
+    placed: PolicyPlacement
     min_isr: int
     notes: tuple[str, ...] = ()
 
@@ -84,13 +84,13 @@ class New:
 
 def create(
     admin: KafkaAdminClient,
-    wanted: Wanted,
-    placer: ReplicaPlacer | Asked,
-    registry: Registry,
+    wanted: TopicRequest,
+    placer: ReplicaPlacer | ValidatedPlacer,
+    registry: PlacementState,
     keep: Keep,
     *,
     dry: bool = False,
-) -> New:
+) -> CreateResult:
     """Make a topic; what is missing of it is in the result, and success all the same.
 
     Args:
@@ -112,37 +112,37 @@ def create(
     """
     if wanted.replicas is None:
         raise ConfigError("replicas: a new topic needs a number of them")
-    controller, asked = Controller(admin), Asked.of(placer)
+    controller, asked = TopicAdmin(admin), ValidatedPlacer.of(placer)
     configs = dict(wanted.configs or {})
-    registry = registry.on(cluster_id(admin))
+    registry = registry.for_cluster(cluster_id(admin))
     # What is in force when the topic does not say: the cluster tells that of a topic it is only asked about.
     with _input():
         least = controller.validate(wanted.name, configs).min_isr or 1
-    brokers = listed_brokers(admin)
+    brokers = list_brokers(admin)
     known = _observed(brokers, registry, ignore_racks=wanted.ignore_racks)
     _check_seen(wanted.replicas, known, allowed=wanted.allow_placeholders)
     _count_in(admin, asked, brokers)
     placed = place_new(
         wanted.policy, _spread(asked, 0, wanted.partitions), known, replicas=wanted.replicas, min_isr=least
     )
-    new = New(wanted.name, 0, placed, least, asked.notes)
+    new = CreateResult(wanted.name, 0, placed, least, asked.notes)
     with _input():
-        controller.validate(wanted.name, configs, placed.wire())
+        controller.validate(wanted.name, configs, placed.to_request())
         if not dry:
-            keep(registry.see(brokers).plan(new.plans()))
-            controller.create(wanted.name, configs, placed.wire())
+            keep(registry.with_brokers(brokers).with_placeholders(new.plans()))
+            controller.create(wanted.name, configs, placed.to_request())
     return new
 
 
-def add(
+def add_partitions(
     admin: KafkaAdminClient,
-    wanted: Wanted,
-    placer: ReplicaPlacer | Asked,
-    registry: Registry,
+    wanted: TopicRequest,
+    placer: ReplicaPlacer | ValidatedPlacer,
+    registry: PlacementState,
     keep: Keep,
     *,
     dry: bool = False,
-) -> New:
+) -> CreateResult:
     """Add partitions to a topic; the arguments and errors are those of `create`.
 
     Raises:
@@ -151,14 +151,14 @@ def add(
     """
     if wanted.configs:
         raise ConfigError("configs are for a new topic: those of one that exists stay as they are")
-    controller, asked = Controller(admin), Asked.of(placer)
-    registry = registry.on(cluster_id(admin))
+    controller, asked = TopicAdmin(admin), ValidatedPlacer.of(placer)
+    registry = registry.for_cluster(cluster_id(admin))
     known = described(admin, [wanted.name])[wanted.name]
     if known.refused:
-        raise NotAllowedError("DESCRIBE", topic_resource([wanted.name]))
+        raise AuthorizationError("DESCRIBE", topic_resource([wanted.name]))
     if known.problem:
         raise ConfigError(f"topic {short_repr(wanted.name)}: {known.problem}")
-    state = observe(admin, [wanted.name])
+    state = describe_cluster_state(admin, [wanted.name])
     if any(place.topic == wanted.name for place in state.in_flight):
         raise ConfigError(f"topic {short_repr(wanted.name)} is being reassigned: wait for the end of that")
     start = len(known.partitions)
@@ -180,12 +180,12 @@ def add(
             f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers"
             f" known to the cluster"
         )
-    new = New(wanted.name, start, placed, least, asked.notes)
+    new = CreateResult(wanted.name, start, placed, least, asked.notes)
     with _input():
-        controller.add(wanted.name, start + wanted.partitions, placed.wire(), validate_only=True)
+        controller.add(wanted.name, start + wanted.partitions, placed.to_request(), validate_only=True)
         if not dry:
-            keep(registry.see(state.brokers))
-            controller.add(wanted.name, start + wanted.partitions, placed.wire())
+            keep(registry.with_brokers(state.brokers))
+            controller.add(wanted.name, start + wanted.partitions, placed.to_request())
     return new
 
 
@@ -194,13 +194,13 @@ def _input() -> Iterator[None]:
     """Tell what nobody but the user can mend from what the cluster may do at another time."""
     try:
         yield
-    except RefusedError as error:
+    except RequestRejectedError as error:
         if error.kind in _BAD_INPUT:
             raise ConfigError(str(error)) from error
         raise
 
 
-def _check_seen(replicas: int, known: Sequence[Observed], *, allowed: bool) -> None:
+def _check_seen(replicas: int, known: Sequence[KnownBroker], *, allowed: bool) -> None:
     """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
     if replicas > len(known) and not allowed:
         raise ConfigError(
@@ -209,20 +209,22 @@ def _check_seen(replicas: int, known: Sequence[Observed], *, allowed: bool) -> N
         )
 
 
-def _count_in(admin: KafkaAdminClient, placer: Asked, brokers: Sequence[Broker]) -> None:
+def _count_in(admin: KafkaAdminClient, placer: ValidatedPlacer, brokers: Sequence[Broker]) -> None:
     """Tell a placer what brokers carry already."""
     live = [broker.id for broker in brokers if not broker.fenced]
     if live:
-        known = {name: topic.partitions for name, topic in topics_of(admin, live[0]).items() if not topic.problem}
+        known = {
+            name: topic.partitions for name, topic in describe_topics_on(admin, live[0]).items() if not topic.problem
+        }
         placer.observe(Layout.of(Topology(tuple(brokers), known)))
 
 
-def _observed(brokers: Sequence[Broker], registry: Registry, *, ignore_racks: bool) -> list[Observed]:
+def _observed(brokers: Sequence[Broker], registry: PlacementState, *, ignore_racks: bool) -> list[KnownBroker]:
     """Return the brokers there are, and those that were."""
-    listed = [Observed(broker.id, broker.rack, online=not broker.fenced) for broker in brokers]
+    listed = [KnownBroker(broker.id, broker.rack, online=not broker.fenced) for broker in brokers]
     known = {broker.id for broker in brokers}
     gone = [
-        Observed(broker, rack, online=False, registered=False)
+        KnownBroker(broker, rack, online=False, registered=False)
         for broker, rack in sorted(registry.brokers.items())
         if broker not in known
     ]
@@ -230,8 +232,8 @@ def _observed(brokers: Sequence[Broker], registry: Registry, *, ignore_racks: bo
     return [replace(broker, rack=None) for broker in everybody] if ignore_racks else everybody
 
 
-def _spread(placer: Asked, start: int, partitions: int) -> Spread:
-    def spread(brokers: Sequence[Observed], replicas: int) -> list[list[int]]:
+def _spread(placer: ValidatedPlacer, start: int, partitions: int) -> Spread:
+    def spread(brokers: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
         # The policy has chosen them, so to placers of ours all are fit for use; others are told and judge themselves.
         usable = [Broker(broker.id, broker.rack, placer.own and not broker.online) for broker in brokers]
         return placer.place(start, partitions, replicas, usable)

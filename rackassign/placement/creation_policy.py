@@ -28,7 +28,7 @@ class NotEnoughBrokersError(RackassignError):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class KnownBroker:
     """A broker that is there, or was.
 
     Args:
@@ -44,12 +44,12 @@ class Observed:
     registered: bool = True
 
 
-Spread = Callable[[Sequence[Observed], int], Sequence[Sequence[int]]]
+Spread = Callable[[Sequence[KnownBroker], int], Sequence[Sequence[int]]]
 """Places all partitions with so many replicas over these brokers: a placer, told all but the brokers and the number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PolicyPlacement:
     """Where the replicas of new partitions are to be.
 
     Args:
@@ -60,7 +60,7 @@ class Placed:
     plan: tuple[tuple[int, ...], ...]
     offline: frozenset[int] = frozenset()
 
-    def wire(self) -> list[list[int]]:
+    def to_request(self) -> list[list[int]]:
         """Return what can be told to the cluster."""
         return [[broker for broker in row if broker >= 0] for row in self.plan]
 
@@ -81,7 +81,9 @@ def check_policy(policy: str) -> Policy:
     raise ConfigError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
 
 
-def place_new(policy: Policy, spread: Spread, brokers: Iterable[Observed], *, replicas: int, min_isr: int) -> Placed:
+def place_new(
+    policy: Policy, spread: Spread, brokers: Iterable[KnownBroker], *, replicas: int, min_isr: int
+) -> PolicyPlacement:
     """Place new partitions by a policy.
 
     Args:
@@ -119,7 +121,9 @@ def place_new(policy: Policy, spread: Spread, brokers: Iterable[Observed], *, re
             f"min.insync.replicas={min_isr} needs {required} replicas that are up, and a partition has {fewest}"
         )
     plan = tuple(tuple(_live_first(row, up)) for row in rows)
-    return Placed(plan, frozenset(broker for row in plan for broker in row if broker >= 0 and broker not in up))
+    return PolicyPlacement(
+        plan, frozenset(broker for row in plan for broker in row if broker >= 0 and broker not in up)
+    )
 
 
 def _live_first(row: list[int], up: set[int]) -> list[int]:
@@ -128,7 +132,7 @@ def _live_first(row: list[int], up: set[int]) -> list[int]:
     return [row[first], *row[:first], *row[first + 1 :]]
 
 
-def _completed(rows: list[list[int]], known: Sequence[Observed], replicas: int) -> list[list[int]]:
+def _completed(rows: list[list[int]], known: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
     """Add brokers that are away, in racks that have none first, and placeholders for what is still missing."""
     racks = {broker.id: broker.rack for broker in known}
     away = [broker.id for broker in known if broker.registered and not broker.online]
@@ -146,7 +150,7 @@ def _completed(rows: list[list[int]], known: Sequence[Observed], replicas: int) 
     return rows
 
 
-def _as_if_up(spread: Spread, known: Sequence[Observed], replicas: int, required: int) -> list[list[int]]:
+def _as_if_up(spread: Spread, known: Sequence[KnownBroker], replicas: int, required: int) -> list[list[int]]:
     """Place over all brokers that are registered, then see to it that enough of each partition's are up."""
     registered = [broker for broker in known if broker.registered]
     rows = [list(row) for row in spread(registered, min(replicas, len(registered)))]

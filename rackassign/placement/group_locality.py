@@ -17,13 +17,13 @@ from rackassign.monitoring.cluster import LiveCluster
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.traffic import Read, counted, reads
 from rackassign.placement.layout import Layout
-from rackassign.placement.local_reads import Away
+from rackassign.placement.local_reads import CrossRackRead
 from rackassign.strategies import Options, plan_cooperative
 from rackassign.util.text import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
+class GroupLocality:
     """A group as it reads.
 
     Args:
@@ -45,7 +45,7 @@ class Readers:
         """Return the topics it subscribes to that there are."""
         return tuple(sorted(self.inspection.snapshot.group.topology.topics))
 
-    def coverage_of(self, topics: Iterable[str]) -> dict[str, Mapping[str, int]]:
+    def members_per_rack(self, topics: Iterable[str]) -> dict[str, Mapping[str, int]]:
         """Return who reads each topic from where; of one that it does not subscribe to, all of it might."""
         return {topic: self.by_topic.get(topic, self.coverage) for topic in topics}
 
@@ -53,19 +53,19 @@ class Readers:
         """Return what the cooperative strategy would make of the group if replicas were so."""
         return counted(self._reads(layout))
 
-    def at_home(self, layout: Layout) -> int:
+    def local_partitions(self, layout: Layout) -> int:
         """Return how many partitions are read at home with the best assignment for a layout."""
         return self.with_layout(layout).local
 
-    def away(self, layout: Layout) -> tuple[Away, ...]:
+    def cross_rack_reads(self, layout: Layout) -> tuple[CrossRackRead, ...]:
         """Return what is not, and whose readers are in a rack of the brokers."""
         return tuple(
-            Away(read.place, read.member, read.home)
+            CrossRackRead(read.place, read.member, read.home)
             for read in self._reads(layout)
             if read.kind == "cross" and read.home is not None and read.home in self.coverage
         )
 
-    def would_be_home(self, read: Away, replicas: tuple[int, ...]) -> bool:
+    def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
         """Tell whether a partition with these replicas would be read at home by the same reader."""
         shot, topic = self.inspection.snapshot, read.place.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
@@ -80,7 +80,7 @@ class Readers:
         return reads(group, target, self.cluster.counting(group.topology), shot.leaders_only)
 
 
-def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> Readers:
+def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> GroupLocality:
     """Look at a group.
 
     Args:
@@ -109,7 +109,7 @@ def readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) ->
         for topic in sorted(shot.group.topology.topics)
     }
     inspection = inspect(shot, shots.cluster, Rates())
-    return Readers(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
+    return GroupLocality(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
 
 
 def _counted_in(racks: Iterable[str], members: Iterable[Member]) -> dict[str, int]:

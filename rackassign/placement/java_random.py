@@ -18,7 +18,7 @@ _MASK = 2**48 - 1
 _INT_BITS = 31
 
 
-class Chance(ABC):
+class JavaRandom(ABC):
     """Random numbers, as `java.util.Random` makes them of random bits."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Chance(ABC):
             values[size - 1], values[other] = values[other], values[size - 1]
 
 
-class SeededChance(Chance):
+class SeededJavaRandom(JavaRandom):
     """`java.util.Random` of a seed.
 
     Args:
@@ -59,7 +59,7 @@ class SeededChance(Chance):
         return drawn - 2**32 if drawn >= 2**31 else drawn
 
 
-def chance_of(configs: dict[str, Any]) -> Chance:
+def random_from_config(configs: dict[str, Any]) -> JavaRandom:
     """Return the chance that the setting `seed` asks for; 0 where there is none.
 
     Raises:
@@ -68,4 +68,4 @@ def chance_of(configs: dict[str, Any]) -> Chance:
     seed = configs.get("seed", 0)
     if type(seed) is not int:
         raise ConfigError(f"seed: expected an integer, got {short_repr(seed)}")
-    return SeededChance(seed)
+    return SeededJavaRandom(seed)

@@ -12,7 +12,7 @@ from rackassign.errors import InputError
 from rackassign.model import Broker, Topology
 from rackassign.util.text import short_repr
 
-Lists = Mapping[str, tuple[tuple[int, ...], ...]]
+ReplicaLists = Mapping[str, tuple[tuple[int, ...], ...]]
 """For each topic, broker ids by partition, preferred leader first. An id below 0 stands for a replica not placed."""
 
 
@@ -27,7 +27,7 @@ class Layout:
     """
 
     brokers: tuple[Broker, ...]
-    topics: Lists = field(default_factory=dict)
+    topics: ReplicaLists = field(default_factory=dict)
     weights: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Layout:
             found["brokers"] = [_without_weight(i, entry, weights) for i, entry in enumerate(found["brokers"])]
         return cls.of(scenario.read_group(found).topology, weights)
 
-    def written(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what reads as this layout."""
         brokers = [
             {"id": broker.id, "rack": broker.rack}

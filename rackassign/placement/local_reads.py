@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.constraints import Rules
+from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout
 
 Replicas: TypeAlias = tuple[int, ...]
 
 
-class Away(NamedTuple):
+class CrossRackRead(NamedTuple):
     """A partition that is read from another rack.
 
     Args:
@@ -33,21 +33,21 @@ class Away(NamedTuple):
     home: str
 
 
-class Near(Protocol):
+class LocalReads(Protocol):
     """A group, as far as it matters where replicas are."""
 
-    def at_home(self, layout: Layout) -> int:
+    def local_partitions(self, layout: Layout) -> int:
         """Return how many partitions are read at home with the best assignment for a layout."""
 
-    def away(self, layout: Layout) -> Iterable[Away]:
+    def cross_rack_reads(self, layout: Layout) -> Iterable[CrossRackRead]:
         """Return what is not, and whose readers are in a rack of the brokers."""
 
-    def would_be_home(self, read: Away, replicas: Replicas) -> bool:
+    def would_be_local(self, read: CrossRackRead, replicas: Replicas) -> bool:
         """Tell whether a partition with these replicas would be read at home by the same reader."""
 
 
-def drawn_near(
-    layout: Layout, near: Near, before: Mapping[TopicPartition, Replicas], rules: Rules
+def move_replicas_to_readers(
+    layout: Layout, near: LocalReads, before: Mapping[TopicPartition, Replicas], rules: PlacementConstraints
 ) -> dict[TopicPartition, Replicas]:
     """Return lists that are read at home, of partitions that are not with the lists they have.
 
@@ -59,13 +59,13 @@ def drawn_near(
         before: Partitions that may be changed, as they are now: a copy that is made anyway goes elsewhere for nothing.
         rules: Which lists may be.
     """
-    found = _Drawing(layout, rules).all(near, before)
+    found = _ReplicaMover(layout, rules).all(near, before)
     # Each is to gain one partition. Those that do not with the assignment that comes of it are not worth a copy.
     while found:
         after = _with(layout, found)
-        if near.at_home(after) - near.at_home(layout) >= len(found):
+        if near.local_partitions(after) - near.local_partitions(layout) >= len(found):
             return found
-        still = {read.place for read in near.away(after)}
+        still = {read.place for read in near.cross_rack_reads(after)}
         kept = {place: row for place, row in found.items() if place not in still}
         if len(kept) == len(found):
             return {}
@@ -73,24 +73,24 @@ def drawn_near(
     return found
 
 
-class _Drawing:
+class _ReplicaMover:
     """Lists that are drawn near one after the other, with what each broker carries then."""
 
-    def __init__(self, layout: Layout, rules: Rules) -> None:
+    def __init__(self, layout: Layout, rules: PlacementConstraints) -> None:
         self._layout, self._rules = layout, rules
         self._racks = layout.racks()
         self._load = Counter(broker for rows in layout.topics.values() for row in rows for broker in row)
         self._weights = {**layout.weights, **rules.weights}
 
-    def all(self, near: Near, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
+    def all(self, near: LocalReads, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
         """Draw near what is away, as far as rules let it be."""
         found: dict[TopicPartition, Replicas] = {}
-        for read in sorted(near.away(self._layout)):
+        for read in sorted(near.cross_rack_reads(self._layout)):
             if read.place not in before:
                 continue
             row = self._layout.topics[read.place.topic][read.place.partition]
             drawn = next(
-                (each for each in self._rows(row, before[read.place], read.home) if near.would_be_home(read, each)),
+                (each for each in self._rows(row, before[read.place], read.home) if near.would_be_local(read, each)),
                 None,
             )
             if drawn is not None:

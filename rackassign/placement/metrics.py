@@ -13,7 +13,7 @@ _Who = TypeVar("_Who", int, str | None)
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class LayoutMetrics:
     """What a layout is like. Loads are the largest relative to the fair one: 1.0 is even, by weight if there is any.
 
     Args:
@@ -51,7 +51,7 @@ class Quality:
     moved: int | None = None
 
     @classmethod
-    def among(cls, layout: Layout, topics: Iterable[str], before: Layout | None = None) -> Quality:
+    def among(cls, layout: Layout, topics: Iterable[str], before: Layout | None = None) -> LayoutMetrics:
         """Look at a layout in which some topics are of interest: they are counted; loads are of all there is."""
         chosen = set(topics)
         part = replace(layout, topics={topic: rows for topic, rows in layout.topics.items() if topic in chosen})
@@ -60,7 +60,7 @@ class Quality:
         return replace(cls.of(layout, before), **{name: getattr(mine, name) for name in counts})
 
     @classmethod
-    def of(cls, layout: Layout, before: Layout | None = None) -> Quality:
+    def of(cls, layout: Layout, before: Layout | None = None) -> LayoutMetrics:
         """Look at a layout, and at the one before if there was one. A broker without a rack is in a rack of none."""
         racks = layout.racks()
         lists = [replicas for topic in sorted(layout.topics) for replicas in layout.topics[topic]]

@@ -25,7 +25,7 @@ FORMAT = "rackassign-registry/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class PlacementState:
     """What is known of a cluster beside what it tells.
 
     Args:
@@ -38,7 +38,7 @@ class Registry:
     plans: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     cluster: str = ""
 
-    def on(self, cluster: str) -> Registry:
+    def for_cluster(self, cluster: str) -> PlacementState:
         """Return the registry as that of a cluster, by its id; one that is of none yet is of this one from now on.
 
         Raises:
@@ -51,21 +51,21 @@ class Registry:
             )
         return replace(self, cluster=self.cluster or cluster)
 
-    def see(self, brokers: Iterable[Broker]) -> Registry:
+    def with_brokers(self, brokers: Iterable[Broker]) -> PlacementState:
         """Return the registry with these brokers in it, as they are now."""
         return replace(self, brokers={**self.brokers, **{broker.id: broker.rack for broker in brokers}})
 
-    def forget(self, broker: int) -> Registry:
+    def forget(self, broker: int) -> PlacementState:
         """Return the registry without a broker that will not come back."""
         return replace(self, brokers={known: rack for known, rack in self.brokers.items() if known != broker})
 
-    def plan(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Registry:
+    def with_placeholders(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> PlacementState:
         """Return the registry with these plans; those without a placeholder need not be kept, and are dropped."""
         merged = {**self.plans, **plans}
         return replace(self, plans={place: row for place, row in merged.items() if any(b < 0 for b in row)})
 
 
-def read(file: Path) -> Registry:
+def read(file: Path) -> PlacementState:
     """Read a registry; an empty one if there is no such file.
 
     Raises:
@@ -74,7 +74,7 @@ def read(file: Path) -> Registry:
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        return Registry()
+        return PlacementState()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
@@ -83,7 +83,7 @@ def read(file: Path) -> Registry:
         raise ConfigError(f"{file} is not a registry of rackassign: {error}") from None
 
 
-def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
+def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
     found = json_fields.fields(value, "", {"format", "brokers", "plans"}, {"cluster"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
@@ -94,7 +94,7 @@ def _parsed(value: Any) -> Registry:  # noqa: ANN401 - it comes from JSON
             path = f"plans.{topic}.{partition}"
             ids = json_fields.array(row, path)
             plans[TopicPartition(topic, _id(partition, path))] = tuple(json_fields.number(each, path) for each in ids)
-    return Registry(
+    return PlacementState(
         {
             _id(broker, f"brokers.{broker}"): None if rack is None else json_fields.text(rack, f"brokers.{broker}")
             for broker, rack in brokers.items()
@@ -110,7 +110,7 @@ def _id(text: str, path: str) -> int:
     return int(text)
 
 
-def write(file: Path, registry: Registry) -> None:
+def write(file: Path, registry: PlacementState) -> None:
     """Write a registry in place of what is there, all of it or nothing.
 
     Raises:
@@ -121,10 +121,10 @@ def write(file: Path, registry: Registry) -> None:
         plans.setdefault(topic, {})[str(partition)] = list(row)
     brokers = {str(broker): rack for broker, rack in sorted(registry.brokers.items())}
     value = {"format": FORMAT, "cluster": registry.cluster, "brokers": brokers, "plans": plans}
-    write_whole(file, json.dumps(value, indent=1))
+    write_file(file, json.dumps(value, indent=1))
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
     """Write a file so that whoever reads it, and after whatever crash, finds the old text or the new one.
 
     Raises:

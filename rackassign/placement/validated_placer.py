@@ -34,7 +34,7 @@ class LoadedBroker:
     leaders: int = 0
 
 
-class Asked:
+class ValidatedPlacer:
     """A placer by its name, with every answer checked.
 
     Args:
@@ -50,9 +50,9 @@ class Asked:
         self.own = (type(placer).__module__, type(placer).__qualname__) not in places
 
     @classmethod
-    def of(cls, placer: ReplicaPlacer | Asked) -> Asked:
+    def of(cls, placer: ReplicaPlacer | ValidatedPlacer) -> ValidatedPlacer:
         """Return a placer that is asked so, if it is not yet."""
-        return placer if isinstance(placer, Asked) else cls(placer)
+        return placer if isinstance(placer, ValidatedPlacer) else cls(placer)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Asked:
         return () if self.own else tuple(getattr(self._placer, "notes", ()))
 
     def observe(self, layout: Layout) -> None:
-        """Tell it where replicas are now: by what brokers carry, and, if it has a method `observe`, as a layout."""
+        """Count in where replicas are now: the load of each broker and, for a placer with a method `observe`, the layout."""
         lists = [row for rows in layout.topics.values() for row in rows]
         self._replicas = Counter(broker for row in lists for broker in row)
         self._leaders = Counter(row[0] for row in lists if row)
@@ -133,11 +133,11 @@ class Asked:
         return PlacerError(f"placer {short_repr(self._name)}: {problem}; nothing was done")
 
 
-def load_asked(name: str, configs: Mapping[str, Any] | None = None) -> Asked:
+def load_validated_placer(name: str, configs: Mapping[str, Any] | None = None) -> ValidatedPlacer:
     """Return a placer by its name, configured, whose answers are checked.
 
     Raises:
         ConfigError: There is no such placer, it is none, or one that is ours does not take the settings.
         PlacerError: One that is not ours fails.
     """
-    return Asked(load_placer(name, configs), name)
+    return ValidatedPlacer(load_placer(name, configs), name)

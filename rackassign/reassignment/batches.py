@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.cluster import Copied, Hands
-from rackassign.reassignment.partition_state import Move, Replicas, Seen, Step, next_step
+from rackassign.reassignment.cluster import CopyProgress, ReassignmentCluster
+from rackassign.reassignment.partition_state import Action, PartitionStatus, ReplicaMove, Replicas, next_step
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
@@ -23,7 +23,7 @@ _FINAL = frozenset({"InvalidReplicationAssignmentError"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ExecutionLimits:
     """How much at a time, and how long to wait.
 
     Args:
@@ -50,34 +50,34 @@ class Progress(NamedTuple):
 
     settled: int
     partitions: int
-    copied: Copied
+    copied: CopyProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExecutionResult:
     """What became of a repair.
 
     Args:
         done: Partitions that have their list.
         failed: Why the others do not; they have the list they had when this run began, unless it says otherwise.
-        gone: Partitions that are not there, with the reason; there is nothing left to do for them.
+        deleted: Partitions that are not there, with the reason; there is nothing left to do for them.
         sent: Partitions whose replicas this run has changed.
-        not_led: Partitions whose preferred replica does not lead, with the reason.
+        leader_not_elected: Partitions whose preferred replica does not lead, with the reason.
         final: Those that failed for good: somebody else has changed them, or the cluster takes no such list.
     """
 
     done: tuple[TopicPartition, ...]
     failed: Mapping[TopicPartition, str]
     sent: int
-    gone: Mapping[TopicPartition, str] = field(default_factory=dict)
-    not_led: Mapping[TopicPartition, str] = field(default_factory=dict)
+    deleted: Mapping[TopicPartition, str] = field(default_factory=dict)
+    leader_not_elected: Mapping[TopicPartition, str] = field(default_factory=dict)
     final: frozenset[TopicPartition] = frozenset()
 
 
 Told = Callable[[Progress], None]
 
 
-class Waves:
+class BatchExecutor:
     """One run over all partitions.
 
     Args:
@@ -94,10 +94,10 @@ class Waves:
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
-        hands: Hands,
-        moves: Mapping[TopicPartition, Move],
+        hands: ReassignmentCluster,
+        moves: Mapping[TopicPartition, ReplicaMove],
         goals: Mapping[TopicPartition, Replicas],
-        pace: Pace,
+        pace: ExecutionLimits,
         told: Told,
         stop: Callable[[], bool],
     ) -> None:
@@ -105,7 +105,7 @@ class Waves:
         self._wanted = goals
         self._goals = dict(goals)
         self._until = None if pace.timeout_s is None else self._hands.now() + pace.timeout_s
-        self._start: dict[TopicPartition, Seen] = {}
+        self._start: dict[TopicPartition, PartitionStatus] = {}
         self._stuck_since: dict[tuple[str, str, int], float] = {}
         self._touched: set[TopicPartition] = set()
         self._taken: dict[TopicPartition, Replicas] = {}
@@ -115,14 +115,14 @@ class Waves:
         self._lost: set[TopicPartition] = set()
         self._final: set[TopicPartition] = set()
         self._not_led: dict[TopicPartition, str] = {}
-        self._copied, self._counted_at = Copied(0, 0), float("-inf")
+        self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
         self.sent: set[TopicPartition] = set()
 
-    def all(self) -> Outcome:
+    def all(self) -> ExecutionResult:
         """Do all of it, wave by wave."""
         places = list(self._goals)
         # Who may not see all of it does none of it.
-        self._hands.look(places)
+        self._hands.describe(places)
         for begin in range(0, len(places), self._pace.wave):
             why = self._ending()
             if why:
@@ -135,7 +135,7 @@ class Waves:
         done = self._done.keys() - failed
         missing = self._hands.missing(sorted(self._gone)) if self._gone else {}
         gone = {place: missing.get(place, "it was not there for a while") for place in sorted(self._gone)}
-        return Outcome(
+        return ExecutionResult(
             tuple(sorted(done)),
             failed,
             len(self.sent & done),
@@ -146,7 +146,7 @@ class Waves:
 
     def _leave(self, places: Sequence[TopicPartition], why: str) -> None:
         """Leave partitions alone, except for what an earlier run has begun: that is taken back."""
-        seen = self._hands.look(places)
+        seen = self._hands.describe(places)
         begun = [p for p in places if p in seen and seen[p].target in self._moves[p].known()]
         self._settle(begun)
         for place in places:
@@ -157,7 +157,7 @@ class Waves:
         """Look and act until each partition has its list, or has been given up and is where it was."""
         left = list(wave)
         while left:
-            seen, down = self._hands.look(left), self._hands.down()
+            seen, down = self._hands.describe(left), self._hands.offline_brokers()
             for place in left:
                 if place in seen:
                     self._start.setdefault(place, self._at_rest(place, seen[place]))
@@ -173,7 +173,7 @@ class Waves:
             left = [place for place, step in steps.items() if not self._over(place, step)]
             self._tell(wave, last=not left)
             if left:
-                self._hands.rest(_LOOK_EVERY_S)
+                self._hands.sleep(_LOOK_EVERY_S)
 
     def _ending(self) -> str:
         """Return why nothing more is to be begun."""
@@ -181,7 +181,7 @@ class Waves:
             return "stopped"
         return "time is up" if self._until is not None and self._hands.now() > self._until else ""
 
-    def _at_rest(self, place: TopicPartition, seen: Seen) -> Seen:
+    def _at_rest(self, place: TopicPartition, seen: PartitionStatus) -> PartitionStatus:
         """Return a partition as it was before what runs, if an earlier run has begun that."""
         move = self._moves[place]
         if seen.target is None or seen.target not in move.known():
@@ -189,20 +189,20 @@ class Waves:
         self._touched.add(place)
         return replace(seen, replicas=move.after if seen.target == move.before else move.before, target=None)
 
-    def _step(self, place: TopicPartition, seen: Seen | None, down: frozenset[int]) -> Step:
-        goal, start = self._goals[place], self._start.get(place, Seen(self._goals[place], frozenset(), None))
+    def _step(self, place: TopicPartition, seen: PartitionStatus | None, down: frozenset[int]) -> Action:
+        goal, start = self._goals[place], self._start.get(place, PartitionStatus(self._goals[place], frozenset(), None))
         step = next_step(goal, self._moves[place].known(), seen, start, down)
         # A broker that is behind may show a list that the partition has no more. Sending one that it has does nothing.
-        return Step("send") if step.do == "done" and self._taken.get(place) != goal else step
+        return Action("send") if step.do == "done" and self._taken.get(place) != goal else step
 
-    def _act(self, steps: Mapping[TopicPartition, Step], seen: Mapping[TopicPartition, Seen]) -> None:
+    def _act(self, steps: Mapping[TopicPartition, Action], seen: Mapping[TopicPartition, PartitionStatus]) -> None:
         lists = {
             place: self._goals[place] if step.do == "send" else None
             for place, step in steps.items()
             if step.do in {"send", "cancel"}
         }
         self._touched |= lists.keys()
-        refused = self._hands.reassign(lists) if lists else {}
+        refused = self._hands.alter_reassignments(lists) if lists else {}
         for place, row in lists.items():
             if row is None:
                 # What is to be cancelled may have come to its end in that moment.
@@ -218,14 +218,14 @@ class Waves:
                 self._final.add(place)
             self._give_up(place, refused[place])
 
-    def _time(self, steps: Mapping[TopicPartition, Step]) -> None:
+    def _time(self, steps: Mapping[TopicPartition, Action]) -> None:
         """Start clocks for what is stuck, and stop those of what is not any more, unless they have run out."""
         now = self._hands.now()
         stuck = {_clock(place, step) for place, step in steps.items() if step.do == "stuck"}
         kept = {c: at for c, at in self._stuck_since.items() if c in stuck or now - at >= self._pace.patience_s}
         self._stuck_since = dict.fromkeys(stuck, now) | kept
 
-    def _over(self, place: TopicPartition, step: Step) -> bool:
+    def _over(self, place: TopicPartition, step: Action) -> bool:
         """Tell whether nothing more can be done for a partition, and give one up that has been stuck too long."""
         if step.do == "foreign":
             self._failed.setdefault(place, step.why)
@@ -262,13 +262,13 @@ class Waves:
         first = {p: b for p, b in first.items() if p not in self._failed or self._start[p].leader == b}
         until, asked = self._hands.now() + _ELECTED_S, False
         while first:
-            seen, down = self._hands.look(first), self._hands.down()
+            seen, down = self._hands.describe(first), self._hands.offline_brokers()
             first = {p: broker for p, broker in first.items() if p in seen and seen[p].leader != broker}
             able = {p for p, broker in first.items() if broker in seen[p].in_sync and broker not in down}
             self._not_led |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
             first = {place: broker for place, broker in first.items() if place in able}
             if first and not asked:
-                refused = self._hands.elect(first)
+                refused = self._hands.elect_preferred_leaders(first)
                 self._not_led |= refused
                 first = {place: broker for place, broker in first.items() if place not in refused}
                 asked = True
@@ -276,7 +276,7 @@ class Waves:
                 self._not_led |= dict.fromkeys(first, "the election takes long")
                 return
             if first:
-                self._hands.rest(_LOOK_EVERY_S)
+                self._hands.sleep(_LOOK_EVERY_S)
 
     def _tell(self, wave: Sequence[TopicPartition], *, last: bool) -> None:
         if last or self._hands.now() - self._counted_at > _COUNTED_EVERY_S:
@@ -285,13 +285,13 @@ class Waves:
                 for place in wave
                 if place in self._start and place not in self._failed
             }
-            self._copied = self._hands.copied({place: new for place, new in adding.items() if new})
+            self._copied = self._hands.copy_progress({place: new for place, new in adding.items() if new})
             self._counted_at = self._hands.now()
         settled = len(self._done.keys() | self._failed.keys() | self._gone)
         self._told(Progress(settled, len(self._wanted), self._copied))
 
 
-def _clock(place: TopicPartition, step: Step) -> tuple[str, str, int]:
+def _clock(place: TopicPartition, step: Action) -> tuple[str, str, int]:
     """Return what a partition is stuck for: of a topic that is gone, or a broker, it need be waited for but once."""
     alone = step.cause in {"unknown", "leaderless"}
     return step.cause, place.topic if alone or step.cause == "gone" else "", place.partition if alone else -1

@@ -6,7 +6,7 @@ from collections import Counter
 
 from rackassign.errors import RackassignError
 from rackassign.placement.layout import Layout
-from rackassign.reassignment.planner import Planned
+from rackassign.reassignment.planner import ReassignmentPlan
 
 MOST_TIMES = 1.5
 """So many times as much as now, relative to the mean, the fullest broker may carry after a repair, and a replica."""
@@ -16,7 +16,7 @@ class UnevenError(RackassignError):
     """A plan would leave brokers much less even than they are."""
 
 
-def check_even(planned: Planned) -> None:
+def check_even(planned: ReassignmentPlan) -> None:
     """Refuse a plan that leaves brokers less even than `MOST_TIMES` allows.
 
     Raises:

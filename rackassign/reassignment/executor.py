@@ -13,33 +13,33 @@ from typing import Literal
 
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import NotAllowedError
+from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
-from rackassign.reassignment.batches import Outcome, Pace, Told, Waves
-from rackassign.reassignment.cluster import Hands
+from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, ExecutionResult, Told
+from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
-from rackassign.reassignment.throttle import Earlier, earlier, lift, throttle
+from rackassign.reassignment.throttle import SavedConfigs, restore_configs, save_configs, throttle
 
 Direction = Literal["apply", "rollback"]
 
 
-class ThrottleLeftError(KafkaUnavailableError):
+class ThrottleNotRemovedError(KafkaUnavailableError):
     """The throttle could not be taken away; the next run does it."""
 
 
 Keep = Callable[[Journal], None]
 
 
-def carry_out(
-    hands: Hands,
+def execute_plan(
+    hands: ReassignmentCluster,
     journal: Journal,
     direction: Direction,
     *,
     keep: Keep,
-    pace: Pace,
+    pace: ExecutionLimits,
     told: Told = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
-) -> tuple[Journal, Outcome]:
+) -> tuple[Journal, ExecutionResult]:
     """Bring all partitions of a journal to where it says, or back.
 
     Args:
@@ -65,11 +65,11 @@ def carry_out(
         place: move.after if direction == "apply" else move.before for place, move in sorted(journal.moves.items())
     }
     notes = _Notes(replace(journal, phase="begun"), keep)
-    waves = Waves(hands, journal.moves, goals, pace, told, stop)
+    waves = BatchExecutor(hands, journal.moves, goals, pace, told, stop)
     try:
         with _throttled(hands, notes, pace.rate):
             outcome = waves.all()
-    except (NotAllowedError, ConfigError):
+    except (AuthorizationError, ConfigError):
         if not waves.sent:
             notes.take(replace(notes.journal, phase=journal.phase))
         raise
@@ -94,7 +94,7 @@ class _Notes:
 
 
 @contextmanager
-def _throttled(hands: Hands, notes: _Notes, rate: int | None) -> Iterator[None]:
+def _throttled(hands: ReassignmentCluster, notes: _Notes, rate: int | None) -> Iterator[None]:
     """Limit what is copied in the block; a throttle that an earlier run has left is taken away in any case."""
     copying = {place: move for place, move in notes.journal.moves.items() if move.copies()}
     left = notes.journal.throttled
@@ -103,8 +103,8 @@ def _throttled(hands: Hands, notes: _Notes, rate: int | None) -> Iterator[None]:
         return
     before = left
     if before is None:
-        before = earlier(hands, copying)
-        if before.brokers and hands.running() - copying.keys():
+        before = save_configs(hands, copying)
+        if before.brokers and hands.ongoing_partitions() - copying.keys():
             # It may be another repair's, and putting it back at the end would leave it behind for ever.
             raise ConfigError(
                 "somebody else's reassignments run, throttled: wait for their end, or leave --throttle out"
@@ -112,7 +112,7 @@ def _throttled(hands: Hands, notes: _Notes, rate: int | None) -> Iterator[None]:
         notes.take(replace(notes.journal, throttled=before))
     try:
         if rate is None:
-            lift(hands, before)
+            restore_configs(hands, before)
         else:
             throttle(hands, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
     except (KafkaError, RackassignError):
@@ -125,20 +125,20 @@ def _throttled(hands: Hands, notes: _Notes, rate: int | None) -> Iterator[None]:
         _lift(hands, notes, before)
 
 
-def _undone(hands: Hands, notes: _Notes, before: Earlier) -> None:
+def _undone(hands: ReassignmentCluster, notes: _Notes, before: SavedConfigs) -> None:
     """Take back a throttle that could not be set in full, now or, if that fails as well, by the next run."""
     with suppress(KafkaError, RackassignError):
         # What may not be set was not set.
-        with suppress(NotAllowedError):
-            lift(hands, before)
+        with suppress(AuthorizationError):
+            restore_configs(hands, before)
         notes.take(replace(notes.journal, throttled=None))
 
 
-def _lift(hands: Hands, notes: _Notes, before: Earlier) -> None:
+def _lift(hands: ReassignmentCluster, notes: _Notes, before: SavedConfigs) -> None:
     try:
-        lift(hands, before)
+        restore_configs(hands, before)
     except (KafkaError, RackassignError) as error:
-        raise ThrottleLeftError(
+        raise ThrottleNotRemovedError(
             f"the throttle is left: run `repair apply` or `repair rollback` again ({type(error).__name__}: {error})"
         ) from error
     notes.take(replace(notes.journal, throttled=None))

@@ -19,10 +19,10 @@ from rackassign import scenario
 from rackassign.errors import ConfigError, InputError, RackassignError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement import json_fields
-from rackassign.placement.state_file import write_whole
-from rackassign.reassignment.partition_state import Move, Replicas
-from rackassign.reassignment.request import Wish
-from rackassign.reassignment.throttle import Earlier
+from rackassign.placement.state_file import write_file
+from rackassign.reassignment.partition_state import ReplicaMove, Replicas
+from rackassign.reassignment.request import ReassignmentRequest
+from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.util.text import short_repr
 
 FORMAT = "rackassign-repair/1"
@@ -49,11 +49,11 @@ class Journal:
     """
 
     cluster: str
-    wish: Wish | None = None
-    moves: Mapping[TopicPartition, Move] = field(default_factory=dict)
+    wish: ReassignmentRequest | None = None
+    moves: Mapping[TopicPartition, ReplicaMove] = field(default_factory=dict)
     waiting: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     phase: Phase = "planned"
-    throttled: Earlier | None = None
+    throttled: SavedConfigs | None = None
 
     @property
     def open(self) -> bool:
@@ -71,8 +71,8 @@ class Journal:
             if old is None:
                 moves[place] = move
             else:
-                passed = tuple(dict.fromkeys((*old.passed, old.after, move.before, *move.passed)))
-                moves[place] = Move(old.before, move.after, passed)
+                passed = tuple(dict.fromkeys((*old.intermediate, old.after, move.before, *move.intermediate)))
+                moves[place] = ReplicaMove(old.before, move.after, passed)
         return replace(self, moves=moves, waiting=later.waiting, phase="begun")
 
 
@@ -104,7 +104,7 @@ def write(file: Path, journal: Journal) -> None:
         "format": FORMAT,
         "cluster": journal.cluster,
         "phase": journal.phase,
-        "wish": None if journal.wish is None else journal.wish.written(),
+        "wish": None if journal.wish is None else journal.wish.to_json(),
         "moves": _by_topic((place, _move(move)) for place, move in journal.moves.items()),
         "waiting": _by_topic((place, list(row)) for place, row in journal.waiting.items()),
         "throttled": None
@@ -114,7 +114,7 @@ def write(file: Path, journal: Journal) -> None:
             "topics": {topic: dict(keys) for topic, keys in journal.throttled.topics.items()},
         },
     }
-    write_whole(file, json.dumps(value, indent=1))
+    write_file(file, json.dumps(value, indent=1))
 
 
 def begin(file: Path, journal: Journal) -> Path | None:
@@ -126,7 +126,7 @@ def begin(file: Path, journal: Journal) -> Path | None:
     Raises:
         ConfigError: The one that is there is not over, or is something else, or a file cannot be written.
     """
-    old, put_by = check_over(file), None
+    old, put_by = require_finished(file), None
     if old is not None and old.phase in {"applied", "abandoned"}:
         put_by = _free(file)
         write(put_by, old)
@@ -134,9 +134,9 @@ def begin(file: Path, journal: Journal) -> Path | None:
     return put_by
 
 
-def withdraw(file: Path) -> Path | None:
+def archive(file: Path) -> Path | None:
     """Put by a plan that was never begun, as it is not what was asked for last; return where it is now."""
-    old = check_over(file)
+    old = require_finished(file)
     if old is None or old.phase != "planned":
         return None
     put_by = _free(file)
@@ -149,7 +149,7 @@ def _free(file: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def check_over(file: Path) -> Journal | None:
+def require_finished(file: Path) -> Journal | None:
     """Return the journal that is there, if there is one and it is over.
 
     Raises:
@@ -166,20 +166,20 @@ def check_over(file: Path) -> Journal | None:
 
 
 @contextmanager
-def claimed(file: Path) -> Iterator[Journal]:
+def open_exclusive(file: Path) -> Iterator[Journal]:
     """Lend a journal, and let nobody else carry it out during the block.
 
     Raises:
-        ConfigError: As for `read`, and for `locked`.
+        ConfigError: As for `read`, and for `file_lock`.
     """
     # Without one there is nothing to lock.
     read(file)
-    with locked(file):
+    with file_lock(file):
         yield read(file)
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def file_lock(file: Path) -> Iterator[None]:
     """Let nobody else use a journal of this name during the block.
 
     Raises:
@@ -197,8 +197,8 @@ def locked(file: Path) -> Iterator[None]:
         yield
 
 
-def _move(move: Move) -> dict[str, Any]:
-    passed = {"passed": [list(row) for row in move.passed]} if move.passed else {}
+def _move(move: ReplicaMove) -> dict[str, Any]:
+    passed = {"passed": [list(row) for row in move.intermediate]} if move.intermediate else {}
     return {"before": list(move.before), "after": list(move.after), **passed}
 
 
@@ -218,7 +218,7 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
         raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(found['phase'])}")
     return Journal(
         json_fields.text(found["cluster"], "cluster"),
-        None if found["wish"] is None else Wish.read(found["wish"]),
+        None if found["wish"] is None else ReassignmentRequest.read(found["wish"]),
         {place: _read_move(row, path) for path, place, row in _places(found["moves"], "moves")},
         {place: _ids(row, path, least=-_LARGEST) for path, place, row in _places(found["waiting"], "waiting")},
         phase,
@@ -226,20 +226,20 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
     )
 
 
-def _read_move(value: Any, path: str) -> Move:  # noqa: ANN401 - it comes from JSON
+def _read_move(value: Any, path: str) -> ReplicaMove:  # noqa: ANN401 - it comes from JSON
     row = json_fields.fields(value, path, {"before", "after"}, {"passed"})
     passed = json_fields.array(row.get("passed", []), f"{path}.passed")
-    return Move(
+    return ReplicaMove(
         _ids(row["before"], f"{path}.before"),
         _ids(row["after"], f"{path}.after"),
         tuple(_ids(each, f"{path}.passed[{i}]") for i, each in enumerate(passed)),
     )
 
 
-def _earlier(value: Any) -> Earlier:  # noqa: ANN401 - it comes from JSON
+def _earlier(value: Any) -> SavedConfigs:  # noqa: ANN401 - it comes from JSON
     found = json_fields.fields(value, "throttled", {"brokers", "topics"})
     topics = json_fields.mapping(found["topics"], "throttled.topics")
-    return Earlier(
+    return SavedConfigs(
         _texts(found["brokers"], "throttled.brokers"),
         {topic: _texts(keys, f"throttled.topics.{topic}") for topic, keys in topics.items()},
     )

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.authorization import NotAllowedError, topic_resource
-from rackassign.admin.cluster import listed_brokers, log_sizes, topics
-from rackassign.admin.reassignments import Moving, Reassigner
+from rackassign.admin.authorization import AuthorizationError, topic_resource
+from rackassign.admin.cluster import describe_log_dirs, describe_topics, list_brokers
+from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
 from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.reassignment.cluster import Copied
-from rackassign.reassignment.partition_state import Seen
+from rackassign.reassignment.cluster import CopyProgress
+from rackassign.reassignment.partition_state import PartitionStatus
 
 
-class LiveHands(Reassigner):
+class KafkaReassignmentCluster(ReassignmentAdmin):
     """Looks at a cluster and changes it.
 
     Args:
@@ -28,7 +28,7 @@ class LiveHands(Reassigner):
         super().__init__(admin)
         self._leaders: dict[TopicPartition, int] = {}
 
-    def look(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Seen]:
+    def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
         """Return partitions as they are; those that the cluster does not know are left out.
 
         Raises:
@@ -37,13 +37,13 @@ class LiveHands(Reassigner):
         """
         wanted = list(places)
         # What runs is asked for on both sides of the lists: in between it may have come to its end.
-        running = self.moving()
-        described = topics(self._admin, {place.topic for place in wanted})
-        running |= self.moving()
+        running = self.list_reassignments()
+        described = describe_topics(self._admin, {place.topic for place in wanted})
+        running |= self.list_reassignments()
         refused = [name for name, topic in described.items() if topic.refused]
         if refused:
-            raise NotAllowedError("DESCRIBE", topic_resource(refused))
-        found: dict[TopicPartition, Seen] = {}
+            raise AuthorizationError("DESCRIBE", topic_resource(refused))
+        found: dict[TopicPartition, PartitionStatus] = {}
         for place in wanted:
             topic = described.get(place.topic)
             if topic is None or topic.problem or place.partition >= len(topic.partitions):
@@ -62,7 +62,7 @@ class LiveHands(Reassigner):
             KafkaError: As the admin client does.
         """
         wanted = list(places)
-        described = topics(self._admin, {place.topic for place in wanted})
+        described = describe_topics(self._admin, {place.topic for place in wanted})
         found: dict[TopicPartition, str] = {}
         for place in wanted:
             topic = described.get(place.topic)
@@ -73,23 +73,23 @@ class LiveHands(Reassigner):
                 found[place] = f"the topic has {count} partition{'' if count == 1 else 's'}, and this is none of them"
         return found
 
-    def down(self) -> frozenset[int]:
+    def offline_brokers(self) -> frozenset[int]:
         """Return the brokers that are known and do not serve.
 
         Raises:
             KafkaError: As the admin client does.
         """
-        return frozenset(broker.id for broker in listed_brokers(self._admin) if broker.fenced)
+        return frozenset(broker.id for broker in list_brokers(self._admin) if broker.fenced)
 
-    def running(self) -> frozenset[TopicPartition]:
+    def ongoing_partitions(self) -> frozenset[TopicPartition]:
         """Return all that is being reassigned, by whomever.
 
         Raises:
             KafkaError: As the admin client does.
         """
-        return frozenset(self.moving())
+        return frozenset(self.list_reassignments())
 
-    def copied(self, adding: Mapping[TopicPartition, Iterable[int]]) -> Copied:
+    def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
         """Return how far the copies on these brokers are; brokers that do not tell count for nothing."""
         leading: dict[int, list[TopicPartition]] = {}
         taking: dict[int, list[TopicPartition]] = {}
@@ -105,13 +105,13 @@ class LiveHands(Reassigner):
             for broker, places in taking.items()
             for place, size in self._sizes(broker, places).items()
         )
-        return Copied(arrived, sum(total.get(place, 0) * len(set(brokers)) for place, brokers in adding.items()))
+        return CopyProgress(arrived, sum(total.get(place, 0) * len(set(brokers)) for place, brokers in adding.items()))
 
     def now(self) -> float:
         """Return the seconds of a clock that is never set."""
         return time.monotonic()
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Let so much time pass."""
         time.sleep(seconds)
 
@@ -120,14 +120,16 @@ class LiveHands(Reassigner):
         for place in places:
             counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
         try:
-            found = log_sizes(self._admin, broker, counts)
+            found = describe_log_dirs(self._admin, broker, counts)
         except (KafkaError, KafkaUnavailableError):
             # It may be down, or it may not be asked: the figures are for people to look at.
             return {}
         return {place: found[place] for place in places if place in found}
 
 
-def _seen(replicas: Sequence[int], in_sync: frozenset[int], leader: int | None, moving: Moving | None) -> Seen:
+def _seen(
+    replicas: Sequence[int], in_sync: frozenset[int], leader: int | None, moving: OngoingReassignment | None
+) -> PartitionStatus:
     if moving is None:
-        return Seen(tuple(replicas), in_sync, leader)
-    return Seen(tuple(replicas), in_sync, leader, moving.target, frozenset(moving.adding))
+        return PartitionStatus(tuple(replicas), in_sync, leader)
+    return PartitionStatus(tuple(replicas), in_sync, leader, moving.target, frozenset(moving.adding))

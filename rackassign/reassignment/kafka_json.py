@@ -10,7 +10,7 @@ from rackassign.errors import InputError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import ClusterState
 from rackassign.reassignment.partition_state import Replicas
-from rackassign.reassignment.planner import Planned, given
+from rackassign.reassignment.planner import ReassignmentPlan, plan_from_lists
 from rackassign.util.text import short_repr
 
 _VERSION = 1
@@ -47,7 +47,7 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
     return found
 
 
-def plan_given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
+def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
     """Return the repair that makes these lists.
 
     Raises:
@@ -60,7 +60,7 @@ def plan_given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) ->
             raise InputError("partitions", f"there is no partition {topic}-{number}")
         for broker in sorted(set(replicas) - brokers):
             raise InputError("partitions", f"{topic}-{number}: there is no broker {broker}")
-    return given(state, lists)
+    return plan_from_lists(state, lists)
 
 
 def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON

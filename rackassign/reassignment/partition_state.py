@@ -21,22 +21,22 @@ Replicas = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """The lists of a partition.
 
     Args:
         before: As it was before anything was repaired, and as a rollback makes it again.
         after: As it is to be.
-        passed: Lists that it was given on the way, by a repair that went on.
+        intermediate: Lists that it was given on the way, by a repair that went on.
     """
 
     before: Replicas
     after: Replicas
-    passed: tuple[Replicas, ...] = ()
+    intermediate: tuple[Replicas, ...] = ()
 
     def known(self) -> frozenset[Replicas]:
         """Return all lists that a repair gives it."""
-        return frozenset({self.before, self.after, *self.passed})
+        return frozenset({self.before, self.after, *self.intermediate})
 
     def copies(self) -> bool:
         """Tell whether it takes more than another order."""
@@ -44,7 +44,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PartitionStatus:
     """A partition as the cluster tells of it now.
 
     Args:
@@ -62,7 +62,7 @@ class Seen:
     adding: frozenset[int] = frozenset()
 
 
-class Step(NamedTuple):
+class Action(NamedTuple):
     """What to do.
 
     Args:
@@ -77,12 +77,16 @@ class Step(NamedTuple):
     cause: str = ""
 
 
-DONE, WAIT, SEND, CANCEL = Step("done"), Step("wait"), Step("send"), Step("cancel")
+DONE, WAIT, SEND, CANCEL = Action("done"), Action("wait"), Action("send"), Action("cancel")
 
 
 def next_step(
-    goal: Replicas, known: frozenset[Replicas], seen: Seen | None, start: Seen, down: Collection[int]
-) -> Step:
+    goal: Replicas,
+    known: frozenset[Replicas],
+    seen: PartitionStatus | None,
+    start: PartitionStatus,
+    down: Collection[int],
+) -> Action:
     """Return what to do next.
 
     Args:
@@ -93,32 +97,34 @@ def next_step(
         down: Brokers that do not serve.
     """
     if seen is None:
-        return Step("stuck", "it is not there", "gone")
+        return Action("stuck", "it is not there", "gone")
     if seen.target is not None:
         return _of_what_runs(goal, known, seen, frozenset(down))
     if seen.replicas == goal:
         lagging = set(start.replicas) - start.in_sync
         return DONE if set(goal) - seen.in_sync <= lagging | set(down) else WAIT
     if set(seen.replicas) not in map(set, known):
-        return Step("stuck", f"its replicas are {_listed(seen.replicas)}, which is not what the plan knows", "unknown")
+        return Action(
+            "stuck", f"its replicas are {_listed(seen.replicas)}, which is not what the plan knows", "unknown"
+        )
     return _blocked(set(goal) - set(seen.replicas), set(goal), seen, set(down)) or SEND
 
 
-def _of_what_runs(goal: Replicas, known: frozenset[Replicas], seen: Seen, down: frozenset[int]) -> Step:
+def _of_what_runs(goal: Replicas, known: frozenset[Replicas], seen: PartitionStatus, down: frozenset[int]) -> Action:
     if seen.target not in known:
-        return Step("foreign", f"somebody else reassigns it, to {_listed(seen.target or ())}")
+        return Action("foreign", f"somebody else reassigns it, to {_listed(seen.target or ())}")
     if seen.target != goal:
         return CANCEL
     return _blocked(set(seen.adding), set(goal), seen, set(down)) or WAIT
 
 
-def _blocked(adding: set[int], goal: set[int], seen: Seen, down: set[int]) -> Step | None:
+def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[int]) -> Action | None:
     """Tell what would keep a reassignment from coming to its end."""
     if adding and seen.leader is None:
-        return Step("stuck", "it has no leader to copy from", "leaderless")
+        return Action("stuck", "it has no leader to copy from", "leaderless")
     waits_for = adding & down if adding else (goal & down if goal != set(seen.replicas) else set())
     if waits_for:
-        return Step("stuck", f"waits for {_brokers(waits_for)}", _brokers(waits_for))
+        return Action("stuck", f"waits for {_brokers(waits_for)}", _brokers(waits_for))
     return None
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rackassign.model import TopicPartition
-from rackassign.reassignment.partition_state import Move, Seen
+from rackassign.reassignment.partition_state import PartitionStatus, ReplicaMove
 
-Place = Literal["as-planned", "as-before", "on-its-way", "changed-by-others", "gone"]
+PartitionState = Literal["as-planned", "as-before", "on-its-way", "changed-by-others", "gone"]
 """Where a partition stands: with its new list, its old one, between the two, with another, or not there at all."""
 
-PLACES: tuple[Place, ...] = get_args(Place)
+PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PlanStatus:
     """Where the partitions of a plan stand.
 
     Args:
@@ -25,23 +25,25 @@ class Standing:
         throttled: Whether a throttle of the plan is still set.
     """
 
-    places: Mapping[TopicPartition, Place]
+    places: Mapping[TopicPartition, PartitionState]
     lists: Mapping[TopicPartition, tuple[int, ...]]
     throttled: bool
 
-    def of(self, place: Place) -> tuple[TopicPartition, ...]:
+    def of(self, place: PartitionState) -> tuple[TopicPartition, ...]:
         """Return the partitions that stand there."""
         return tuple(sorted(partition for partition, found in self.places.items() if found == place))
 
 
-def standing(moves: Mapping[TopicPartition, Move], seen: Mapping[TopicPartition, Seen], *, throttled: bool) -> Standing:
+def plan_status(
+    moves: Mapping[TopicPartition, ReplicaMove], seen: Mapping[TopicPartition, PartitionStatus], *, throttled: bool
+) -> PlanStatus:
     """Compare a plan with partitions as they are."""
     places = {partition: _place(move, seen.get(partition)) for partition, move in moves.items()}
     lists = {partition: seen[partition].replicas for partition in moves if partition in seen}
-    return Standing(places, lists, throttled)
+    return PlanStatus(places, lists, throttled)
 
 
-def _place(move: Move, seen: Seen | None) -> Place:
+def _place(move: ReplicaMove, seen: PartitionStatus | None) -> PartitionState:
     if seen is None:
         return "gone"
     if seen.target is not None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition, Topology
 from rackassign.placement.cluster_state import ClusterState
-from rackassign.placement.constraints import Rules
-from rackassign.placement.layout import Layout, Lists
-from rackassign.placement.local_reads import Near, drawn_near
+from rackassign.placement.constraints import PlacementConstraints
+from rackassign.placement.layout import Layout, ReplicaLists
+from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
 from rackassign.placement.placer import ReplicaPlacementError
-from rackassign.placement.placers.optimal import RacklessError, rebalance, reorder
-from rackassign.placement.state_file import Registry
-from rackassign.reassignment.partition_state import Move, Replicas
-from rackassign.reassignment.request import Wish
+from rackassign.placement.placers.optimal import MissingRackError, rebalance, rebalance_leaders
+from rackassign.placement.state_file import PlacementState
+from rackassign.reassignment.partition_state import ReplicaMove, Replicas
+from rackassign.reassignment.request import ReassignmentRequest
 from rackassign.util.text import short_repr
 
 Coverage = Mapping[str, Mapping[str, float]]
@@ -26,7 +26,7 @@ _REST = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class ReassignmentPlan:
     """What would change, and what would not.
 
     Args:
@@ -34,33 +34,34 @@ class Planned:
         after: As it would be.
         moves: Partitions that would have another list.
         waiting: Lists of partitions some of whose replicas no broker can take (negative numbers).
-        left_out: Partitions that cannot be judged or moved now, with the reason.
+        skipped: Partitions that cannot be judged or moved now, with the reason.
         copies: Replicas that would be made.
         lower_bound: No repair that keeps to the same rules makes fewer.
         notes: What is not proven best, or not kept to; for people.
-        over: Partitions whose plan in the registry is over: they have as many replicas as was asked for now.
+        obsolete_placeholders: Partitions whose plan in the registry is over: they have as many replicas as was asked
+            for now.
         topics: Those that were looked at; the layouts have all others as well, which are load.
     """
 
     before: Layout
     after: Layout
-    moves: Mapping[TopicPartition, Move]
+    moves: Mapping[TopicPartition, ReplicaMove]
     waiting: Mapping[TopicPartition, Replicas]
-    left_out: Mapping[TopicPartition, str]
+    skipped: Mapping[TopicPartition, str]
     copies: int
     lower_bound: int
     notes: tuple[str, ...] = ()
-    over: frozenset[TopicPartition] = frozenset()
+    obsolete_placeholders: frozenset[TopicPartition] = frozenset()
     topics: tuple[str, ...] = ()
 
 
-def plan_repair(
+def plan_reassignment(
     state: ClusterState,
-    wish: Wish,
-    registry: Registry,
+    wish: ReassignmentRequest,
+    registry: PlacementState,
     coverage: Coverage | None = None,
-    near: Near | None = None,
-) -> Planned:
+    near: LocalReads | None = None,
+) -> ReassignmentPlan:
     """Work out a repair: the fewest copies that do what is wished, then leaders of what is moved as even as can be.
 
     Partitions whose replicas are right stay as they are, order and all; where rules say in which racks leaders are,
@@ -89,25 +90,31 @@ def plan_repair(
     if coverage is not None:
         left_out |= _not_for_groups(state, layout, wish.topics)
     free = [place for place in _places(layout, wish.topics) if place not in left_out]
-    asked = {place: wish.rf for place in free if wish.rf and (wish.topics or not state.topics[place.topic].internal)}
+    asked = {
+        place: wish.replication_factor
+        for place in free
+        if wish.replication_factor and (wish.topics or not state.topics[place.topic].internal)
+    }
     factors, stale = _factors(layout, free, asked, registry)
     found = _spread(layout, wish, factors, coverage)
     waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
     mine = {place: _now(layout, place) for place in free}
-    drawn = {} if near is None else drawn_near(_with(layout, placed), near, mine, rules)
+    drawn = {} if near is None else move_replicas_to_readers(_with(layout, placed), near, mine, rules)
     placed |= drawn
     changed = [place for place in free if place in drawn or set(placed[place]) != set(_now(layout, place))]
     new = set(changed)
     placed |= {place: _now(layout, place) for place in free if place not in new}
     after = _with(layout, {place: placed[place] for place in changed})
     # A leader that stays stays, unless loads are to be evened, whatever that changes.
-    kept = [place for place in changed if not wish.even and placed[place][0] == _now(layout, place)[0]]
+    kept = [place for place in changed if not wish.rebalance and placed[place][0] == _now(layout, place)[0]]
     kept = [*dict.fromkeys((*kept, *drawn))]
     led, notes = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
     placed |= led
-    moves = {place: Move(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)}
-    return Planned(
+    moves = {
+        place: ReplicaMove(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)
+    }
+    return ReassignmentPlan(
         layout,
         _with(after, {place: move.after for place, move in moves.items()}),
         moves,
@@ -121,7 +128,9 @@ def plan_repair(
     )
 
 
-def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | None = None) -> Planned:
+def plan_leader_balance(
+    state: ClusterState, rules: PlacementConstraints, topics: Collection[str] | None = None
+) -> ReassignmentPlan:
     """Work out new orders of the lists, so that leaders are even, and nothing is copied.
 
     A partition whose list stays and whose preferred replica does not lead is a move to the list it has. Brokers without
@@ -135,23 +144,23 @@ def plan_leaders(state: ClusterState, rules: Rules, topics: Collection[str] | No
     layout = layout_of(state)
     left_out = _left_out(state, layout, topics)
     part = _Part(layout, [place for place in _places(layout, topics) if place not in left_out])
-    found = reorder(part.layout, rules, topics=part.topics, keep_seconds=True)
+    found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
     lists = part.back(found.topics)
     moves = {
-        place: Move(_now(layout, place), row)
+        place: ReplicaMove(_now(layout, place), row)
         for place, row in lists.items()
         if row != _now(layout, place) or state.topics[place.topic].partitions[place.partition].leader != row[0]
     }
     after = _with(layout, {place: move.after for place, move in moves.items()})
-    return Planned(layout, after, moves, {}, left_out, 0, 0, found.notes, topics=_topics(layout, topics))
+    return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, found.notes, topics=_topics(layout, topics))
 
 
-def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Planned:
+def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
     """Return a plan with lists that are given, of partitions that there are."""
     layout = layout_of(state)
     left_out = _left_out(state, layout, sorted({place.topic for place in lists}))
     moves = {
-        place: Move(_now(layout, place), row)
+        place: ReplicaMove(_now(layout, place), row)
         for place, row in sorted(lists.items())
         if place not in left_out and row != _now(layout, place)
     }
@@ -159,7 +168,7 @@ def given(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> Plan
     after = _with(layout, {place: move.after for place, move in moves.items()})
     named = {place: why for place, why in left_out.items() if place in lists}
     topics = _topics(layout, {place.topic for place in lists})
-    return Planned(layout, after, moves, {}, named, copies, copies, topics=topics)
+    return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics)
 
 
 def layout_of(state: ClusterState) -> Layout:
@@ -167,16 +176,16 @@ def layout_of(state: ClusterState) -> Layout:
     return Layout.of(Topology(state.brokers, {name: topic.partitions for name, topic in state.topics.items()}))
 
 
-def _check(state: ClusterState, wish: Wish) -> None:
+def _check(state: ClusterState, wish: ReassignmentRequest) -> None:
     known = {broker.id for broker in state.brokers}
     known |= {broker for topic in state.topics.values() for p in topic.partitions for broker in p.replicas}
-    for broker in sorted(wish.replace - known):
+    for broker in sorted(wish.removed_brokers - known):
         raise ConfigError(
             f"there is no broker {broker} to be replaced; brokers are {', '.join(map(str, sorted(known)))}"
         )
 
 
-def _check_leader_racks(state: ClusterState, rules: Rules) -> None:
+def _check_leader_racks(state: ClusterState, rules: PlacementConstraints) -> None:
     racks = sorted(set(state.racks().values()))
     unknown = sorted(rules.leader_racks.difference(racks))
     if unknown:
@@ -217,7 +226,7 @@ def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str]
 
 
 def _factors(
-    layout: Layout, free: Iterable[TopicPartition], asked: Mapping[TopicPartition, int], registry: Registry
+    layout: Layout, free: Iterable[TopicPartition], asked: Mapping[TopicPartition, int], registry: PlacementState
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
     """Return how many replicas each partition shall have, and plans that are of no use any more."""
     factors: dict[TopicPartition, int] = {}
@@ -247,7 +256,9 @@ class _Found:
         return _Found({**self.lists, **other.lists}, self.lower_bound + other.lower_bound, notes)
 
 
-def _spread(layout: Layout, wish: Wish, factors: Mapping[TopicPartition, int], coverage: Coverage | None) -> _Found:
+def _spread(
+    layout: Layout, wish: ReassignmentRequest, factors: Mapping[TopicPartition, int], coverage: Coverage | None
+) -> _Found:
     """Place partitions, those whose readers are spread alike at a time; all others are load."""
     alike = _alike(factors, coverage)
     note = "topics whose readers are spread differently were placed one after the other"
@@ -272,7 +283,7 @@ def _alike(
     return [(dict(shape), rows) for shape, rows in sorted(found.items())]
 
 
-def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
+def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
     """Place partitions; where rules would have it that one has fewer replicas than now, they give way."""
     found = _rebalanced(layout, rules, factors)
     usable = {broker.id for broker in layout.brokers} - rules.exclude
@@ -294,7 +305,7 @@ def _kept(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -
     return _Found(rows, relaxed.lower_bound, (note, *relaxed.notes)).joined(_rebalanced(beside, rules, rest))
 
 
-def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, int]) -> _Found:
+def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
     part = _Part(layout, factors)
     try:
         found = rebalance(
@@ -305,7 +316,7 @@ def _rebalanced(layout: Layout, rules: Rules, factors: Mapping[TopicPartition, i
             keep_leaders=True,
             order=False,
         )
-    except RacklessError as error:
+    except MissingRackError as error:
         raise ReplicaPlacementError(
             f'{error} A file of --rules with {{"rackless": "rack"}} takes those without for a rack of their own.'
         ) from error
@@ -317,17 +328,20 @@ def _there(row: Sequence[int]) -> Replicas:
 
 
 def _led(
-    layout: Layout, rules: Rules, changed: list[TopicPartition], kept: Iterable[TopicPartition]
+    layout: Layout, rules: PlacementConstraints, changed: list[TopicPartition], kept: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
     """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; notes."""
     part = _Part(layout, changed)
     keep = part.by_place(dict.fromkeys(kept, 1))
-    found = reorder(part.layout, rules, topics=part.topics, keep_leaders=keep)
+    found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_leaders=keep)
     return part.back(found.topics), found.notes
 
 
 def _led_astray(
-    state: ClusterState, rules: Rules, lists: Mapping[TopicPartition, Replicas], changed: Collection[TopicPartition]
+    state: ClusterState,
+    rules: PlacementConstraints,
+    lists: Mapping[TopicPartition, Replicas],
+    changed: Collection[TopicPartition],
 ) -> list[TopicPartition]:
     """Return what is not to be changed, and has a replica where leaders are to be behind a preferred one elsewhere."""
     fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
@@ -341,7 +355,7 @@ def _copied(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> int:
     return sum(len(set(_there(row)) - set(_now(layout, place))) for place, row in lists.items())
 
 
-def _copies(moves: Mapping[TopicPartition, Move]) -> int:
+def _copies(moves: Mapping[TopicPartition, ReplicaMove]) -> int:
     return sum(len(set(move.after) - set(move.before)) for move in moves.values())
 
 
@@ -394,7 +408,7 @@ class _Part:
             if TopicPartition(topic, number) in values
         }
 
-    def back(self, lists: Lists) -> dict[TopicPartition, Replicas]:
+    def back(self, lists: ReplicaLists) -> dict[TopicPartition, Replicas]:
         """Return lists by the partitions they are of."""
         return {
             TopicPartition(topic, number): row

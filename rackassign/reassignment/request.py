@@ -8,7 +8,7 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.placement import json_fields
-from rackassign.placement.constraints import Rules
+from rackassign.placement.constraints import PlacementConstraints
 from rackassign.util.text import short_repr
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
@@ -16,25 +16,25 @@ _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReassignmentRequest:
     """What is to be put right, beside what is always: replicas that share a rack, or wait for a broker.
 
     Args:
         topics: Only these; None for all.
-        rf: How many replicas each partition shall have; None for as many as it has.
-        replace: Brokers that lose what they have: they are dead, or are to go.
-        even: Whether brokers are to carry evenly, at the price of moving more.
+        replication_factor: How many replicas each partition shall have; None for as many as it has.
+        removed_brokers: Brokers that lose what they have: they are dead, or are to go.
+        rebalance: Whether brokers are to carry evenly, at the price of moving more.
         group: Name of the consumer group near which replicas are to be; empty for none.
-        rules: Further settings of `Rules`.
+        rules: Further settings of `PlacementConstraints`.
         force: Whether it may leave brokers much less even than they are.
         ignore_racks: Whether brokers are taken to have no racks.
         allow_placeholders: Whether there may be more replicas than brokers were ever seen.
     """
 
     topics: tuple[str, ...] | None = None
-    rf: int | None = None
-    replace: frozenset[int] = frozenset()
-    even: bool = False
+    replication_factor: int | None = None
+    removed_brokers: frozenset[int] = frozenset()
+    rebalance: bool = False
     group: str = ""
     rules: Mapping[str, Any] = field(default_factory=dict)
     force: bool = False
@@ -46,40 +46,43 @@ class Wish:
         names: list[object] = [self.group, *(self.topics or ())]
         if not all(isinstance(name, str) for name in names):
             raise ConfigError("group and topics: expected names")
-        if any(type(broker) is not int for broker in self.replace):
+        if any(type(broker) is not int for broker in self.removed_brokers):
             raise ConfigError("replace: expected ids of brokers")
-        if self.rf is not None and self.rf < 1:
-            raise ConfigError(f"rf must be 1 or more, got {self.rf}")
+        if self.replication_factor is not None and self.replication_factor < 1:
+            raise ConfigError(f"rf must be 1 or more, got {self.replication_factor}")
         if not isinstance(self.rules, Mapping):
             raise ConfigError(f"rules: expected an object, got {short_repr(self.rules)}")
         for name in self.rules:
             if name in _TAKEN:
                 raise ConfigError(f"{name} cannot be set for a repair")
-        Rules.of(self.rules)
+        PlacementConstraints.of(self.rules)
         if self.ignore_racks and self.group:
             raise ConfigError("for-group: without racks no broker is near to a reader; leave out --disable-rack-aware")
 
-    def rules_for(self, coverage: Mapping[str, float] | None) -> Rules:
+    def rules_for(self, coverage: Mapping[str, float] | None) -> PlacementConstraints:
         """Return how to place.
 
         Args:
             coverage: What racks weigh, where a group reads.
         """
-        base = Rules.of(self.rules)
+        base = PlacementConstraints.of(self.rules)
         rules = replace(
-            base, exclude=self.replace, on_shortage="placeholder", first="balance" if self.even else "moves"
+            base,
+            exclude=self.removed_brokers,
+            on_shortage="placeholder",
+            first="balance" if self.rebalance else "moves",
         )
         # Where a group reads decides where copies go that are made anyway; which are made for it is another matter.
-        return rules if coverage is None or self.even else replace(rules, coverage=coverage)
+        return rules if coverage is None or self.rebalance else replace(rules, coverage=coverage)
 
-    def written(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what reads as this wish."""
         value = asdict(self)
-        value["replace"] = sorted(self.replace)
+        value["replace"] = sorted(self.removed_brokers)
         return value
 
     @classmethod
-    def read(cls, value: Any) -> Wish:  # noqa: ANN401 - it comes from JSON
+    def read(cls, value: Any) -> ReassignmentRequest:  # noqa: ANN401 - it comes from JSON
         """Make a wish of parsed JSON.
 
         Raises:

@@ -13,31 +13,31 @@ from typing import Protocol
 
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
-from rackassign.reassignment.partition_state import Move
+from rackassign.reassignment.partition_state import ReplicaMove
 
 LEADING, FOLLOWING = THROTTLED
 
 _ALL = "*"
 
 
-class Settings(Protocol):
+class ThrottleConfigs(Protocol):
     """Where configuration is kept."""
 
-    def topic_settings(self, topics: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    def topic_configs(self, topics: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Return keys that topics set themselves."""
 
-    def broker_settings(self, keys: Sequence[str]) -> Mapping[str, str]:
+    def cluster_configs(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Return keys that are set for all brokers at once."""
 
-    def set_topics(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
         """Set keys of topics, unset those with None."""
 
-    def set_brokers(self, changes: Mapping[str, str | None]) -> None:
+    def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
         """Set keys for all brokers at once, unset those with None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class SavedConfigs:
     """What was set before us; keys that were not are left out.
 
     Args:
@@ -49,18 +49,20 @@ class Earlier:
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def earlier(settings: Settings, moves: Mapping[TopicPartition, Move]) -> Earlier:
+def save_configs(settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove]) -> SavedConfigs:
     """Read what is set now.
 
     Raises:
         KafkaError: As the client does.
     """
     topics = sorted({place.topic for place in moves})
-    found = settings.topic_settings(topics, THROTTLED)
-    return Earlier(settings.broker_settings(RATES), {topic: found.get(topic, {}) for topic in topics})
+    found = settings.topic_configs(topics, THROTTLED)
+    return SavedConfigs(settings.cluster_configs(RATES), {topic: found.get(topic, {}) for topic in topics})
 
 
-def throttle(settings: Settings, moves: Mapping[TopicPartition, Move], before: Earlier, rate: int) -> None:
+def throttle(
+    settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove], before: SavedConfigs, rate: int
+) -> None:
     """Set the limit for what moves copy, either way.
 
     Args:
@@ -83,25 +85,27 @@ def throttle(settings: Settings, moves: Mapping[TopicPartition, Move], before: E
             FOLLOWING: _joined(kept.get(FOLLOWING), following),
         }
     # The rate first: without it, lists have no effect, and who may not set it has done nothing.
-    settings.set_brokers(dict.fromkeys(RATES, str(rate)))
-    settings.set_topics(changes)
+    settings.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
+    settings.alter_topic_configs(changes)
 
 
-def lift(settings: Settings, before: Earlier) -> None:
+def restore_configs(settings: ThrottleConfigs, before: SavedConfigs) -> None:
     """Put back what was set before; doing it twice does no harm.
 
     Raises:
         KafkaError: As the client does.
     """
-    settings.set_brokers({key: before.brokers.get(key) for key in RATES})
-    settings.set_topics({topic: {key: kept.get(key) for key in THROTTLED} for topic, kept in before.topics.items()})
+    settings.alter_cluster_configs({key: before.brokers.get(key) for key in RATES})
+    settings.alter_topic_configs(
+        {topic: {key: kept.get(key) for key in THROTTLED} for topic, kept in before.topics.items()}
+    )
 
 
-def _all(move: Move) -> list[int]:
+def _all(move: ReplicaMove) -> list[int]:
     return sorted({broker for replicas in move.known() for broker in replicas})
 
 
-def _new(move: Move) -> list[int]:
+def _new(move: ReplicaMove) -> list[int]:
     """Return what is not in every list: those are copied to, in the one direction or the other."""
     always = set(move.before).intersection(*move.known())
     return [broker for broker in _all(move) if broker not in always]

@@ -2,9 +2,9 @@
 
 Rules of this room:
 
-* What can be decided without Spark is decided without it: `offsets`, `options`, `properties`, `ranges` and `fetching`
-  know neither Spark nor Kafka's clients, `cluster`, `sampling` and `reading` know confluent-kafka and no Spark. Only
-  `source`, `stream`, `barrier` and `doctor` know Spark.
+* What can be decided without Spark is decided without it: `list_offsets`, `options`, `properties`, `ranges` and
+  `fetching` know neither Spark nor Kafka's clients, `cluster`, `sampling` and `reading` know confluent-kafka and no
+  Spark. Only `source`, `stream`, `barrier` and `doctor` know Spark.
 * Modules are light to import, and what is heavy (confluent_kafka, pyarrow, numpy) is imported where it is used: a
   streaming query's Python process has ten seconds to connect back.
 * Names, meanings and the JSON of offsets are those of the JVM source, so that a query and its checkpoint can move

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
-from rackassign.admin.authorization import NotAllowedError, is_refusal, topic_resource
+from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
 from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
@@ -135,8 +135,8 @@ class Changelogs:
             raise
         except KafkaError as error:
             # For an idempotent producer the host has a refusal in the text of another error only (3.0.12).
-            if is_refusal(error) or "AuthorizationFailed" in str(error):
-                raise NotAllowedError("WRITE", topic_resource([log])) from None
+            if is_authorization_error(error) or "AuthorizationFailed" in str(error):
+                raise AuthorizationError("WRITE", topic_resource([log])) from None
             raise KafkaUnavailableError(
                 f"{log}-{place.partition} cannot be written to: {self._why(log, error)}"
             ) from None

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from rackassign.admin.authorization import NotAllowedError, allowed, needs, topic_resource
-from rackassign.admin.cluster import persist, topic_configs
+from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
+from rackassign.admin.cluster import retry_on_disconnect, topic_configs
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
 from rackassign.util.text import short_repr, truncate
@@ -90,9 +90,9 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, C
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what is told of those topics that are there."""
-    described = persist(lambda: admin.describe_topics(list(names)))
+    described = retry_on_disconnect(lambda: admin.describe_topics(list(names)))
     for found in described:
-        allowed(found["error_code"], "DESCRIBE", topic_resource([found["name"]]))
+        check_authorized(found["error_code"], "DESCRIBE", topic_resource([found["name"]]))
     return {found["name"]: found for found in described if not found["error_code"]}
 
 
@@ -113,8 +113,8 @@ def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, A
     replicas = min(len(each["replica_nodes"]) for each in like)
     described = {"num_partitions": len(like), "replication_factor": replicas, "configs": CONFIG}
     try:
-        with needs("CREATE", topic_resource([changelog])):
-            persist(lambda: admin.create_topics({changelog: described}))
+        with requires("CREATE", topic_resource([changelog])):
+            retry_on_disconnect(lambda: admin.create_topics({changelog: described}))
     except TopicAlreadyExistsError:
         # Another member was quicker.
         return
@@ -124,7 +124,7 @@ def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:
     """Refuse changelogs that forget what has not changed for long, and warn of those that forget other things soon."""
     try:
         configs = topic_configs(admin, changelogs, [_POLICY, *_LEAST_MS])
-    except NotAllowedError as error:
+    except AuthorizationError as error:
         log.warning("whether changelogs are compacted cannot be told: %s", error)
         return
     for name, values in configs.items():

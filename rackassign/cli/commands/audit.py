@@ -40,18 +40,18 @@ def audit(
     from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.placement.audit import audit as judged  # noqa: PLC0415
-    from rackassign.placement.cluster_state import observe, with_rates  # noqa: PLC0415
+    from rackassign.placement.cluster_state import describe_cluster_state, with_rates  # noqa: PLC0415
 
     known = state_file.read(Path(state))
     with connected(bootstrap, client_config) as admin:
-        known = known.on(cluster_id(admin))
-        found = with_rates(admin, observe(admin, topic))
-    seen = judged(found.remembering(known.brokers), want_rf=want_rf or None, plans=known.plans)
+        known = known.for_cluster(cluster_id(admin))
+        found = with_rates(admin, describe_cluster_state(admin, topic))
+    seen = judged(found.with_known_racks(known.brokers), want_rf=want_rf or None, plans=known.plans)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:
         _show(seen, plain())
-    if not seen.reliable:
+    if not seen.is_consistent:
         return UNRELIABLE
     return FINDINGS if seen.findings else SOUND
 

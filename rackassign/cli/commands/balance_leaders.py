@@ -41,30 +41,30 @@ def leaders(
     """Even leaders by the order of replica lists and elections, copying nothing; exit 1 if some cannot be had."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.placement import Quality, Rules  # noqa: PLC0415
-    from rackassign.reassignment import Pace, journal  # noqa: PLC0415
-    from rackassign.reassignment.service import perform, prepare_leaders  # noqa: PLC0415
+    from rackassign.placement import LayoutMetrics, PlacementConstraints  # noqa: PLC0415
+    from rackassign.reassignment import ExecutionLimits, journal  # noqa: PLC0415
+    from rackassign.reassignment.service import execute, prepare_leaders  # noqa: PLC0415
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
     if even not in LEADER_GOALS:
         raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {short_repr(even)}")
     file = Path(plan)
     if not dry_run:
-        journal.check_over(file)
-    rules = Rules.of({"leaders": even, "leader_racks": leader_rack or []})
+        journal.require_finished(file)
+    rules = PlacementConstraints.of({"leaders": even, "leader_racks": leader_rack or []})
     with connected(bootstrap, client_config) as admin:
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
-            with journal.locked(file), steps() as display, asked_to_stop(TAKING_BACK) as stop:
+            with journal.file_lock(file), steps() as display, asked_to_stop(TAKING_BACK) as stop:
                 journal.begin(file, prepared.journal)
                 with told_if_interrupted(file):
-                    _, outcome = perform(
+                    _, outcome = execute(
                         admin,
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
-                        pace=Pace(_WAVE),
+                        pace=ExecutionLimits(_WAVE),
                         told=lambda at: display.count("Having others lead", at.settled, at.partitions),
                         stop=stop,
                     )
@@ -74,8 +74,8 @@ def leaders(
         sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
     else:
         console = plain()
-        before = Quality.among(planned.before, planned.topics)
-        after = Quality.among(planned.after, planned.topics, planned.before)
+        before = LayoutMetrics.among(planned.before, planned.topics)
+        after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
         console.print(figures({"now": before, "then": after}))
         changed = sum(move.before != move.after for move in planned.moves.values())
         console.print(
@@ -88,4 +88,4 @@ def leaders(
             show_outcome(outcome, "as planned", console)
     if stopped:
         return INTERRUPTED
-    return NO if outcome is not None and (outcome.failed or outcome.not_led) else DONE
+    return NO if outcome is not None and (outcome.failed or outcome.leader_not_elected) else DONE

@@ -19,7 +19,7 @@ from rackassign.cli.render.layout import counted, waiting
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rackassign.placement.create_topic import New
+    from rackassign.placement.create_topic import CreateResult
 
 DONE, NO = 0, 1
 RF = 3
@@ -63,16 +63,16 @@ def create(
     from rackassign.placement import create_topic as making  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.placement.creation_policy import NotEnoughBrokersError, check_policy  # noqa: PLC0415
-    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415
+    from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415
 
     file = Path(state)
     known = state_file.read(file)
     replicas = rf or (None if add_to else RF)
-    wanted = making.Wanted(
+    wanted = making.TopicRequest(
         name, add_to or partitions or 1, replicas, check_policy(policy), configs, ignore_racks, allow_placeholders
     )
-    chosen = load_asked(placer, settings_of(placer, placer_config, placer_config_file))
-    make = making.add if add_to else making.create
+    chosen = load_validated_placer(placer, settings_of(placer, placer_config, placer_config_file))
+    make = making.add_partitions if add_to else making.create
     try:
         with connected(bootstrap, client_config) as admin:
             new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
@@ -90,7 +90,7 @@ def create(
     return DONE
 
 
-def _as_json(new: New, *, made: bool) -> dict[str, Any]:
+def _as_json(new: CreateResult, *, made: bool) -> dict[str, Any]:
     placed = new.placed
     return {
         "topic": new.name,
@@ -104,7 +104,7 @@ def _as_json(new: New, *, made: bool) -> dict[str, Any]:
     }
 
 
-def show_new(new: New, console: Console, *, made: bool) -> None:
+def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
     """Print a topic that was made, or would be."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("partition", "replicas", "missing"):

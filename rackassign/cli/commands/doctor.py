@@ -64,9 +64,9 @@ class _Examined:
     def __init__(self, admin: KafkaAdminClient, name: str, watch_s: float, *, fix: bool) -> None:
         # Imports a client, which other commands do without.
         from rackassign import monitoring  # noqa: PLC0415
-        from rackassign.admin.groups import GroupCalls  # noqa: PLC0415
+        from rackassign.admin.groups import GroupAdmin  # noqa: PLC0415
 
-        calls = GroupCalls(admin)
+        calls = GroupAdmin(admin)
 
         def tell() -> None:
             sys.stderr.write(f"Watching {name} for {watch_s:g} s at most\n")

@@ -28,7 +28,7 @@ from rackassign.util.text import short_repr
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.reassignment import Journal, Outcome, Pace, Progress
+    from rackassign.reassignment import ExecutionLimits, ExecutionResult, Journal, Progress
     from rackassign.reassignment.executor import Direction
 
 DONE, NO, INTERRUPTED = 0, 1, 130
@@ -84,13 +84,13 @@ def plan(
     # Imports a client and the solver, which other commands do without.
     from rackassign.monitoring.serialize import unasked  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
-    from rackassign.reassignment import Wish, journal  # noqa: PLC0415
+    from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
     from rackassign.reassignment.evenness import UnevenError  # noqa: PLC0415
     from rackassign.reassignment.kafka_json import read_reassignment  # noqa: PLC0415
-    from rackassign.reassignment.service import prepare, prepare_given  # noqa: PLC0415
+    from rackassign.reassignment.service import prepare, prepare_from_lists  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
-    wish = Wish(
+    wish = ReassignmentRequest(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
         frozenset(replace or ()),
@@ -102,22 +102,29 @@ def plan(
         allow_placeholders,
     )
     given = json_of(import_, read_reassignment) if import_ else None
-    if given is not None and wish != Wish(force=force):
+    if given is not None and wish != ReassignmentRequest(force=force):
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
-    with journal.locked(file):
-        journal.check_over(file)
+    with journal.file_lock(file):
+        journal.require_finished(file)
         try:
             with connected(bootstrap, client_config) as admin:
-                prepared = prepare(admin, wish, known) if given is None else prepare_given(admin, given, force=force)
+                prepared = (
+                    prepare(admin, wish, known) if given is None else prepare_from_lists(admin, given, force=force)
+                )
         except UnevenError as error:
             complain(f"{error}; nothing is written")
             return NO
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
-        if planned.over:
+        if planned.obsolete_placeholders:
             # Where nothing is left to be done, nobody applies anything.
-            state_file.write(Path(state), known.on(prepared.journal.cluster).plan(dict.fromkeys(planned.over, ())))
-        put_by = journal.begin(file, prepared.journal) if written else journal.withdraw(file)
+            state_file.write(
+                Path(state),
+                known.for_cluster(prepared.journal.cluster).with_placeholders(
+                    dict.fromkeys(planned.obsolete_placeholders, ())
+                ),
+            )
+        put_by = journal.begin(file, prepared.journal) if written else journal.archive(file)
     for trouble in unasked(prepared.readers.cluster) if prepared.readers is not None else ():
         complain(trouble)
     if output == "json":
@@ -160,7 +167,7 @@ def apply(
     pace = _pace(wave, throttle, patience, timeout)
     # What is wrong with the plan is said before anything else is begun.
     with (
-        journal.claimed(Path(plan)) as found,
+        journal.open_exclusive(Path(plan)) as found,
         connected(bootstrap, client_config) as admin,
         asked_to_stop(TAKING_BACK) as stop,
     ):
@@ -194,7 +201,7 @@ def rollback(
     pace = _pace(wave, throttle, patience, timeout)
     # What is wrong with the plan is said before anything else is begun.
     with (
-        journal.claimed(Path(plan)) as found,
+        journal.open_exclusive(Path(plan)) as found,
         connected(bootstrap, client_config) as admin,
         asked_to_stop(TAKING_BACK) as stop,
     ):
@@ -236,30 +243,32 @@ def told_if_interrupted(plan: Path) -> Iterator[None]:
 class _Work:
     """One run on a cluster: journal and registry are written down as it goes."""
 
-    def __init__(self, admin: KafkaAdminClient, plan: Path, state: Path, pace: Pace, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, admin: KafkaAdminClient, plan: Path, state: Path, pace: ExecutionLimits, stop: Callable[[], bool]
+    ) -> None:
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
 
         self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
         # One that cannot be read is told before anything is begun.
         state_file.read(state)
 
-    def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, Outcome]:
+    def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, ExecutionResult]:
         """Carry a journal out or back, and show how far it is."""
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
         from rackassign.reassignment import journal  # noqa: PLC0415
-        from rackassign.reassignment.service import check_cluster, noted, perform  # noqa: PLC0415
+        from rackassign.reassignment.service import check_cluster, execute, updated_state  # noqa: PLC0415
 
         check_cluster(self._admin, kept)
         if direction == "apply":
             # One of another cluster is told before anything is begun.
-            state_file.read(self._state).on(kept.cluster)
+            state_file.read(self._state).for_cluster(kept.cluster)
         with steps() as display:
 
             def told(progress: Progress) -> None:
                 display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
 
             with told_if_interrupted(self._plan):
-                kept, outcome = perform(
+                kept, outcome = execute(
                     self._admin,
                     kept,
                     direction,
@@ -269,21 +278,21 @@ class _Work:
                     stop=self._stop,
                 )
         if direction == "apply":
-            state_file.write(self._state, noted(self._admin, state_file.read(self._state), kept, outcome))
+            state_file.write(self._state, updated_state(self._admin, state_file.read(self._state), kept, outcome))
         return kept, outcome
 
-    def watched(self, kept: Journal, outcome: Outcome, seconds: float) -> tuple[Journal, Outcome]:
+    def watched(self, kept: Journal, outcome: ExecutionResult, seconds: float) -> tuple[Journal, ExecutionResult]:
         """Go on for some time: what is still to be done may become possible."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement import state_file  # noqa: PLC0415
-        from rackassign.reassignment.service import prepare_more  # noqa: PLC0415
+        from rackassign.reassignment.service import prepare_remaining  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while (kept.waiting or outcome.failed) and not self._stop() and time.monotonic() < until:
             self._rest(min(_LOOK_EVERY_S, until - time.monotonic()))
             try:
-                more = prepare_more(self._admin, kept, state_file.read(self._state))
+                more = prepare_remaining(self._admin, kept, state_file.read(self._state))
                 if more is not None and not self._stop():
                     kept, outcome = self.carry(more, "apply")
             except (KafkaError, RackassignError) as error:
@@ -294,12 +303,12 @@ class _Work:
         """Return what a group reads at home, once it does as well as it can or time is up; None if it is not seen."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
-        from rackassign.placement.group_locality import readers  # noqa: PLC0415
+        from rackassign.placement.group_locality import describe_readers  # noqa: PLC0415
 
         until = time.monotonic() + seconds
         while True:
             try:
-                near = readers(self._admin, group)
+                near = describe_readers(self._admin, group)
             except (KafkaError, RackassignError) as error:
                 complain(f"not measured: {error}")
                 return None
@@ -316,7 +325,7 @@ class _Work:
 
 
 def _end(
-    outcome: Outcome,
+    outcome: ExecutionResult,
     kept: Journal,
     direction: Direction,
     output: str,
@@ -352,10 +361,10 @@ _ENDS = {
 }
 
 
-def _pace(wave: int, throttle: str, patience: float, timeout: float) -> Pace:
-    from rackassign.reassignment import Pace  # noqa: PLC0415 - as above
+def _pace(wave: int, throttle: str, patience: float, timeout: float) -> ExecutionLimits:
+    from rackassign.reassignment import ExecutionLimits  # noqa: PLC0415 - as above
 
-    return Pace(wave, rate(throttle), patience, timeout or None)
+    return ExecutionLimits(wave, rate(throttle), patience, timeout or None)
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}

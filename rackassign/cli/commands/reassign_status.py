@@ -17,13 +17,13 @@ from rackassign.cli.render.layout import counted
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition
     from rackassign.reassignment import Journal
-    from rackassign.reassignment.plan_status import Place, Standing
+    from rackassign.reassignment.plan_status import PartitionState, PlanStatus
 
 _NAMED = 5
 
 app = reassign.app
 
-_WORDS: Mapping[Place, str] = {
+_WORDS: Mapping[PartitionState, str] = {
     "as-planned": "as planned",
     "as-before": "as before the plan",
     "on-its-way": "between the two: being reassigned, or left in the middle",
@@ -74,7 +74,7 @@ def abandon(
     from rackassign.reassignment import journal, service  # noqa: PLC0415
 
     file = Path(plan)
-    with journal.claimed(file) as found, connected(bootstrap, client_config) as admin:
+    with journal.open_exclusive(file) as found, connected(bootstrap, client_config) as admin:
         kept, seen = service.abandon(admin, found, lambda written: journal.write(file, written))
     _show(kept, seen, output)
     if output == "table":
@@ -85,10 +85,10 @@ def abandon(
     return DONE
 
 
-def _show(found: Journal, seen: Standing, output: str) -> None:
-    from rackassign.reassignment.plan_status import PLACES  # noqa: PLC0415 - as above
+def _show(found: Journal, seen: PlanStatus, output: str) -> None:
+    from rackassign.reassignment.plan_status import PARTITION_STATES  # noqa: PLC0415 - as above
 
-    at = {place: seen.of(place) for place in PLACES}
+    at = {place: seen.of(place) for place in PARTITION_STATES}
     if output == "json":
         written: dict[str, Any] = {place: _by_topic(partitions, seen) for place, partitions in at.items()}
         sys.stdout.write(json.dumps({"phase": found.phase, "throttled": seen.throttled, **written}) + "\n")
@@ -104,14 +104,14 @@ def _show(found: Journal, seen: Standing, output: str) -> None:
         console.print("the throttle is still set", soft_wrap=True)
 
 
-def _named(partition: TopicPartition, place: Place, seen: Standing) -> str:
+def _named(partition: TopicPartition, place: PartitionState, seen: PlanStatus) -> str:
     name = f"{partition.topic}-{partition.partition}"
     if place in {"on-its-way", "changed-by-others"}:
         return f"{name} ({', '.join(map(str, seen.lists[partition]))})"
     return name
 
 
-def _by_topic(partitions: Sequence[TopicPartition], seen: Standing) -> dict[str, dict[str, list[int]]]:
+def _by_topic(partitions: Sequence[TopicPartition], seen: PlanStatus) -> dict[str, dict[str, list[int]]]:
     found: dict[str, dict[str, list[int]]] = {}
     for partition in partitions:
         found.setdefault(partition.topic, {})[str(partition.partition)] = list(seen.lists.get(partition, ()))

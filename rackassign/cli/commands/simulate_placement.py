@@ -40,7 +40,7 @@ def place(
     check_output(output, "table", "json")
     # Together with the solver it takes longer to import than other commands.
     from rackassign.placement.layout import Layout  # noqa: PLC0415
-    from rackassign.placement.metrics import Quality  # noqa: PLC0415
+    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
 
     layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
@@ -52,10 +52,10 @@ def place(
     for name, (_, notes) in found.items():
         for note in notes:
             complain(f"{name}: not proven best: {note}")
-    quality = {NOW: Quality.of(layout)} | {name: Quality.of(made, layout) for name, made in layouts.items()}
+    quality = {NOW: LayoutMetrics.of(layout)} | {name: LayoutMetrics.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
-            name: {"topics": made.written()["topics"], **asdict(quality[name]), "notes": list(found[name][1])}
+            name: {"topics": made.to_json()["topics"], **asdict(quality[name]), "notes": list(found[name][1])}
             for name, made in layouts.items()
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
@@ -68,14 +68,14 @@ def place(
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
     """Return the layout as a placer would have it, and its notes; `optimal` moves little, others begin anew."""
-    from rackassign.placement.constraints import Rules  # noqa: PLC0415
+    from rackassign.placement.constraints import PlacementConstraints  # noqa: PLC0415
     from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
-    from rackassign.placement.validated_placer import load_asked  # noqa: PLC0415 - as above
+    from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415 - as above
 
     if name == "optimal":
-        found = rebalance(layout, Rules.of(configs), replication_factor=rf or None)
+        found = rebalance(layout, PlacementConstraints.of(configs), replication_factor=rf or None)
         return layout.with_topics(found.topics), found.notes
-    placer = load_asked(name, configs)
+    placer = load_validated_placer(name, configs)
     made: dict[str, list[list[int]]] = {}
     notes: dict[str, None] = {}
     try:

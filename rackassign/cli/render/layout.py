@@ -12,7 +12,7 @@ from rackassign.cli.output import safe
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
-    from rackassign.placement.metrics import Quality
+    from rackassign.placement.metrics import LayoutMetrics
 
 _BAR = 10
 """Characters of the longest bar."""
@@ -41,7 +41,7 @@ def waiting(replicas: int) -> str:
     return f"{counted(replicas, 'replica')} {'waits' if replicas == 1 else 'wait'} for a broker"
 
 
-def figures(quality: dict[str, Quality]) -> Table:
+def figures(quality: dict[str, LayoutMetrics]) -> Table:
     """Return the figures of layouts side by side, by their names."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("")

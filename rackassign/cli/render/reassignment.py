@@ -17,14 +17,14 @@ from rackassign.cli.render.layout import counted, figures, waiting
 if TYPE_CHECKING:
     from rackassign.locality import Locality
     from rackassign.model import TopicPartition
-    from rackassign.placement.group_locality import Readers
-    from rackassign.reassignment import Move, Outcome, Planned, Prepared
+    from rackassign.placement.group_locality import GroupLocality
+    from rackassign.reassignment import ExecutionResult, PreparedReassignment, ReassignmentPlan, ReplicaMove
 
 _SHOWN = 20
 _NAMED = 5
 
 
-def prepared_as_json(prepared: Prepared) -> dict[str, Any]:
+def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
     """Return a repair that could begin."""
     near = prepared.readers
     return {
@@ -43,33 +43,33 @@ def prepared_as_json(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def planned_as_json(planned: Planned) -> dict[str, Any]:
+def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
     """Return what would change."""
     # Takes the solver along, which commands that fail early do without.
-    from rackassign.placement.metrics import Quality  # noqa: PLC0415
+    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
 
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
         "waiting": _by_topic({place: list(row) for place, row in planned.waiting.items()}),
-        "left_out": _by_topic(planned.left_out),
-        "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.over)],
+        "left_out": _by_topic(planned.skipped),
+        "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.obsolete_placeholders)],
         "copies": planned.copies,
         "least_copies": planned.lower_bound,
         "notes": list(planned.notes),
-        "before": asdict(Quality.among(planned.before, planned.topics)),
-        "after": asdict(Quality.among(planned.after, planned.topics, planned.before)),
+        "before": asdict(LayoutMetrics.among(planned.before, planned.topics)),
+        "after": asdict(LayoutMetrics.among(planned.after, planned.topics, planned.before)),
     }
 
 
-def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_as_json(outcome: ExecutionResult) -> dict[str, Any]:
     """Return what became of a repair."""
     return {
         "done": len(outcome.done),
         "changed": outcome.sent,
         "failed": _by_topic(outcome.failed),
-        "gone": _by_topic(outcome.gone),
+        "gone": _by_topic(outcome.deleted),
         "changed_by_others": _by_topic({place: outcome.failed[place] for place in outcome.final}),
-        "not_led": _by_topic(outcome.not_led),
+        "not_led": _by_topic(outcome.leader_not_elected),
     }
 
 
@@ -80,7 +80,7 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def show_prepared(prepared: Prepared, console: Console) -> None:
+def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
     """Print a repair that could begin."""
     from rackassign.monitoring.format import size  # noqa: PLC0415 - as above
 
@@ -96,7 +96,7 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
     else:
         topics = len(planned.topics)
         count = sum(len(planned.before.topics[topic]) for topic in planned.topics)
-        now = " now" if planned.waiting or planned.left_out else ""
+        now = " now" if planned.waiting or planned.skipped else ""
         console.print(
             f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to repair{now}", soft_wrap=True
         )
@@ -104,44 +104,46 @@ def show_prepared(prepared: Prepared, console: Console) -> None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
 
 
-def show_planned(planned: Planned, console: Console) -> None:
+def show_planned(planned: ReassignmentPlan, console: Console) -> None:
     """Print what would change: the lists, what is left out, and the figures of the whole."""
-    from rackassign.placement.metrics import Quality  # noqa: PLC0415 - as above
+    from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415 - as above
 
     if planned.moves:
         console.print(_moves(planned.moves))
-        before = Quality.among(planned.before, planned.topics)
-        after = Quality.among(planned.after, planned.topics, planned.before)
+        before = LayoutMetrics.among(planned.before, planned.topics)
+        after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
         console.print(figures({"now": before, "then": after}))
     show_rest(planned, console)
 
 
-def show_rest(planned: Planned, console: Console) -> None:
+def show_rest(planned: ReassignmentPlan, console: Console) -> None:
     """Print what would not change although it might have to, and what is not as good as it might be."""
-    _reasons("left out", planned.left_out, console)
+    _reasons("left out", planned.skipped, console)
     if planned.waiting:
         count = sum(broker < 0 for row in planned.waiting.values() for broker in row)
         console.print(f"{waiting(count)} that can take {'it' if count == 1 else 'them'}", soft_wrap=True)
-    if planned.over:
-        waits = "waits" if len(planned.over) == 1 else "wait"
-        console.print(f"{counted(len(planned.over), 'partition')} {waits} for a broker no longer", soft_wrap=True)
+    if planned.obsolete_placeholders:
+        waits = "waits" if len(planned.obsolete_placeholders) == 1 else "wait"
+        console.print(
+            f"{counted(len(planned.obsolete_placeholders), 'partition')} {waits} for a broker no longer", soft_wrap=True
+        )
     for doubt in planned.notes:
         console.print(safe(f"not proven best: {doubt}"), soft_wrap=True)
 
 
-def show_outcome(outcome: Outcome, verb: str, console: Console) -> None:
+def show_outcome(outcome: ExecutionResult, verb: str, console: Console) -> None:
     """Print what became of a repair."""
     console.print(
         f"{counted(len(outcome.done), 'partition')} {verb}, {outcome.sent} of them changed now"
         + (f"; {len(outcome.failed)} not" if outcome.failed else ""),
         soft_wrap=True,
     )
-    _reasons("nothing left to do", outcome.gone, console)
+    _reasons("nothing left to do", outcome.deleted, console)
     _reasons("not done", outcome.failed, console)
-    _reasons("not led by the preferred replica", outcome.not_led, console)
+    _reasons("not led by the preferred replica", outcome.leader_not_elected, console)
 
 
-def _moves(moves: Mapping[TopicPartition, Move]) -> Table:
+def _moves(moves: Mapping[TopicPartition, ReplicaMove]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("partition", "replicas now", "then"):
         table.add_column(column, overflow="fold")
@@ -164,7 +166,7 @@ def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) ->
         console.print(safe(f"{what}: {', '.join(places[:_NAMED])}{more}: {why}"), soft_wrap=True)
 
 
-def _show_gain(near: Readers, after: Locality, console: Console) -> None:
+def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
     name = near.inspection.snapshot.live.name
     racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
     possible = near.inspection.reach("cooperative-sticky").partitions

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 from rackassign.errors import ConfigError
-from rackassign.placement.java_random import Chance, SeededChance, chance_of
+from rackassign.placement.java_random import JavaRandom, SeededJavaRandom, random_from_config
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -29,7 +29,7 @@ _NO_START = -1
 _SOME_WITHOUT = "Not all brokers have rack information"
 
 
-def racks_by_mode(racks: Mapping[int, str | None], mode: RackAwareMode) -> dict[int, str | None]:
+def filter_racks(racks: Mapping[int, str | None], mode: RackAwareMode) -> dict[int, str | None]:
     """Return the racks that count, by broker id.
 
     Raises:
@@ -62,7 +62,7 @@ def assign_replicas(
     *,
     fixed_start_index: int = _NO_START,
     start_partition_id: int = _NO_START,
-    chance: Chance | None = None,
+    chance: JavaRandom | None = None,
 ) -> dict[int, list[int]]:
     """Return replicas by partition, preferred leader first (`assignReplicasToBrokers`).
 
@@ -91,7 +91,7 @@ def assign_replicas(
     if known and len(known) < len(racks):
         raise ReplicaPlacementError(f"{_SOME_WITHOUT} for replica rack aware assignment.")
     ring = _Ring(rack_alternated(known) if known else sorted(racks), known)
-    chance = chance or SeededChance()
+    chance = chance or SeededJavaRandom()
     drawn = [fixed_start_index if fixed_start_index >= 0 else chance.next_int(len(ring.brokers)) for _ in range(2)]
     start, shift = drawn
     first = max(0, start_partition_id)
@@ -132,7 +132,7 @@ class KafkaPlacer:
     def __init__(self) -> None:
         self._mode: RackAwareMode = "Enforced"
         self._start = _NO_START
-        self._chance: Chance = SeededChance()
+        self._chance: JavaRandom = SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
         """Take settings.
@@ -145,7 +145,7 @@ class KafkaPlacer:
             raise ConfigError(f"rack_aware_mode: expected {', '.join(RACK_AWARE_MODES)}, got {short_repr(mode)}")
         if type(start) is not int:
             raise ConfigError(f"fixed_start_index: expected an integer, got {short_repr(start)}")
-        self._mode, self._start, self._chance = mode, start, chance_of(configs)
+        self._mode, self._start, self._chance = mode, start, random_from_config(configs)
 
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
@@ -153,7 +153,7 @@ class KafkaPlacer:
         """Place as `assign_replicas` does, with its errors."""
         racks = {broker.id: broker.rack for broker in brokers if not broker.fenced}
         placed = assign_replicas(
-            racks_by_mode(racks, self._mode),
+            filter_racks(racks, self._mode),
             num_partitions,
             num_replicas,
             fixed_start_index=self._start,

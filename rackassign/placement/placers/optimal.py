@@ -1,7 +1,7 @@
 """The exact placer: replicas, leaders and who is next, as even as they can be, with what is there counted in.
 
-`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved; `reorder`
-evens leaders and moves none.
+`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved;
+`rebalance_leaders` evens leaders and moves none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
-from rackassign.placement.constraints import Rules
-from rackassign.placement.layout import Layout, Lists
+from rackassign.placement.constraints import PlacementConstraints
+from rackassign.placement.layout import Layout, ReplicaLists
 from rackassign.placement.placer import (
     InvalidPartitionsError,
     InvalidReplicationFactorError,
@@ -44,7 +44,7 @@ Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Ma
 """How many replicas: the same for all, or by topic or partition; what a partition is given counts before its topic."""
 
 
-class RacklessError(ReplicaPlacementError):
+class MissingRackError(ReplicaPlacementError):
     """Some brokers have no rack, and the rules refuse that."""
 
 
@@ -64,7 +64,7 @@ class Placement:
             good might let them be more even.
     """
 
-    topics: Lists
+    topics: ReplicaLists
     moved: int
     lower_bound: int
     proven: bool
@@ -73,7 +73,9 @@ class Placement:
 
 
 class OptimalPlacer:
-    """Places new partitions exactly evenly. Settings: those of `Rules`, and `layout`: a `NetworkLayout` that counts in.
+    """Places new partitions exactly evenly.
+
+    Settings: those of `PlacementConstraints`, and `layout`: a `Layout` whose replicas are counted in.
 
     Fenced brokers are used only where there are too few others.
 
@@ -82,7 +84,7 @@ class OptimalPlacer:
     """
 
     def __init__(self) -> None:
-        self._rules, self._chosen = Rules(), False
+        self._rules, self._chosen = PlacementConstraints(), False
         self._layout: Layout | None = None
         self.notes: tuple[str, ...] = ()
 
@@ -96,14 +98,14 @@ class OptimalPlacer:
         layout = configs.get("layout")
         if layout is not None and not isinstance(layout, Layout):
             raise ConfigError(f"layout: expected a Layout, got {short_repr(layout)}")
-        self._rules, self._layout, self._chosen = Rules.of(rest), layout, "first" in rest
+        self._rules, self._layout, self._chosen = PlacementConstraints.of(rest), layout, "first" in rest
 
     def observe(self, layout: Layout) -> None:
         """Count in what brokers carry; a new topic is spread over them first, unless settings say what comes first."""
         self._layout = layout
         self._rules = self._rules if self._chosen else replace(self._rules, first="topic")
 
-    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:  # noqa: ARG002 - of presets
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:  # noqa: ARG002 - of presets
         """Return the rules for so many replicas over these brokers."""
         return self._rules
 
@@ -130,7 +132,7 @@ class OptimalPlacer:
         awake = [broker for broker in known if not broker.fenced]
         if len(awake) >= num_replicas:
             known = awake
-        door = _Door.of(known, rules, self._layout, keep_fenced=False)
+        door = _IndexedLayout.of(known, rules, self._layout, keep_fenced=False)
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
         found = door.spread(PartitionArrays.fresh(copies, np.zeros(num_partitions, np.int64)), base)
@@ -144,7 +146,7 @@ class OptimalPlacer:
 
 def rebalance(
     layout: Layout,
-    rules: Rules | None = None,
+    rules: PlacementConstraints | None = None,
     *,
     topics: Collection[str] | None = None,
     replication_factor: Factors | None = None,
@@ -170,13 +172,13 @@ def rebalance(
         InvalidReplicationFactorError: There are not as many brokers as replicas.
         ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
     """
-    rules = rules or Rules()
+    rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
     factors = _factors(replication_factor, layout, rows)
     if not rows.replicas:
         return rows.as_they_are()
     known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
-    door = _Door.of(known, rules, layout, keep_fenced=True)
+    door = _IndexedLayout.of(known, rules, layout, keep_fenced=True)
     for factor in sorted(set(factors)):
         _check_replicas(factor, known, rules)
     held = (door.numbered(replicas) for replicas in rows.replicas)
@@ -197,13 +199,13 @@ def rebalance(
     )
 
 
-def reorder(
+def rebalance_leaders(
     layout: Layout,
-    rules: Rules | None = None,
+    rules: PlacementConstraints | None = None,
     *,
     topics: Collection[str] | None = None,
     keep_leaders: Collection[TopicPartition] = (),
-    keep_seconds: bool = False,
+    keep_successors: bool = False,
 ) -> Placement:
     """Even leaders without moving a byte: replicas stay where they are, only the order of the lists changes.
 
@@ -217,18 +219,20 @@ def reorder(
             no replica is in `leader_racks`, leaders stand elsewhere and a doubt says so. No other rule plays a part.
         topics: Which topics; all, unless said. What leads others counts as load.
         keep_leaders: Partitions whose preferred leader stays what it is, unless it may not lead.
-        keep_seconds: Whether who is next is left alone where the leader does not change. Fewer lists change then, but
-            what a broker leads may go to few others should it be lost.
+        keep_successors: Whether who is next is left alone where the leader does not change. Fewer lists change then,
+            but what a broker leads may go to few others should it be lost.
 
     Raises:
         ConfigError: A topic is named that there is not.
         ReplicaPlacementError: Some brokers have no rack.
     """
-    rules = rules or Rules()
+    rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
         return rows.as_they_are()
-    door = _Door.of([broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True)
+    door = _IndexedLayout.of(
+        [broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True
+    )
     held = tuple(door.numbered(replicas) for replicas in rows.replicas)
     kept = set(keep_leaders)
     items = PartitionArrays(
@@ -237,7 +241,7 @@ def reorder(
         held,
         tuple(place in kept and door.leads(own) for place, own in zip(rows.places(), rows.replicas, strict=True)),
     )
-    found = door.lead(items, rows.others, keep=keep_seconds)
+    found = door.lead(items, rows.others, keep=keep_successors)
     ordered = (
         replicas
         if nodes == own and (replicas[:1] == door.named(own[:1]) or not door.may_lead(own))
@@ -261,7 +265,7 @@ class _Rows:
     topics: tuple[str, ...]
     group: tuple[int, ...]
     replicas: tuple[tuple[int, ...], ...]
-    others: Lists
+    others: ReplicaLists
 
     @classmethod
     def of(cls, layout: Layout, topics: Collection[str] | None) -> _Rows:
@@ -287,7 +291,7 @@ class _Rows:
             numbers[group] = number + 1
         return found
 
-    def lists(self, replicas: Iterable[tuple[int, ...]]) -> Lists:
+    def lists(self, replicas: Iterable[tuple[int, ...]]) -> ReplicaLists:
         """Return lists of these partitions by topic."""
         found: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in self.topics}
         for group, own in zip(self.group, replicas, strict=True):
@@ -319,7 +323,7 @@ def _kind(name: object) -> str:
     return f"topic {short_repr(name)}"
 
 
-def _check_replicas(count: int, brokers: list[Broker], rules: Rules) -> None:
+def _check_replicas(count: int, brokers: list[Broker], rules: PlacementConstraints) -> None:
     if count <= 0:
         raise InvalidReplicationFactorError(f"Replication factor must be larger than 0, got {count}.")
     if not brokers or all(broker.fenced for broker in brokers):
@@ -331,7 +335,7 @@ def _check_replicas(count: int, brokers: list[Broker], rules: Rules) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _IndexedLayout:
     """Where brokers and racks become numbers and back; nodes by broker id, racks by name."""
 
     ids: tuple[int, ...]
@@ -339,10 +343,12 @@ class _Door:
     racks: tuple[str, ...]
     nodes: BrokerArrays
     limits: Constraints
-    rules: Rules
+    rules: PlacementConstraints
 
     @classmethod
-    def of(cls, brokers: list[Broker], rules: Rules, layout: Layout | None, *, keep_fenced: bool) -> _Door:
+    def of(
+        cls, brokers: list[Broker], rules: PlacementConstraints, layout: Layout | None, *, keep_fenced: bool
+    ) -> _IndexedLayout:
         known = sorted(brokers, key=lambda broker: broker.id)
         named = _rack_names(known, rules)
         racks = tuple(sorted(set(named)))
@@ -363,7 +369,7 @@ class _Door:
         places = {broker: node for node, broker in enumerate(ids)}
         return cls(ids, places, racks, nodes, _limits(rules, racks), rules)
 
-    def spread(self, items: PartitionArrays, others: Lists, *, order: bool = True) -> PlacementResult:
+    def spread(self, items: PartitionArrays, others: ReplicaLists, *, order: bool = True) -> PlacementResult:
         """Solve, with what other topics have as load, and put nodes in order.
 
         Raises:
@@ -376,11 +382,11 @@ class _Door:
         except ShortageError as error:
             raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
 
-    def lead(self, items: PartitionArrays, others: Lists, *, keep: bool) -> PlacementResult:
+    def lead(self, items: PartitionArrays, others: ReplicaLists, *, keep: bool) -> PlacementResult:
         """Choose leaders among the nodes that items have, with what other topics have as load."""
         return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
 
-    def _loaded(self, others: Lists) -> BrokerArrays:
+    def _loaded(self, others: ReplicaLists) -> BrokerArrays:
         load, leads = np.zeros(len(self.ids), np.int64), np.zeros(len(self.ids), np.int64)
         for lists in others.values():
             for replicas in lists:
@@ -425,19 +431,19 @@ class _Door:
         return tuple(self.ids[node] if node >= 0 else node for node in nodes)
 
 
-def _rack_names(brokers: list[Broker], rules: Rules) -> list[str]:
+def _rack_names(brokers: list[Broker], rules: PlacementConstraints) -> list[str]:
     asked = [broker for broker in brokers if broker.id not in rules.exclude]
     without = [broker.id for broker in asked if broker.rack is None]
     if without and len(without) < len(asked) and rules.rackless == "refuse":
         shown_ids = ", ".join(map(str, without[:5])) + (", .." if len(without) > 5 else "")  # noqa: PLR2004
-        raise RacklessError(
+        raise MissingRackError(
             f"Not all brokers have rack information: brokers {shown_ids} have none."
             " Set broker.rack there, or add --disable-rack-aware to place without racks."
         )
     return [_NO_RACK if broker.rack is None else broker.rack for broker in brokers]
 
 
-def _limits(rules: Rules, racks: tuple[str, ...]) -> Constraints:
+def _limits(rules: PlacementConstraints, racks: tuple[str, ...]) -> Constraints:
     forced = set(rules.forced_racks)
     return Constraints(
         max_per_rack=rules.max_per_rack,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rackassign.placement.constraints import Rules
+from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.placer import UsableBroker
 from rackassign.placement.placers.optimal import OptimalPlacer
 
@@ -18,7 +18,7 @@ class ElasticsearchPlacer(OptimalPlacer):
     takes nothing as long as another has one, as a node without the attribute.
     """
 
-    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
         """Return even racks, counted over those forced and those there are, and no crowding."""
         rules = super().rules_for(num_replicas, brokers)
         known = {broker.rack for broker in brokers if broker.rack is not None and broker.id not in rules.exclude}
@@ -34,7 +34,7 @@ class HadoopPlacer(OptimalPlacer):
     are two racks. From three on two share a rack, unless racks are too small for that. With one rack there is no limit.
     """
 
-    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
         """Return the limits for so many replicas, as HDFS reckons them from the racks there are."""
         rules = super().rules_for(num_replicas, brokers)
         usable = [broker for broker in brokers if broker.id not in rules.exclude]
@@ -57,7 +57,7 @@ class HadoopPlacer(OptimalPlacer):
 class RedisPlacer(OptimalPlacer):
     """Rack-zone awareness: no two replicas of a partition in one rack, or none at all."""
 
-    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> Rules:
+    def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
         """Return one replica a rack, strictly."""
         rules = super().rules_for(num_replicas, brokers)
         return replace(rules, max_per_rack=1, min_racks=None, on_shortage="error")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rackassign.placement.java_random import Chance, SeededChance, chance_of
+from rackassign.placement.java_random import JavaRandom, SeededJavaRandom, random_from_config
 from rackassign.placement.placer import InvalidReplicationFactorError, UsableBroker
 
 _NONE = -1
@@ -35,12 +35,12 @@ class BrokerRing:
         self._round = 0
         self._given = 0
 
-    def draw_offset(self, chance: Chance) -> None:
+    def draw_offset(self, chance: JavaRandom) -> None:
         """Begin with any of them; an empty ring draws nothing."""
         if self._brokers:
             self._offset = chance.next_int(len(self._brokers))
 
-    def shuffle(self, chance: Chance) -> None:
+    def shuffle(self, chance: JavaRandom) -> None:
         """Put them into another order."""
         chance.shuffle(self._brokers)
 
@@ -58,13 +58,13 @@ class BrokerRing:
 
 
 class _Rack:
-    def __init__(self, brokers: Sequence[UsableBroker], chance: Chance) -> None:
+    def __init__(self, brokers: Sequence[UsableBroker], chance: JavaRandom) -> None:
         self.unfenced = BrokerRing(broker.id for broker in brokers if not broker.fenced)
         self.fenced = BrokerRing(broker.id for broker in brokers if broker.fenced)
         for ring in (self.unfenced, self.fenced):
             ring.draw_offset(chance)
 
-    def shuffle(self, chance: Chance) -> None:
+    def shuffle(self, chance: JavaRandom) -> None:
         self.unfenced.shuffle(chance)
         self.fenced.shuffle(chance)
 
@@ -74,7 +74,7 @@ class _Rack:
 
 
 class _Stripes:
-    def __init__(self, brokers: Sequence[UsableBroker], chance: Chance) -> None:
+    def __init__(self, brokers: Sequence[UsableBroker], chance: JavaRandom) -> None:
         # Brokers without a rack are a rack of their own, the first.
         names = sorted({broker.rack for broker in brokers}, key=lambda rack: (rack is not None, rack or ""))
         self._racks = [_Rack([broker for broker in brokers if broker.rack == name], chance) for name in names]
@@ -122,8 +122,8 @@ class StripedPlacer:
         chance: What is drawn from; by the seed where there is none.
     """
 
-    def __init__(self, chance: Chance | None = None) -> None:
-        self._chance = chance or SeededChance()
+    def __init__(self, chance: JavaRandom | None = None) -> None:
+        self._chance = chance or SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
         """Take the seed.
@@ -132,7 +132,7 @@ class StripedPlacer:
             ConfigError: It is not an integer.
         """
         if "seed" in configs:
-            self._chance = chance_of(configs)
+            self._chance = random_from_config(configs)
 
     def place(
         self,
