@@ -29,7 +29,15 @@ from benchmarks.show import Sheet, show
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage
 from rackassign.fleet.audit import SCHEMA
 from rackassign.model import STRATEGY_NAMES, Broker, Partition, TopicPartition, Topology
-from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates, Shots
+from rackassign.monitoring import (
+    BrokerDescription,
+    ClusterSnapshot,
+    GroupDescription,
+    MemberDescription,
+    ObservedCluster,
+    RackMap,
+    Throughput,
+)
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import session
@@ -46,20 +54,22 @@ _TAKEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _FIRST = "one process"
 
 
-def fleet(groups: int, partitions: int, seed: int) -> tuple[Shots, Rates]:
+def fleet(groups: int, partitions: int, seed: int) -> tuple[ClusterSnapshot, Throughput]:
     """Make groups that share nothing but the brokers."""
     rng = random.Random(seed)
     ids = range(1, BROKERS + 1)
-    brokers = tuple(LiveBroker(i, RACKS[i % len(RACKS)], selector=_SELECTOR) for i in ids)
+    brokers = tuple(BrokerDescription(i, RACKS[i % len(RACKS)], selector=_SELECTOR) for i in ids)
     names = [[f"topic-{number}-{topic}" for topic in range(TOPICS)] for number in range(groups)]
     each = partitions // TOPICS
     topics = {name: tuple(_copies(rng) for _ in range(each)) for some in names for name in some}
     topology = Topology(tuple(Broker(b.id, b.rack) for b in brokers), topics)
-    cluster = LiveCluster(brokers, topology, {name: tuple(p.replicas for p in row) for name, row in topics.items()})
+    cluster = ObservedCluster(brokers, topology, {name: tuple(p.replicas for p in row) for name, row in topics.items()})
     shots = tuple(
         snapshot(_group(f"group-{number}", some, each, rng), topology, RackMap()) for number, some in enumerate(names)
     )
-    return Shots(cluster, shots, ()), Rates({TopicPartition(t, i): rng.random() for t in topics for i in range(each)})
+    return ClusterSnapshot(cluster, shots, ()), Throughput(
+        {TopicPartition(t, i): rng.random() for t in topics for i in range(each)}
+    )
 
 
 def _copies(rng: random.Random) -> Partition:
@@ -67,18 +77,18 @@ def _copies(rng: random.Random) -> Partition:
     return Partition((leader, follower), leader)
 
 
-def _group(name: str, topics: list[str], each: int, rng: random.Random) -> LiveGroup:
+def _group(name: str, topics: list[str], each: int, rng: random.Random) -> GroupDescription:
     has: list[dict[str, tuple[int, ...]]] = [{} for _ in range(MEMBERS)]
     for topic in topics:
         for i in range(each):
             mine = has[rng.randrange(MEMBERS)]
             mine[topic] = (*mine.get(topic, ()), i)
     members = (
-        LiveMember(f"m-{i}", f"c-{i}", "host", None, classic=True, subscription=told, assigned=mine)
+        MemberDescription(f"m-{i}", f"c-{i}", "host", None, classic=True, subscription=told, assigned=mine)
         for i, mine in enumerate(has)
         for told in [Subscription(tuple(topics), rack=RACKS[i % len(RACKS)])]
     )
-    return LiveGroup(name, "classic", "Stable", "range", tuple(members))
+    return GroupDescription(name, "classic", "Stable", "range", tuple(members))
 
 
 def what_ifs(*, all_: bool) -> tuple[str, ...]:
@@ -89,7 +99,7 @@ def plain(snapshots: Path, found: Path, *, all_: bool) -> None:
     how = FleetAudit(what_ifs=what_ifs(all_=all_))
     before = _peak_mb()
     begun = time.perf_counter()
-    storage.keep(found, audit_groups(storage.load(snapshots), how))
+    storage.write_results(found, audit_groups(storage.read_snapshots(snapshots), how))
     _tell([time.perf_counter() - begun], _peak_mb(), before)
 
 
@@ -104,7 +114,7 @@ def _tell(seconds: list[float], peak: float, before: float = 0.0) -> None:
 
 
 def on_spark(snapshots: Path, found: Path, *, all_: bool, times: int) -> None:
-    from rackassign.fleet.spark import audited  # noqa: PLC0415 - the others do without
+    from rackassign.fleet.spark import audit_on_spark  # noqa: PLC0415 - the others do without
 
     how = FleetAudit(what_ifs=what_ifs(all_=all_))
     seconds = []
@@ -112,7 +122,7 @@ def on_spark(snapshots: Path, found: Path, *, all_: bool, times: int) -> None:
     with session("local[2]", {"spark.sql.files.maxPartitionBytes": "256k"}) as spark:
         for _ in range(times):
             begun = time.perf_counter()
-            audited(spark, str(snapshots), how).write.mode("overwrite").parquet(str(found))
+            audit_on_spark(spark, str(snapshots), how).write.mode("overwrite").parquet(str(found))
             seconds.append(time.perf_counter() - begun)
         peak = max(_workers_mb())
     _tell(seconds, peak)
@@ -146,7 +156,7 @@ def make(folder: Path, groups: int, partitions: int, seed: int) -> None:
 def same(one: Path, other: Path) -> int:
     """Return the number of rows; stops if they differ in anything but order."""
     keys = [(name, "ascending") for name in SCHEMA.names if name not in {"take", "best"}]
-    tables = [pa.Table.from_batches(storage.kept(folder), SCHEMA).sort_by(keys) for folder in (one, other)]
+    tables = [pa.Table.from_batches(storage.read_results(folder), SCHEMA).sort_by(keys) for folder in (one, other)]
     if not tables[0].equals(tables[1]):
         raise SystemExit("Spark and one process do not find the same")
     return int(tables[0].num_rows)
@@ -203,7 +213,7 @@ def _part(case: str, snapshots: str, found: str, *more: str) -> None:
     if case == "make":
         groups, partitions, seed = map(int, more)
         shots, rates = fleet(groups, partitions, seed)
-        storage.save(Path(snapshots) / f"groups-{seed}.parquet", _TAKEN + timedelta(hours=seed), shots, rates)
+        storage.write_snapshot(Path(snapshots) / f"groups-{seed}.parquet", _TAKEN + timedelta(hours=seed), shots, rates)
         return
     all_, times = map(int, more)
     if case == "plain":

@@ -19,10 +19,10 @@ from confluent_kafka import Consumer
 from benchmarks.show import Sheet, show
 from integration.spark_stage import Received, fill, wire_size
 from rackassign.model import TopicPartition
-from rackassign.spark.fetch_size import fetch_bytes
-from rackassign.spark.range_reader import Terms, read, settings
+from rackassign.spark.fetch_size import fetch_size
+from rackassign.spark.range_reader import ReadOptions, consumer_properties, read
 from rackassign.spark.record_sampling import sample
-from rackassign.spark.splits import Range
+from rackassign.spark.splits import OffsetRange
 from rackassign.testing import LocalCluster, create_topic
 
 RECORD = 1000
@@ -65,18 +65,18 @@ class Figures:
 def measured(cluster: LocalCluster, topic: str, size: int, more: dict[str, Any]) -> Figures:
     """Read ranges of so many records one after the other."""
     client = {"bootstrap.servers": cluster.bootstrap}
-    grain = sample(client, Range(TopicPartition(topic, 0), 0, 10_000))
+    grain = sample(client, OffsetRange(TopicPartition(topic, 0), 0, 10_000))
     seen = Received()
-    told = {**settings(client, "a", fetch_bytes(size, grain)), **more}
+    told = {**consumer_properties(client, "a", fetch_size(size, grain)), **more}
     consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
     try:
         consumer.list_topics(topic, timeout=60)
         before, needed, useful, busy = seen.settled(consumer), 0, 0, 0.0
         for number in range(ROUNDS):
             for partition in range(PARTITIONS):
-                wanted = Range(TopicPartition(topic, partition), 100 + number * size, 100 + (number + 1) * size)
+                wanted = OffsetRange(TopicPartition(topic, partition), 100 + number * size, 100 + (number + 1) * size)
                 begun = time.perf_counter()
-                useful += sum(len(message) for chunk in read(consumer, wanted, Terms()) for message in chunk)
+                useful += sum(len(message) for chunk in read(consumer, wanted, ReadOptions()) for message in chunk)
                 consumer.unassign()
                 busy += time.perf_counter() - begun
                 needed += wire_size(cluster, topic, partition, wanted.start, wanted.end)

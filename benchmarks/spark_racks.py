@@ -28,7 +28,7 @@ from integration.connector import check_spark, connector_jars
 from integration.spark_stage import fill, told_in, wire_size
 from integration.support import wait_until
 from rackassign.spark import Coordinator, kafka_options, read_barrier
-from rackassign.spark.barrier import slots_of
+from rackassign.spark.barrier import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import SparkCluster, session
@@ -203,7 +203,7 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Found], int]:
         wire = sum(wire_size(cluster, TOPIC, partition, 0, options.records) for partition in range(PARTITIONS))
         workers = stage.enter_context(SparkCluster(list(RACKS.values()), memory="2g"))
         spark = stage.enter_context(session(workers.master, config))
-        wait_until(lambda: slots_of(spark) == len(RACKS), "an executor in each rack", patience_s=_PATIENCE_S)
+        wait_until(lambda: total_slots(spark) == len(RACKS), "an executor in each rack", patience_s=_PATIENCE_S)
         held = stage.enter_context(Coordinator(spark))
         reading = Stage(spark, workers, cluster, folder, held)
         # The first round warms executors, and does not count.

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.show import Sheet, show
 from integration.stateful_fleet import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
 from integration.support import wait_until
-from rackassign.stateful.records import Change
+from rackassign.stateful.records import ChangelogRecord
 from rackassign.testing import LocalCluster, create_topic
 
 PATIENCE_S = 600.0
@@ -36,7 +36,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
     create_topic(cluster.bootstrap, log, SPREAD, config={"cleanup.policy": "compact"})
     for partition in range(PARTITIONS):
         # As an owner writes them that heals: they say nothing of the input.
-        changes = (Change("heal", 0, -1, b"%d" % number, VALUE) for number in range(records))
+        changes = (ChangelogRecord("heal", 0, -1, b"%d" % number, VALUE) for number in range(records))
         fill_changelog(cluster.bootstrap, log, partition, changes)
     fleet = Fleet(cluster.bootstrap, group, topic, folder, standbys)
     try:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from rackassign.stateful import StatefulConsumer, Store
+from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ REPORT_EVERY_S = 5
 MOST = 5
 
 
-def count(record: Any, store: Store) -> None:  # noqa: ANN401 - kafka-python is untyped
+def count(record: Any, store: StateStore) -> None:  # noqa: ANN401 - kafka-python is untyped
     """Count the words of a record. All it changes is kept together, once, with the record's offset."""
     for word in (record.value or b"").split():
         store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
@@ -63,12 +63,13 @@ def restoring(place: TopicPartition, done: int, total: int) -> None:
 
 def report(counter: StatefulConsumer) -> None:
     """Print what is counted here most often."""
-    for place in sorted(counter.running()):
+    for place in sorted(counter.active_partitions()):
         words = heapq.nlargest(MOST, counter.store(place).items(), key=lambda item: int(item[1]))
         said = ", ".join(f"{word.decode(errors='replace')} {int(number)}" for word, number in words)
         print(f"{place.topic}-{place.partition}: {said or 'nothing yet'}")
     print(
-        f"copies kept for others: {', '.join(f'{p.topic}-{p.partition}' for p in sorted(counter.standbys())) or 'none'}"
+        f"copies kept for others:"
+        f" {', '.join(f'{p.topic}-{p.partition}' for p in sorted(counter.standby_partitions())) or 'none'}"
     )
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer as FastProducer
 from kafka import KafkaProducer
 
 from integration.stateful_member import COUNTED
-from rackassign.stateful.records import HEADER, Change
+from rackassign.stateful.records import HEADER, ChangelogRecord
 
 from .support import wait_until
 
@@ -159,7 +159,7 @@ class Fleet:
             process.wait()
 
 
-def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[Change]) -> None:
+def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[ChangelogRecord]) -> None:
     """Write changes as an owner would, only faster."""
     producer = FastProducer({"bootstrap.servers": bootstrap, "linger.ms": 50})
     for change in changes:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from rackassign.stateful import StatefulConsumer, Store
+from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
 
 from .support import CONSUMER
@@ -24,7 +24,7 @@ TAGS = ("zone", "cluster")
 COUNTED = b"#records"
 
 
-def count(record: Any, store: Store) -> None:
+def count(record: Any, store: StateStore) -> None:
     """Count the words of a record, and records: done twice, both would be wrong."""
     for word in (*record.value.split(), COUNTED):
         store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
@@ -48,7 +48,7 @@ def main() -> None:
     asked: list[int] = []
     of: set[int] = set()
 
-    def process(record: Any, store: Store) -> None:
+    def process(record: Any, store: StateStore) -> None:
         count(record, store)
         of.add(record.partition)
 
@@ -73,7 +73,10 @@ def main() -> None:
         seen: Any = None
         while signal.SIGTERM not in asked:
             done = member.poll(100)
-            now = [sorted(place.partition for place in places) for places in (member.running(), member.standbys())]
+            now = [
+                sorted(place.partition for place in places)
+                for places in (member.active_partitions(), member.standby_partitions())
+            ]
             now.append(rest(member))
             if done or now != seen:
                 say(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
@@ -83,7 +86,7 @@ def main() -> None:
                 asked.remove(signal.SIGUSR1)
                 state = {
                     place.partition: {key.decode(): int(value) for key, value in member.store(place).items()}
-                    for place in member.running()
+                    for place in member.active_partitions()
                 }
                 say(state=state)
 

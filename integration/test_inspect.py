@@ -24,7 +24,7 @@ from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, Ra
 from rackassign.admin.cluster import list_brokers
 from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
-from rackassign.monitoring import Inspection, Inspector, RackMap
+from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
 from rackassign.scenario import read_group
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
@@ -128,7 +128,7 @@ def test_its_figures_are_those_that_all_clients_meter(
     with ExitStack() as opened:
         for animal in (*zoo[0], *zoo[1]):
             opened.enter_context(animal)
-        inspector = Inspector(admin, RackMap({"in-a-*": "a", "in-b-*": "b", "in-c-*": "c"}))
+        inspector = GroupCollector(admin, RackMap({"in-a-*": "a", "in-b-*": "b", "in-c-*": "c"}))
         for name in names:
             wait_until(partial(whole, inspector, name, 4), f"{name} with four members that share all")
         # By the second record of a partition its reader knows which replica to read from.
@@ -145,7 +145,7 @@ def test_its_figures_are_those_that_all_clients_meter(
                 write(bootstrap, topics, counts)
                 wait_until(partial(have_read, zoo, 9 * ROUNDS + sum(map(sum, counts))), "all read")
 
-        survey = inspector.survey(names, interval_s=0.2, told=while_measuring)
+        survey = inspector.report(names, interval_s=0.2, told=while_measuring)
         after = [metered(group) for group in zoo]
     assert wrote
     found = {inspection.snapshot.live.name: inspection for inspection in survey.inspections}
@@ -156,8 +156,8 @@ def test_its_figures_are_those_that_all_clients_meter(
         foretold = {pair: rate * survey.measured.seconds for pair, rate in found[name].flows.pairs.items() if rate}
         assert read.keys() == foretold.keys()
         assert read == {pair: pytest.approx(size, rel=0.05) for pair, size in foretold.items()}
-    assert not found[names[0]].snapshot.mapped
-    assert len(found[names[1]].snapshot.mapped) == 4
+    assert not found[names[0]].snapshot.rack_map_members
+    assert len(found[names[1]].snapshot.rack_map_members) == 4
     assert found[names[1]].partitions.cross > 0
 
 
@@ -166,17 +166,17 @@ def have_read(zoo: list[list[Animal]], records: int) -> bool:
     return all(sum(animal.records() for animal in group) >= records for group in zoo)
 
 
-def whole(inspector: Inspector, name: str, members: int) -> bool:
+def whole(inspector: GroupCollector, name: str, members: int) -> bool:
     """Tell whether the group is at rest with so many members, and nothing is without a reader."""
-    inspections = inspector.survey(None).inspections
+    inspections = inspector.report(None).inspections
     return any(
-        i.snapshot.live.name == name and len(i.snapshot.live.members) == members and not i.unread and i.now
+        i.snapshot.live.name == name and len(i.snapshot.live.members) == members and not i.unassigned and i.now
         for i in inspections
     )
 
 
-def inspected(admin: KafkaAdminClient, group: str, racks: RackMap) -> Inspection:
-    (inspection,) = Inspector(admin, racks).survey([group]).inspections
+def inspected(admin: KafkaAdminClient, group: str, racks: RackMap) -> GroupAnalysis:
+    (inspection,) = GroupCollector(admin, racks).report([group]).inspections
     return inspection
 
 
@@ -185,7 +185,7 @@ def test_the_gain_that_was_foretold_is_the_gain_that_comes(
 ) -> None:
     replicas = [[2], [3], [1], [2], [3], [1]]
     topic = make_topic(replicas=replicas)
-    racks = RackMap({"a*": "a", "b*": "b"}, near_readers=("*",))
+    racks = RackMap({"a*": "a", "b*": "b"}, follower_fetchers=("*",))
     with Team(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
         with team.traffic() as traffic:
             for name in ("a1", "b1"):

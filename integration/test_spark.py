@@ -20,14 +20,14 @@ from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
 from rackassign.spark.java_regex import compiled
-from rackassign.spark.metadata import Cluster as Asked
+from rackassign.spark.metadata import KafkaMetadata as Asked
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
-from rackassign.spark.range_reader import DataLossError, Terms, read, settings
+from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
 from rackassign.spark.record_sampling import sample
-from rackassign.spark.source.partitions import Piece
-from rackassign.spark.source.stream import StreamReader, knows_limits
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.source.partitions import SplitPartition
+from rackassign.spark.source.stream import StreamReader, supports_read_limits
+from rackassign.spark.splits import OffsetRange, Split
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic
@@ -57,14 +57,14 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
     total = 0
     for fetch in {split.fetch_bytes for split in splits}:
         seen = Received()
-        told = settings({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
+        told = consumer_properties({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
         consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
         try:
             consumer.list_topics(splits[0].range.place.topic, timeout=60)
             before = seen.settled(consumer)
             for split in splits:
                 if split.fetch_bytes == fetch:
-                    count = sum(map(len, read(consumer, split.range, Terms())))
+                    count = sum(map(len, read(consumer, split.range, ReadOptions())))
                     assert count == len(split.range)
                     consumer.unassign()
             total += seen.settled(consumer) - before
@@ -129,11 +129,11 @@ def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeT
         plan = planner(rack_cluster, topic, **{"kafka.isolation.level": level})
         end = plan.latest()
         assert end == {TopicPartition(topic, 0): 306}
-        told = settings({"bootstrap.servers": rack_cluster.bootstrap, "isolation.level": level}, "a", 1)
+        told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap, "isolation.level": level}, "a", 1)
         consumer = Consumer(told)
         try:
             for bounds, share in (((0, 306), 1.0), ((0, 51), 50 / expected)):
-                got = read(consumer, Range(TopicPartition(topic, 0), *bounds), Terms())
+                got = read(consumer, OffsetRange(TopicPartition(topic, 0), *bounds), ReadOptions())
                 assert sum(map(len, got)) == round(expected * share)
         finally:
             consumer.close()
@@ -142,12 +142,12 @@ def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeT
 def test_what_is_not_there_is_named(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
     topic = make_topic(replicas=SPREAD)
     asked = Asked({"bootstrap.servers": rack_cluster.bootstrap})
-    assert asked.places(Topics(pattern=topic[:-1] + ".")).racks_of(TopicPartition(topic, 1)) == ("b", "c")
+    assert asked.describe_topics(Topics(pattern=topic[:-1] + ".")).racks_of(TopicPartition(topic, 1)) == ("b", "c")
     assert asked.follower_reads() is True
     with pytest.raises(ConfigError, match="subscribe: there is no topic nothing-like-it"):
-        asked.places(Topics(names=("nothing-like-it",)))
+        asked.describe_topics(Topics(names=("nothing-like-it",)))
     with pytest.raises(ConfigError, match=f"assign: there is no partition {topic}-7"):
-        asked.places(Topics(assigned=(TopicPartition(topic, 7),)))
+        asked.describe_topics(Topics(assigned=(TopicPartition(topic, 7),)))
     with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*no.such.property"):
         Asked({"bootstrap.servers": rack_cluster.bootstrap, "no.such.property": "1"})
     with pytest.raises(KafkaUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
@@ -248,7 +248,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     assert sum("records may be gone" in record.getMessage() for record in caplog.records) == 3
     fill(rack_cluster, topic, {0: 10}, first=100)
     (piece,) = lenient.partitions(now, lenient.latestOffset())
-    assert isinstance(piece, Piece)
+    assert isinstance(piece, SplitPartition)
     assert (piece.split.range.start, piece.split.range.end) == (100, 110)
 
 
@@ -271,7 +271,9 @@ def remade(cluster: Cluster, topic: str) -> None:
 
 def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
     try:
-        return Asked({"bootstrap.servers": cluster.bootstrap}).high([TopicPartition(topic, n) for n in range(3)])
+        return Asked({"bootstrap.servers": cluster.bootstrap}).high_watermarks(
+            [TopicPartition(topic, n) for n in range(3)]
+        )
     except KafkaUnavailableError:
         # Not all brokers know the new topic yet.
         return {TopicPartition(topic, 0): -1}
@@ -457,7 +459,7 @@ def all_of(topic: str, counts: dict[int, int]) -> list[tuple[str, int, int]]:
 def kept_limit(spark: Any, cluster: Cluster, topic: str, limit: int) -> dict[str, str]:
     """Return the option for a limit; before Spark 4.2 check that it is refused, and return nothing."""
     limited = {"maxOffsetsPerTrigger": str(limit)}
-    if knows_limits():
+    if supports_read_limits():
         return limited
     query = stream(spark, cluster, topic, **limited).writeStream.format("noop").start()
     with pytest.raises(Exception, match="maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits"):

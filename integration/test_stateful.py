@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaProducer
 
 from integration.stateful_fleet import SIX, SPREAD, Fleet, fill_changelog
-from rackassign.stateful import StatefulConsumer, Store
-from rackassign.stateful.records import Change
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.records import ChangelogRecord
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
@@ -101,7 +101,7 @@ def test_a_long_restore_tells_how_far_it_is(
 ) -> None:
     topic, log = make_topic(replicas=[[1, 2]]), make_topic(replicas=[[1, 2]], config={"cleanup.policy": "compact"})
     records, value = 100_000, bytes(range(256)) * 4
-    changes = (Change("last", 0, number, b"%d" % number, value) for number in range(records))
+    changes = (ChangelogRecord("last", 0, number, b"%d" % number, value) for number in range(records))
     fill_changelog(rack_cluster.bootstrap, log, 0, changes)
     told: list[tuple[int, int]] = []
     with StatefulConsumer(
@@ -114,8 +114,10 @@ def test_a_long_restore_tells_how_far_it_is(
         bootstrap_servers=rack_cluster.bootstrap,
         group_id=unique_name(),
     ) as member:
-        wait_until(lambda: not member.poll(100) and bool(member.running()), "the state", patience_s=PATIENCE_S)
-        (place,) = member.running()
+        wait_until(
+            lambda: not member.poll(100) and bool(member.active_partitions()), "the state", patience_s=PATIENCE_S
+        )
+        (place,) = member.active_partitions()
         assert sum(1 for _ in member.store(place).items()) == records
         assert member.store(place).get(b"99999") == value
     assert told == sorted(told)
@@ -132,7 +134,7 @@ def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_noth
             producer.send(topic, b"%d" % number, partition=number % 3)
     failures = 3
 
-    def fails_now_and_then(record: Any, store: Store) -> None:
+    def fails_now_and_then(record: Any, store: StateStore) -> None:
         nonlocal failures
         store.put(b"seen", (store.get(b"seen") or b"") + record.value + b",")
         if failures and record.value == b"50":
@@ -155,11 +157,11 @@ def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_noth
                 member.poll(100)
             except ZeroDivisionError:
                 raised += 1
-            places = member.running()
+            places = member.active_partitions()
             return sum((member.store(place).get(b"seen") or b"").count(b",") for place in places) >= 90
 
         wait_until(all_seen, "all records", patience_s=PATIENCE_S)
         assert raised == 3
-        for place in member.running():
+        for place in member.active_partitions():
             expected = b"".join(b"%d," % number for number in range(90) if number % 3 == place.partition)
             assert member.store(place).get(b"seen") == expected

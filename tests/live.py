@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rackassign.model import Broker, Partition, TopicPartition, Topology
-from rackassign.monitoring import Inspection, LiveBroker, LiveCluster, LiveGroup, LiveMember, RackMap, Rates
+from rackassign.monitoring import (
+    BrokerDescription,
+    GroupAnalysis,
+    GroupDescription,
+    MemberDescription,
+    ObservedCluster,
+    RackMap,
+    Throughput,
+)
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.wire import Subscription
@@ -14,40 +22,42 @@ from rackassign.wire import Subscription
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def brokers(racks: Sequence[str | None] = "abc", **more: Any) -> tuple[LiveBroker, ...]:
-    return tuple(LiveBroker(i, rack, **{"selector": SELECTOR, **more}) for i, rack in enumerate(racks, 1))
+def brokers(racks: Sequence[str | None] = "abc", **more: Any) -> tuple[BrokerDescription, ...]:
+    return tuple(BrokerDescription(i, rack, **{"selector": SELECTOR, **more}) for i, rack in enumerate(racks, 1))
 
 
 def cluster(
     topics: Mapping[str, Sequence[Sequence[int]]],
-    known: tuple[LiveBroker, ...] = brokers(),
+    known: tuple[BrokerDescription, ...] = brokers(),
     in_sync: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
-) -> LiveCluster:
+) -> ObservedCluster:
     topology = Topology(
         tuple(Broker(b.id, b.rack, fenced=b.fenced) for b in known),
         {topic: tuple(Partition(tuple(r), r[0] if r else None) for r in row) for topic, row in topics.items()},
     )
     all_ = {topic: tuple(tuple(r) for r in row) for topic, row in topics.items()}
-    return LiveCluster(known, topology, {**all_, **(in_sync or {})})
+    return ObservedCluster(known, topology, {**all_, **(in_sync or {})})
 
 
-def member(name: str, rack: str | None, owned: Mapping[str, Sequence[int]], *topics: str, **more: Any) -> LiveMember:
+def member(
+    name: str, rack: str | None, owned: Mapping[str, Sequence[int]], *topics: str, **more: Any
+) -> MemberDescription:
     said = Subscription(topics or tuple(owned), rack=rack)
     made: dict[str, Any] = {"client_id": name, "host": "10.0.0.1", "subscription": said, **more}
-    return LiveMember(name, **made, assigned={topic: tuple(ids) for topic, ids in owned.items()})
+    return MemberDescription(name, **made, assigned={topic: tuple(ids) for topic, ids in owned.items()})
 
 
-def group(*members: LiveMember, name: str = "g", **more: Any) -> LiveGroup:
+def group(*members: MemberDescription, name: str = "g", **more: Any) -> GroupDescription:
     made: dict[str, Any] = {"kind": "classic", "state": "Stable", "strategy": "range", **more}
-    return LiveGroup(name, members=members, **made)
+    return GroupDescription(name, members=members, **made)
 
 
-def rates(bytes_s: Mapping[tuple[str, int], float]) -> Rates:
+def rates(bytes_s: Mapping[tuple[str, int], float]) -> Throughput:
     known = {TopicPartition(*place): rate for place, rate in bytes_s.items()}
-    return Rates(known, dict.fromkeys(known, 1.0), 10.0)
+    return Throughput(known, dict.fromkeys(known, 1.0), 10.0)
 
 
 def inspected(
-    live: LiveGroup, there: LiveCluster, measured: Rates | None = None, racks: RackMap | None = None
-) -> Inspection:
-    return inspect(snapshot(live, there.topology, racks or RackMap()), there, measured or Rates())
+    live: GroupDescription, there: ObservedCluster, measured: Throughput | None = None, racks: RackMap | None = None
+) -> GroupAnalysis:
+    return inspect(snapshot(live, there.topology, racks or RackMap()), there, measured or Throughput())

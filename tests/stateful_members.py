@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, Store
+from rackassign.stateful import StatefulConsumer, StateStore
 
 from .memory_kafka import Kafka, Member
 
@@ -23,7 +23,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     return made
 
 
-def count(_: Any, store: Store) -> None:
+def count(_: Any, store: StateStore) -> None:
     store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
 
 

@@ -110,7 +110,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
     monkeypatch.setattr(making, "cluster_id", lambda _: "c")
     monkeypatch.setattr(making, "list_brokers", lambda _: BROKERS)
     monkeypatch.setattr(making, "describe_topics_on", lambda *_: there)
-    monkeypatch.setattr(create_command, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr(create_command, "admin_client", lambda *_: nullcontext())
     monkeypatch.chdir(tmp_path)
     yield topics
     Answers.answer, Answers.seen, Answers.configs = None, [], {}

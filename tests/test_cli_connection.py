@@ -17,7 +17,7 @@ from rackassign.admin.authorization import (
     topic_resource,
 )
 from rackassign.cli.app import run
-from rackassign.cli.connection import client_config, connected
+from rackassign.cli.connection import admin_client, client_config
 from rackassign.errors import ConfigError, KafkaUnavailableError
 
 
@@ -175,7 +175,7 @@ class Refusing:
 )
 def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka.KafkaAdminClient", Refusing)
-    with pytest.raises(KafkaUnavailableError) as raised, connected("h:1"):
+    with pytest.raises(KafkaUnavailableError) as raised, admin_client("h:1"):
         raise error
     assert re.fullmatch(told, str(raised.value))
 

@@ -14,10 +14,10 @@ import pytest
 
 from rackassign.cli.app import run
 from rackassign.fleet import AS_IS, WHAT_IFS
-from rackassign.fleet.aggregate import summed
-from rackassign.fleet.storage import kept, save
-from rackassign.monitoring import LiveGroup, Price, RackMap, Rates, Shots
-from rackassign.monitoring.format import money
+from rackassign.fleet.aggregate import aggregate
+from rackassign.fleet.storage import read_results, write_snapshot
+from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, RackMap, Throughput
+from rackassign.monitoring.format import format_usd
 from rackassign.monitoring.snapshot import snapshot
 
 from .live import cluster, group, member, rates
@@ -26,7 +26,7 @@ SEEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 STEERING = "\x1b[31mred\x1b]0;owned\x07[bold]"
 
 
-def far(name: str, topic: str) -> LiveGroup:
+def far(name: str, topic: str) -> GroupDescription:
     return group(member("m1", "b", {topic: (0,)}), member("m2", "a", {topic: (1,)}), name=name)
 
 
@@ -40,8 +40,8 @@ def seen(tmp_path: Path) -> str:
     folder = tmp_path / "seen"
     folder.mkdir()
     for hour, some in enumerate((groups, groups[1:])):
-        shots = Shots(there, tuple(snapshot(each, there.topology, RackMap()) for each in some))
-        save(folder / f"groups-{hour}.parquet", SEEN + timedelta(hours=hour), shots, known)
+        shots = ClusterSnapshot(there, tuple(snapshot(each, there.topology, RackMap()) for each in some))
+        write_snapshot(folder / f"groups-{hour}.parquet", SEEN + timedelta(hours=hour), shots, known)
     return str(folder)
 
 
@@ -52,7 +52,7 @@ def test_groups_are_shown_by_what_there_is_to_save(seen: str, capsys: pytest.Cap
     assert not set(shown.out) & {"\x1b", "\x07"}
     lines = [line for line in shown.out.splitlines() if line.strip()]
     assert next(line for line in lines if "sticky" in line).split()[0].startswith("large")
-    usd = {number: money(Price().monthly(number * 1e6)) for number in (2, 4, 6, 8, 12)}
+    usd = {number: format_usd(Price().monthly(number * 1e6)) for number in (2, 4, 6, 8, 12)}
     assert usd[6] in shown.out
     assert f"3 groups that read: {usd[8]} to {usd[12]} USD a month across racks, 0.00 to {usd[4]} with the best" in (
         shown.out
@@ -92,7 +92,7 @@ def test_programs_get_all_of_it(seen: str, capsys: pytest.CaptureFixture[str]) -
 def test_what_is_found_is_kept_and_made_a_page(seen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--out", str(tmp_path / "found"), "--html", str(tmp_path / "page.html")]
     assert run(["fleet", seen, "--what-if", "all", *words]) == 0
-    assert len(summed(kept(tmp_path / "found")).groups) == 3
+    assert len(aggregate(read_results(tmp_path / "found")).groups) == 3
     assert "one-more-rack" in (tmp_path / "page.html").read_text("utf-8")
     assert run(["fleet", seen, "--out", str(tmp_path / "found")]) == 2
     assert capsys.readouterr().err.endswith(f"rackassign: {tmp_path / 'found'} is not empty\n")
@@ -100,11 +100,11 @@ def test_what_is_found_is_kept_and_made_a_page(seen: str, tmp_path: Path, capsys
 
 @pytest.mark.parametrize("lives", [[], [group(name="empty")]])
 def test_a_fleet_of_nothing_is_no_error(
-    lives: Sequence[LiveGroup], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lives: Sequence[GroupDescription], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = cluster({})
-    shots = Shots(there, tuple(snapshot(each, there.topology, RackMap()) for each in lives))
-    save(tmp_path / "groups.parquet", SEEN, shots, Rates())
+    shots = ClusterSnapshot(there, tuple(snapshot(each, there.topology, RackMap()) for each in lives))
+    write_snapshot(tmp_path / "groups.parquet", SEEN, shots, Throughput())
     assert run(["fleet", str(tmp_path), "--html", str(tmp_path / "x.html"), "--what-if", "all", "--advise"]) == 0
     assert "0 groups that read" in capsys.readouterr().out
     assert run(["fleet", str(tmp_path), "--output", "json"]) == 0

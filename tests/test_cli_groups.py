@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.cli.group_options import surveys
-from rackassign.monitoring import Odd, RackMap, Rates, Survey
+from rackassign.cli.group_options import collect_repeatedly
+from rackassign.monitoring import ClusterReport, RackMap, SkippedGroup, Throughput
 
 from .live import cluster, group, inspected, member
 
@@ -80,16 +80,16 @@ def test_what_each_refuses(words: list[str], problem: str, capsys: pytest.Captur
 class Seen:
     """Stands for an inspector that sees the same again and again, at once."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, survey: ClusterReport) -> None:
         self._survey = survey
 
-    def survey(self, *_: object, **__: object) -> Survey:
+    def report(self, *_: object, **__: object) -> ClusterReport:
         return self._survey
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, survey: Survey) -> None:
-    monkeypatch.setattr("rackassign.monitoring.Inspector", lambda *_: Seen(survey))
-    monkeypatch.setattr("rackassign.cli.commands.inspect.connected", lambda *_: nullcontext())
+def answer(monkeypatch: pytest.MonkeyPatch, survey: ClusterReport) -> None:
+    monkeypatch.setattr("rackassign.monitoring.GroupCollector", lambda *_: Seen(survey))
+    monkeypatch.setattr("rackassign.cli.commands.inspect.admin_client", lambda *_: nullcontext())
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,22 @@ def answer(monkeypatch: pytest.MonkeyPatch, survey: Survey) -> None:
     [
         ((), "50", 0),
         ((), "51", 1),
-        ((Odd("", "broker 3 does not list its groups"),), "50", 3),
-        ((Odd("", "broker 3 does not list its groups"),), "51", 1),
-        ((Odd("", "broker 3 does not list its groups"),), "", 0),
-        ((Odd("c", "of Connect", unseen=False),), "50", 0),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "50", 3),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "51", 1),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "", 0),
+        ((SkippedGroup("c", "of Connect", unseen=False),), "50", 0),
     ],
 )
 def test_groups_that_were_not_seen_may_not_be_local_enough(
-    odd: tuple[Odd, ...], least: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    odd: tuple[SkippedGroup, ...],
+    least: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     there = cluster({"t": [[1], [2]]})
     seen = inspected(group(member("m", "a", {"t": [0, 1]})), there)
-    answer(monkeypatch, Survey(there, (seen,), odd, Rates()))
+    answer(monkeypatch, ClusterReport(there, (seen,), odd, Throughput()))
     assert run(["inspect", "--all", *NOWHERE, "--min-local", least]) == code
     assert "Traceback" not in capsys.readouterr().err
 
@@ -116,6 +120,6 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
 def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("rackassign.cli.group_options.time.sleep", slept.append)
-    answer(monkeypatch, Survey(cluster({}), (), (), Rates()))
-    assert len(list(surveys(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
+    answer(monkeypatch, ClusterReport(cluster({}), (), (), Throughput()))
+    assert len(list(collect_repeatedly(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
     assert [round(seconds) for seconds in slept] == [7, 7]

@@ -8,33 +8,33 @@ import pytest
 from rich.console import Console
 
 from rackassign.cli.group_options import warnings
-from rackassign.cli.output import complain, safe
+from rackassign.cli.output import plain_text, warn
 from rackassign.cli.render.inspection import actions, detail, overview, totals
-from rackassign.monitoring import Odd, Price, RackMap, Rates, Survey
+from rackassign.monitoring import ClusterReport, Price, RackMap, SkippedGroup, Throughput
 
 from .live import brokers, cluster, group, inspected, member, rates
 
 STEERING = "\x1b[31mred\x1b]0;owned\x07[bold]\r\n"
 
 
-def survey(name: str, *, measured: bool = True) -> Survey:
+def survey(name: str, *, measured: bool = True) -> ClusterReport:
     there = cluster({name: [[1], [2], [3]]}, brokers(f"{rack}{name}" for rack in "abc"))  # type: ignore[arg-type]
-    known = rates({(name, p): 1000.0 for p in range(3)}) if measured else Rates()
+    known = rates({(name, p): 1000.0 for p in range(3)}) if measured else Throughput()
     live = group(
         member("m1", f"a{name}", {name: [1, 2]}, client_id=name),
         member("m2", None, {name: [0]}, client_id=f"{name}2", host=name),
         name=name,
         strategy=name,
     )
-    return Survey(there, (inspected(live, there, known),), (Odd(name, name),), known)
+    return ClusterReport(there, (inspected(live, there, known),), (SkippedGroup(name, name),), known)
 
 
-def shown(seen: Survey) -> str:
+def shown(seen: ClusterReport) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=False, highlight=False)
     console.print(overview(seen, Price()))
     console.print(detail(seen.inspections[0], seen, Price()))
     console.print(actions(seen, Price()))
-    console.print(safe(totals(seen, Price())))
+    console.print(plain_text(totals(seen, Price())))
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
@@ -62,7 +62,7 @@ def test_nothing_steers_the_terminal(capsys: pytest.CaptureFixture[str], *, meas
     seen = survey(STEERING, measured=measured)
     text = shown(seen)
     for line in warnings(seen, RackMap({"x": STEERING})):
-        complain(line)
+        warn(line)
     text += capsys.readouterr().err
     assert not set(text) & {"\x1b", "\x07", "\r"}
     assert "[bold]" in text

@@ -17,7 +17,7 @@ from docker.errors import APIError, ImageNotFound, NotFound
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing import Broker
 from rackassign.testing.docker import engine
-from rackassign.testing.docker.cleanup import Owner, remove
+from rackassign.testing.docker.cleanup import ResourceOwner, remove
 from rackassign.testing.docker.cluster import DockerCluster
 from rackassign.testing.docker.config import environment, variable
 from rackassign.testing.docker.engine import OFFICIAL_IMAGE, OWN_IMAGE, connect, find_image
@@ -98,19 +98,19 @@ def test_nothing_can_be_asked_of_a_cluster_that_is_not_started() -> None:
 
 
 def test_an_owner_can_be_read_from_labels(tmp_path: Path) -> None:
-    owner = Owner.holding(tmp_path / "abc.lock")
-    assert owner == Owner("abc", platform.node(), str(tmp_path / "abc.lock"))
-    assert Owner.from_labels({**owner.labels, "more": "x"}) == owner
+    owner = ResourceOwner.for_this_process(tmp_path / "abc.lock")
+    assert owner == ResourceOwner("abc", platform.node(), str(tmp_path / "abc.lock"))
+    assert ResourceOwner.from_labels({**owner.labels, "more": "x"}) == owner
 
 
 @pytest.mark.parametrize("labels", [None, {}, {"rackassign.run": "x"}, {"rackassign.digest": "x"}])
 def test_what_is_not_a_cluster_s_has_no_owner(labels: dict[str, str] | None) -> None:
-    assert Owner.from_labels(labels) is None
+    assert ResourceOwner.from_labels(labels) is None
 
 
 def test_an_owner_lives_as_long_as_its_lock_is_held(tmp_path: Path) -> None:
     lock = tmp_path / "run.lock"
-    owner = Owner.holding(lock)
+    owner = ResourceOwner.for_this_process(lock)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert not owner.is_gone()
@@ -120,7 +120,7 @@ def test_an_owner_lives_as_long_as_its_lock_is_held(tmp_path: Path) -> None:
 
 
 def test_of_other_machines_nothing_is_known(tmp_path: Path) -> None:
-    assert not Owner("run", platform.node() + "-other", str(tmp_path / "missing.lock")).is_gone()
+    assert not ResourceOwner("run", platform.node() + "-other", str(tmp_path / "missing.lock")).is_gone()
 
 
 class Thing:
@@ -145,7 +145,7 @@ def engine_with(containers: list[Thing], networks: list[Thing]) -> Any:
 
 
 def test_only_the_condemned_are_removed() -> None:
-    dead, alive = Owner("dead", "h", "l"), Owner("alive", "h", "l")
+    dead, alive = ResourceOwner("dead", "h", "l"), ResourceOwner("alive", "h", "l")
     containers = [Thing(dead.labels), Thing(alive.labels), Thing(dead.labels, vanishes=True), Thing({})]
     networks = [Thing(alive.labels), Thing(dead.labels)]
     assert remove(engine_with(containers, networks), lambda owner: owner.run == "dead") == 3

@@ -14,46 +14,46 @@ from kafka.errors import NoError, UnknownError, UnknownMemberIdError
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
 from rackassign.errors import ConfigError
 from rackassign.monitoring import (
-    LiveBroker,
-    LiveGroup,
-    LiveMember,
-    Watched,
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    MemberDescription,
     describe_group,
     findings,
-    free,
     is_wedged,
     may_not_settle,
-    step,
+    migration_step,
+    recover,
     watch,
 )
 from rackassign.wire import Assignment, StickyData, Subscription, encode_assignment, encode_sticky, encode_subscription
 
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-BROKERS = tuple(LiveBroker(i, rack, selector=SELECTOR) for i, rack in enumerate("abc", 1))
+BROKERS = tuple(BrokerDescription(i, rack, selector=SELECTOR) for i, rack in enumerate("abc", 1))
 
 
-def member(name: str, rack: str | None = "a", **more: Any) -> LiveMember:
+def member(name: str, rack: str | None = "a", **more: Any) -> MemberDescription:
     said = more.pop("subscription", Subscription(("t",), owned={"t": (0,)}, generation=4, rack=rack))
-    return LiveMember(name, f"client of {name}", "10.0.0.1", subscription=said, **more)
+    return MemberDescription(name, f"client of {name}", "10.0.0.1", subscription=said, **more)
 
 
-def group(*members: LiveMember, **more: Any) -> LiveGroup:
+def group(*members: MemberDescription, **more: Any) -> GroupDescription:
     made = {"name": "g", "kind": "classic", "state": "Stable", "strategy": "cooperative-sticky", **more}
-    return LiveGroup(**made, members=members)
+    return GroupDescription(**made, members=members)
 
 
 HEALTHY = group(member("m1", "a"), member("m2", "b"), member("m3", "c"))
 
 
-def watched(of: LiveGroup = HEALTHY, *states: str, rebalances: int = 0) -> Watched:
-    return Watched(of, states or (of.state,), rebalances, 10.0)
+def watched(of: GroupDescription = HEALTHY, *states: str, rebalances: int = 0) -> GroupObservation:
+    return GroupObservation(of, states or (of.state,), rebalances, 10.0)
 
 
-def kinds(seen: Watched, brokers: tuple[LiveBroker, ...] = BROKERS, **more: Any) -> list[str]:
+def kinds(seen: GroupObservation, brokers: tuple[BrokerDescription, ...] = BROKERS, **more: Any) -> list[str]:
     return [finding.kind for finding in findings(seen, brokers, **more)]
 
 
-def waiting(*members: LiveMember) -> LiveGroup:
+def waiting(*members: MemberDescription) -> GroupDescription:
     blank = tuple(replace(m, subscription=None) for m in members or HEALTHY.members)
     return replace(HEALTHY, state="PreparingRebalance", strategy="", members=blank)
 
@@ -104,7 +104,7 @@ def test_a_group_that_goes_round_is_not_taken_for_one_that_waits() -> None:
     assert "--fix" not in found.advice
 
 
-def librdkafka(name: str, rack: str | None) -> LiveMember:
+def librdkafka(name: str, rack: str | None) -> MemberDescription:
     blob = encode_sticky(StickyData({"t": (0,)}, 4))
     return member(name, subscription=Subscription(("t",), blob, {"t": (0,)}, 4, rack))
 
@@ -144,12 +144,12 @@ def test_local_fetching_that_is_off_is_found_by_broker() -> None:
 
 
 def test_a_selector_of_somebodys_own_and_a_broker_that_is_down_are_not_blamed() -> None:
-    down = LiveBroker(3, "c", fenced=True)
+    down = BrokerDescription(3, "c", fenced=True)
     assert kinds(watched(), (BROKERS[0], replace(BROKERS[1], selector="org.example.Mine"), down)) == []
 
 
 def test_a_broker_that_could_not_be_asked_is_not_taken_for_one_without() -> None:
-    (found,) = findings(watched(), (*BROKERS[:2], LiveBroker(3, "c", problem="KafkaConnectionError")))
+    (found,) = findings(watched(), (*BROKERS[:2], BrokerDescription(3, "c", problem="KafkaConnectionError")))
     assert (found.kind, found.brokers) == ("brokers-unasked", (3,))
 
 
@@ -183,14 +183,14 @@ def test_nobody_in_the_group_is_a_finding() -> None:
 
 
 def test_the_step_says_what_is_next_and_what_cannot_be_seen() -> None:
-    eager = step(replace(HEALTHY, strategy="range"))
+    eager = migration_step(replace(HEALTHY, strategy="range"))
     assert "range is chosen" in eager.now
     assert "with both, cooperative-sticky first" in eager.next
     assert eager.unseen
-    done = step(HEALTHY)
+    done = migration_step(HEALTHY)
     assert (done.now, done.next, done.unseen) == ("cooperative-sticky alone on all members", "", "")
     fresh = member("fresh", subscription=Subscription(("t",), rack="a"))
-    half = step(group(HEALTHY.members[0], fresh))
+    half = migration_step(group(HEALTHY.members[0], fresh))
     assert "1 of 2" in half.now
     assert half.next.endswith(": client of fresh")
     assert half.unseen
@@ -198,7 +198,7 @@ def test_the_step_says_what_is_next_and_what_cannot_be_seen() -> None:
 
 def test_there_is_no_step_where_none_is_shown() -> None:
     for of in (waiting(), replace(HEALTHY, kind="consumer"), replace(HEALTHY, strategy="own")):
-        assert not step(of).next
+        assert not migration_step(of).next
 
 
 class Coordinator:
@@ -287,7 +287,7 @@ def test_no_bytes_of_a_member_stop_the_description(metadata: bytes, assignment: 
     assert whole.rack == "a"
     seen = watched(live)
     assert {"unreadable"} & set(kinds(seen)) == ({"unreadable"} if odd.problem else set())
-    assert step(live).now
+    assert migration_step(live).now
 
 
 def test_what_is_no_group_of_consumers_is_bad_input() -> None:
@@ -333,7 +333,7 @@ def test_a_group_at_rest_is_left_alone() -> None:
     coordinator = Coordinator(described(sent("m", WHOLE)))
     coordinator.fails = True
     assert is_wedged(calls(coordinator), "g") is False
-    assert free(coordinator, calls(coordinator), "g").removed == ()
+    assert recover(coordinator, calls(coordinator), "g").removed == ()
     assert (coordinator.announced, coordinator.removed) == (0, [])
 
 
@@ -346,7 +346,7 @@ def test_a_group_that_comes_to_rest_meanwhile_is_not_stirred_up_again() -> None:
 
 def test_a_long_rebalance_loses_nobody() -> None:
     coordinator = Coordinator(WAITING)
-    assert free(coordinator, calls(coordinator), "g").removed == ()
+    assert recover(coordinator, calls(coordinator), "g").removed == ()
     assert coordinator.removed == []
 
 
@@ -354,10 +354,10 @@ def test_members_are_removed_until_the_group_goes_on() -> None:
     members = (sent("left"), sent("m1"), sent("m2"), sent("m3"))
     coordinator = Coordinator(described(*members, state="PreparingRebalance"))
     coordinator.fails, coordinator.culprit = True, "m2"
-    freed = free(coordinator, calls(coordinator), "g")
+    freed = recover(coordinator, calls(coordinator), "g")
     assert coordinator.removed == ["m1", "m2"]
     assert [m.id for m in freed.removed] == ["m1", "m2"]
     assert freed.culprit is not None
     assert freed.culprit.id == "m2"
     coordinator.culprit = ""
-    assert free(coordinator, calls(coordinator), "g").culprit is None
+    assert recover(coordinator, calls(coordinator), "g").culprit is None

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
-from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, Row, audit_groups, read, written
+from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, GroupRow, audit_groups, from_arrow, to_arrow
 from rackassign.fleet.audit import NOW
 from rackassign.fleet.schema import SCHEMA
-from rackassign.fleet.storage import count, keep, load, save
+from rackassign.fleet.storage import count, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition
-from rackassign.monitoring import LiveCluster, LiveGroup, Price, RackMap, Rates, Shots
+from rackassign.monitoring import ClusterSnapshot, GroupDescription, ObservedCluster, Price, RackMap, Throughput
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.snapshot import snapshot
-from rackassign.monitoring.traffic import counted
+from rackassign.monitoring.traffic import count_locality
 
 from .live import brokers, cluster, group, member, rates
 
@@ -33,21 +33,21 @@ TAKEN = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 RACKS = RackMap(client_ids={"mapped-a": "a", "mapped-*": "b"})
 
 
-def row(live: LiveGroup, there: LiveCluster, measured: Rates | None = None) -> Row:
-    return Row(TAKEN, snapshot(live, there.topology, RACKS), there, measured or Rates())
+def row(live: GroupDescription, there: ObservedCluster, measured: Throughput | None = None) -> GroupRow:
+    return GroupRow(TAKEN, snapshot(live, there.topology, RACKS), there, measured or Throughput())
 
 
-def batch(*rows: Row) -> Any:
-    made = [written(of.taken, [of.snapshot], of.cluster, of.rates).to_pylist() for of in rows]
+def batch(*rows: GroupRow) -> Any:
+    made = [to_arrow(of.taken, [of.snapshot], of.cluster, of.rates).to_pylist() for of in rows]
     return pa.RecordBatch.from_pylist([one for some in made for one in some], SCHEMA)
 
 
-def judged(how: FleetAudit, *rows: Row) -> list[dict[str, Any]]:
+def judged(how: FleetAudit, *rows: GroupRow) -> list[dict[str, Any]]:
     return [found for out in audit_groups([batch(*rows)], how) for found in out.to_pylist()]
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[Row]:
+def fleets(draw: st.DrawFn) -> list[GroupRow]:
     rows = []
     for number in range(draw(st.integers(1, 3))):
         known = brokers(draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=5)))
@@ -75,25 +75,25 @@ def fleets(draw: st.DrawFn) -> list[Row]:
 
 @settings(deadline=None, max_examples=60)
 @given(fleets())
-def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[Row]) -> None:
-    for was, back in zip(rows, read(batch(*rows)), strict=True):
+def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[GroupRow]) -> None:
+    for was, back in zip(rows, from_arrow(batch(*rows)), strict=True):
         assert back.taken == TAKEN
         assert back.snapshot.group == was.snapshot.group
         known = was.snapshot.group.topology.topics
         assert back.rates.bytes_s == {p: rate for p, rate in was.rates.bytes_s.items() if p.topic in known}
         then, now = (inspect(of.snapshot, of.cluster, of.rates) for of in (was, back))
-        assert (then.partitions, then.flows, then.reaches, then.actions, then.unread) == (
+        assert (then.partitions, then.flows, then.reaches, then.actions, then.unassigned) == (
             now.partitions,
             now.flows,
             now.reaches,
             now.actions,
-            now.unread,
+            now.unassigned,
         )
 
 
 @settings(deadline=None, max_examples=60)
 @given(fleets())
-def test_what_is_found_is_what_an_inspection_finds(rows: list[Row]) -> None:
+def test_what_is_found_is_what_an_inspection_finds(rows: list[GroupRow]) -> None:
     for one in rows:
         found, seen = judged(FleetAudit(), one), inspect(one.snapshot, one.cluster, one.rates)
         ways = {NOW: (seen.partitions, seen.flows)} | {r.strategy: (r.partitions, r.flows) for r in seen.reaches}
@@ -113,7 +113,7 @@ def test_what_is_found_is_what_an_inspection_finds(rows: list[Row]) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(fleets(), st.integers(1, 3))
-def test_how_rows_are_dealt_to_batches_plays_no_part(rows: list[Row], size: int) -> None:
+def test_how_rows_are_dealt_to_batches_plays_no_part(rows: list[GroupRow], size: int) -> None:
     how = FleetAudit(what_ifs=tuple(WHAT_IFS))
     whole = judged(how, *rows)
     parts = [batch(*rows[start : start + size]) for start in range(0, len(rows), size)]
@@ -169,7 +169,7 @@ def test_members_of_unknown_rack_get_one_and_tell_it() -> None:
         "o": "c",
         "p": "b",
     }
-    assert given.snapshot.as_told() == given.snapshot.group
+    assert given.snapshot.as_leader_sees() == given.snapshot.group
     assert (given.snapshot.unknown, given.snapshot.leaders_only) == ((), frozenset())
     nowhere = row(live, cluster({"t": [[1], [2]]}, brokers([None, None])))
     assert WHAT_IFS["racks-given"](nowhere).snapshot.group == nowhere.snapshot.group
@@ -191,14 +191,14 @@ def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() ->
     assert more.cluster.in_sync["t"] == tuple(p.replicas for p in parts)
     assert [p.leader for p in parts] == [p.replicas[0] for p in parts]
     assert Counter(m.rack for m in more.snapshot.group.members) == {"a": 2, "b": 2, "new": 2}
-    assert more.cluster.holds == "any-replica"
+    assert more.cluster.read_policy == "any-replica"
     again = WHAT_IFS["one-more-rack"](more)
     assert {*again.cluster.topology.broker_racks().values()} == {"a", "b", "new", "new-2"}
 
 
 @settings(deadline=None, max_examples=60)
 @given(fleets())
-def test_changes_lose_nothing(rows: list[Row]) -> None:
+def test_changes_lose_nothing(rows: list[GroupRow]) -> None:
     for one in rows:
         for name, change in WHAT_IFS.items():
             changed = change(one)
@@ -221,11 +221,11 @@ def test_changes_lose_nothing(rows: list[Row]) -> None:
 def test_what_would_gain_most_is_told_on_request() -> None:
     there = cluster({"t": [[1], [2]]})
     live = group(member("m1", "b", {"t": (0,)}), member("m2", "a", {"t": (1,)}))
-    one = row(live, there, Rates({TopicPartition("t", 0): 5.0}))
+    one = row(live, there, Throughput({TopicPartition("t", 0): 5.0}))
     assert {part["take"] is None for part in judged(FleetAudit(), one)} == {True}
-    best = [part for part in judged(FleetAudit(advise=True), one) if part["best"]]
+    best = [part for part in judged(FleetAudit(recommend=True), one) if part["best"]]
     assert {"cooperative" in part["take"][0] for part in best} == {True}
-    assert counted(()).local == 0
+    assert count_locality(()).local == 0
 
 
 def test_an_unknown_change_is_named() -> None:
@@ -236,15 +236,15 @@ def test_an_unknown_change_is_named() -> None:
 def test_files_are_read_a_few_groups_at_a_time(tmp_path: Path) -> None:
     there = cluster({"t": [[1], [2]]})
     live = [group(member("m", "a", {"t": (0, 1)}), name=f"g{number:03}") for number in range(120)]
-    shots = Shots(there, tuple(snapshot(one, there.topology, RackMap()) for one in live))
-    save(tmp_path / "groups-1.parquet", TAKEN, shots, rates({("t", 0): 3.0}))
-    batches = list(load(tmp_path))
+    shots = ClusterSnapshot(there, tuple(snapshot(one, there.topology, RackMap()) for one in live))
+    write_snapshot(tmp_path / "groups-1.parquet", TAKEN, shots, rates({("t", 0): 3.0}))
+    batches = list(read_snapshots(tmp_path))
     assert [batch.num_rows for batch in batches] == [50, 50, 20]
-    assert [of.snapshot.live.name for batch in batches for of in read(batch)] == [one.name for one in live]
-    count = keep(tmp_path / "found", audit_groups(batches, FleetAudit()))
+    assert [of.snapshot.live.name for batch in batches for of in from_arrow(batch)] == [one.name for one in live]
+    count = write_results(tmp_path / "found", audit_groups(batches, FleetAudit()))
     assert pq.read_table(tmp_path / "found").num_rows == count == 120 * 4 * 2
     with pytest.raises(ConfigError, match="is not empty"):
-        keep(tmp_path / "found", [])
+        write_results(tmp_path / "found", [])
 
 
 def test_an_audit_that_fails_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
@@ -254,15 +254,15 @@ def test_an_audit_that_fails_leaves_nothing_that_looks_whole(tmp_path: Path) -> 
         raise ConfigError("the next file is broken")
 
     with pytest.raises(ConfigError, match="the next file is broken"):
-        keep(tmp_path / "found", failing())
+        write_results(tmp_path / "found", failing())
     assert list((tmp_path / "found").iterdir()) == []
 
 
 def saved(file: Path, *names: str, hour: int = 0) -> None:
     there = cluster({"t": [[1], [2]] * 500})
     live = [group(member("m", "a", {"t": range(1000)}), name=name) for name in names]
-    shots = Shots(there, tuple(snapshot(one, there.topology, RackMap()) for one in live))
-    save(file, TAKEN + timedelta(hours=hour), shots, rates({("t", 0): 3.0}))
+    shots = ClusterSnapshot(there, tuple(snapshot(one, there.topology, RackMap()) for one in live))
+    write_snapshot(file, TAKEN + timedelta(hours=hour), shots, rates({("t", 0): 3.0}))
 
 
 def test_what_would_count_twice_is_refused(tmp_path: Path) -> None:
@@ -270,25 +270,25 @@ def test_what_would_count_twice_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "2.parquet", "g", "h", hour=1)
     # As when Spark has dealt a snapshot to several files.
     saved(tmp_path / "3.parquet", "i")
-    assert [b.num_rows for b in load(tmp_path)] == [2, 2, 1]
+    assert [b.num_rows for b in read_snapshots(tmp_path)] == [2, 2, 1]
     assert count(tmp_path) == 5
     saved(tmp_path / "4.parquet", "j", "h", hour=1)
     with pytest.raises(ConfigError, match=r'4\.parquet has group "h" as it was at a moment that was read before'):
-        list(load(tmp_path))
+        list(read_snapshots(tmp_path))
 
 
 def test_a_snapshot_of_no_groups_is_one(tmp_path: Path) -> None:
     saved(tmp_path / "1.parquet")
-    assert (count(tmp_path), list(audit_groups(load(tmp_path), FleetAudit()))) == (0, [])
+    assert (count(tmp_path), list(audit_groups(read_snapshots(tmp_path), FleetAudit()))) == (0, [])
 
 
 def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no Parquet files"):
-        next(load(tmp_path))
+        next(read_snapshots(tmp_path))
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere: No such file or directory"):
         count(tmp_path / "nowhere")
     (tmp_path / "x.parquet").write_text("x")
-    for look in (count, lambda path: next(load(path))):
+    for look in (count, lambda path: next(read_snapshots(path))):
         with pytest.raises(ConfigError, match=r"cannot read .*x\.parquet"):
             look(tmp_path)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
@@ -308,7 +308,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, seed: int) -> None:
         del whole[rng.randrange(len(whole)) :]
     file.write_bytes(whole)
     with suppress(ConfigError):
-        found = [of for out in audit_groups(load(file), FleetAudit()) for of in out.to_pylist()]
+        found = [of for out in audit_groups(read_snapshots(file), FleetAudit()) for of in out.to_pylist()]
         # In what nobody reads, as statistics are.
         assert {of["group"] for of in found} == {"g", "h"}
 

@@ -12,18 +12,18 @@ import pytest
 
 from integration.spark_stage import session
 from rackassign.fleet import WHAT_IFS, FleetAudit, audit_groups
-from rackassign.fleet.aggregate import summed
+from rackassign.fleet.aggregate import aggregate
 from rackassign.fleet.audit import SCHEMA
 from rackassign.fleet.html import page
-from rackassign.fleet.spark import audited
-from rackassign.fleet.storage import kept, load, save
-from rackassign.monitoring import LiveGroup, Price, RackMap, Shots
+from rackassign.fleet.spark import audit_on_spark
+from rackassign.fleet.storage import read_results, read_snapshots, write_snapshot
+from rackassign.monitoring import ClusterSnapshot, GroupDescription, Price, RackMap
 from rackassign.monitoring.snapshot import snapshot
 
 from .live import brokers, cluster, group, member, rates
 
 SEEN = datetime(2026, 1, 1, 3, 4, 5, 678901, tzinfo=timezone.utc)
-HOW = FleetAudit(Price(0.01), tuple(WHAT_IFS), advise=True)
+HOW = FleetAudit(Price(0.01), tuple(WHAT_IFS), recommend=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def spark() -> Iterator[Any]:
         yield running
 
 
-def made(name: str, topics: dict[str, int], rng: random.Random) -> LiveGroup:
+def made(name: str, topics: dict[str, int], rng: random.Random) -> GroupDescription:
     racks = ["a", "b", "c", None]
     has: list[dict[str, list[int]]] = [{topic: [] for topic in topics} for _ in range(3)]
     for topic, count in topics.items():
@@ -53,20 +53,20 @@ def snapshots(tmp_path: Path) -> Path:
     (tmp_path / "seen").mkdir()
     for hour in range(2):
         groups = (made(f"g{number}", counts, rng) for number in range(60))
-        shots = Shots(there, tuple(snapshot(each, there.topology, RackMap()) for each in groups))
-        save(tmp_path / "seen" / f"{hour}.parquet", SEEN + timedelta(hours=hour), shots, some)
+        shots = ClusterSnapshot(there, tuple(snapshot(each, there.topology, RackMap()) for each in groups))
+        write_snapshot(tmp_path / "seen" / f"{hour}.parquet", SEEN + timedelta(hours=hour), shots, some)
     return tmp_path / "seen"
 
 
 def test_spark_finds_what_one_process_finds(spark: Any, snapshots: Path, tmp_path: Path) -> None:
-    ours = [row for batch in audit_groups(load(snapshots), HOW) for row in batch.to_pylist()]
-    audited(spark, str(snapshots), HOW).repartition(3).write.parquet(str(tmp_path / "found"))
-    theirs = [row for batch in kept(tmp_path / "found") for row in batch.to_pylist()]
+    ours = [row for batch in audit_groups(read_snapshots(snapshots), HOW) for row in batch.to_pylist()]
+    audit_on_spark(spark, str(snapshots), HOW).repartition(3).write.parquet(str(tmp_path / "found"))
+    theirs = [row for batch in read_results(tmp_path / "found") for row in batch.to_pylist()]
 
     def key(row: dict[str, Any]) -> list[str]:
         return [repr(row[name]) for name in SCHEMA.names]
 
     assert sorted(theirs, key=key) == sorted(ours, key=key)
-    fleet = summed(kept(tmp_path / "found"))
+    fleet = aggregate(read_results(tmp_path / "found"))
     assert {of.name: of.taken for of in fleet.groups} == {f"g{n}": SEEN + timedelta(hours=1) for n in range(60)}
     assert "60" in page(tmp_path / "found", Price(0.01))

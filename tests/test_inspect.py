@@ -15,11 +15,22 @@ from kafka.errors import UnknownTopicOrPartitionError
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
-from rackassign.monitoring import Action, Flows, Inspection, Price, RackMap, Rates, Survey, as_json, said, troubles
-from rackassign.monitoring.format import money, percent, size
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupAnalysis,
+    Price,
+    RackMap,
+    RecommendedChange,
+    Throughput,
+    TrafficMatrix,
+    as_json,
+    collection_warnings,
+    describe_action,
+)
+from rackassign.monitoring.format import format_bytes, format_percent, format_usd
 from rackassign.monitoring.snapshot import snapshot, topics_of
-from rackassign.monitoring.throughput import Log, Logs, look_at_logs
-from rackassign.monitoring.throughput import rates as compared
+from rackassign.monitoring.throughput import LogSample, LogSamples, sample_logs
+from rackassign.monitoring.throughput import compute_throughput as compared
 from rackassign.scenario import read_group, write_group
 from rackassign.wire import Subscription
 
@@ -31,7 +42,7 @@ HOME = group(member("m1", "a", {"t": [0]}), member("m2", "b", {"t": [1]}), membe
 EVEN = rates({("t", p): 1000.0 for p in range(3)})
 
 
-def kinds(of: Inspection) -> list[str]:
+def kinds(of: GroupAnalysis) -> list[str]:
     return [action.kind for action in of.actions]
 
 
@@ -43,8 +54,8 @@ def test_a_group_that_reads_across_racks_is_told_to_switch() -> None:
     assert (seen.flows.local, seen.flows.cross, seen.flows.unknown, seen.flows.total) == (0.0, 3000.0, 0.0, 3000.0)
     reach = seen.reach("cooperative-sticky")
     assert (reach.partitions, reach.moved, reach.flows.cross) == (Locality(3, 0, 0), 3, 0.0)
-    assert seen.actions == (Action("strategy", 3, 3000.0),)
-    assert said(seen.actions[0], seen) == "switch to cooperative-sticky of rackassign from range"
+    assert seen.actions == (RecommendedChange("strategy", 3, 3000.0),)
+    assert describe_action(seen.actions[0], seen) == "switch to cooperative-sticky of rackassign from range"
 
 
 def test_a_group_at_home_is_told_nothing() -> None:
@@ -57,8 +68,8 @@ def test_without_a_selector_local_means_the_leaders_rack() -> None:
     both = {"t": [[1, 2], [2, 3], [3, 1]]}
     followed = group(member("m1", "a", {"t": [2]}), member("m2", "b", {"t": [0]}), member("m3", "c", {"t": [1]}))
     near, far = inspected(followed, cluster(both)), inspected(followed, cluster(both, brokers(selector=None)))
-    assert (near.holds, near.partitions) == ("any-replica", Locality(3, 0, 0))
-    assert (far.holds, far.partitions) == ("leader", Locality(0, 3, 0))
+    assert (near.read_policy, near.partitions) == ("any-replica", Locality(3, 0, 0))
+    assert (far.read_policy, far.partitions) == ("leader", Locality(0, 3, 0))
     for seen in (near, far):
         assert seen.by_mode == {"any-replica": Locality(3, 0, 0), "leader": Locality(0, 3, 0)}
     # Planned with the leaders in view the group is all local, so a selector gains nothing more.
@@ -88,7 +99,7 @@ def test_brokers_may_differ_in_their_selectors() -> None:
     one, two, three = brokers()
     mixed = cluster({"t": [[1, 3], [2, 3]]}, (one, replace(two, selector=None), three))
     seen = inspected(group(member("m", "c", {"t": [0, 1]})), mixed)
-    assert seen.holds == "mixed"
+    assert seen.read_policy == "mixed"
     # What broker 2 leads is read from there.
     assert [(read.place.partition, read.source) for read in seen.now] == [(0, "c"), (1, "b")]
 
@@ -110,7 +121,7 @@ def test_racks_that_a_broker_away_had_still_count() -> None:
     known = (*brokers()[:2], replace(brokers()[2], fenced=True, selector=None))
     there = cluster({"t": [[2, 3]]}, known, in_sync={"t": ((2,),)})
     seen = inspected(group(member("m", "c", {"t": [0]})), there)
-    assert (seen.holds, seen.partitions, seen.out_of_sync) == ("any-replica", Locality(0, 1, 0), 1)
+    assert (seen.read_policy, seen.partitions, seen.out_of_sync) == ("any-replica", Locality(0, 1, 0), 1)
 
 
 SILENT = group(member("m1", None, {"t": [1]}), member("m2", None, {"t": [2]}), member("m3", None, {"t": [0]}))
@@ -125,7 +136,7 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     (action,) = seen.actions
     assert (action.kind, action.uncertain, action.gain) == ("rack", True, 1)
     # Stands alone in a fleet's advice, where no figures follow.
-    assert said(action, seen).endswith(f"(client.rack), taken here to be rack {action.rack}")
+    assert describe_action(action, seen).endswith(f"(client.rack), taken here to be rack {action.rack}")
     assert action.members == ("m1", "m2", "m3")
 
 
@@ -137,20 +148,20 @@ def test_a_rack_map_says_what_racks_would_gain() -> None:
     action = seen.actions[-1]
     assert (action.kind, action.uncertain, action.members) == ("rack", False, ("m1", "m2", "m3"))
     assert sum(each.gain for each in seen.actions) == 3
-    assert "only in the rack map" in said(action, seen)
+    assert "only in the rack map" in describe_action(action, seen)
 
 
 def test_who_sends_no_rack_is_taken_to_read_from_leaders_unless_named() -> None:
     there = cluster({"t": [[1, 2]]})
     live = group(member("m", None, {"t": [0]}))
     assert inspected(live, there, racks=RackMap({"m": "b"})).partitions == Locality(0, 1, 0)
-    assert inspected(live, there, racks=RackMap({"m": "b"}, near_readers=("*",))).partitions == Locality(1, 0, 0)
+    assert inspected(live, there, racks=RackMap({"m": "b"}, follower_fetchers=("*",))).partitions == Locality(1, 0, 0)
 
 
 def test_what_is_sent_comes_before_the_map() -> None:
     shot = snapshot(HOME, cluster(ONE_EACH).topology, RackMap({"*": "z"}))
     assert [m.rack for m in shot.group.members] == ["a", "b", "c"]
-    assert not shot.mapped
+    assert not shot.rack_map_members
 
 
 def test_a_member_and_a_replica_are_advised_where_they_help() -> None:
@@ -160,9 +171,9 @@ def test_a_member_and_a_replica_are_advised_where_they_help() -> None:
     assert ("replicas", "a") in found
     assert found["replicas", "a"].gain_bytes_s == 15.0
     assert found["replicas", "a"].partitions == {"t": (1, 2)}
-    assert said(found["replicas", "a"], seen) == "add a replica of 2 partitions of t in rack a"
+    assert describe_action(found["replicas", "a"], seen) == "add a replica of 2 partitions of t in rack a"
     assert ("member", "b") in found
-    assert said(found["member", "b"], seen) == "add a member in rack b, subscribed to t"
+    assert describe_action(found["member", "b"], seen) == "add a member in rack b, subscribed to t"
 
 
 def test_what_counts_from_the_strategy_on_says_so() -> None:
@@ -170,19 +181,19 @@ def test_what_counts_from_the_strategy_on_says_so() -> None:
     seen = inspected(live, cluster(ONE_EACH), EVEN)
     assert kinds(seen)[0] == "strategy"
     assert len(seen.actions) > 1
-    assert all(said(action, seen).startswith("then ") for action in seen.actions[1:])
+    assert all(describe_action(action, seen).startswith("then ") for action in seen.actions[1:])
 
 
 def test_a_group_that_the_broker_serves_must_leave_it() -> None:
     seen = inspected(replace(TURNED, kind="consumer", strategy="uniform"), cluster(ONE_EACH))
-    assert "group.protocol=classic" in said(seen.actions[0], seen)
+    assert "group.protocol=classic" in describe_action(seen.actions[0], seen)
     led = inspected(replace(TURNED, strategy="cooperative-sticky"), cluster(ONE_EACH))
-    assert said(led.actions[0], led) == "let a member with rackassign's cooperative-sticky lead"
+    assert describe_action(led.actions[0], led) == "let a member with rackassign's cooperative-sticky lead"
 
 
 def test_partitions_that_nobody_has_are_counted() -> None:
     seen = inspected(group(member("m", "a", {"t": [0]})), cluster(ONE_EACH))
-    assert (seen.unread, seen.local_share) == (2, 1.0)
+    assert (seen.unassigned, seen.local_share) == (2, 1.0)
     empty = inspected(group(), cluster({}))
     assert (empty.local_share, empty.reaches, empty.actions) == (None, (), ())
 
@@ -204,7 +215,9 @@ def test_topics_that_are_not_described_are_named_and_distort_nothing() -> None:
     assert (seen.partitions, seen.actions) == (Locality(3, 0, 0), ())
     assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 0)] * 3
     assert seen.missing == {"u": "TopicAuthorizationFailedError"}
-    assert troubles(Survey(there, (seen,), (), EVEN)) == ["g: topic u is not described: TopicAuthorizationFailedError"]
+    assert collection_warnings(ClusterReport(there, (seen,), (), EVEN)) == [
+        "g: topic u is not described: TopicAuthorizationFailedError"
+    ]
 
 
 def test_an_uneven_group_that_is_local_is_told_nothing() -> None:
@@ -215,9 +228,12 @@ def test_an_uneven_group_that_is_local_is_told_nothing() -> None:
 def test_where_leaders_serve_a_replica_must_lead() -> None:
     there = cluster({"t": [[1, 2], [1, 2]]}, brokers(selector=None, problem="not allowed"))
     seen = inspected(group(member("m", "b", {"t": [0, 1]})), there)
-    assert seen.holds == "unknown"
+    assert seen.read_policy == "unknown"
     (action,) = (action for action in seen.actions if action.kind == "replicas")
-    assert said(action, seen) == "let a replica in rack b lead 2 partitions of t, and add one where there is none"
+    assert (
+        describe_action(action, seen)
+        == "let a replica in rack b lead 2 partitions of t, and add one where there is none"
+    )
 
 
 def test_members_with_one_pattern_subscribe_to_all_that_any_of_them_has() -> None:
@@ -227,7 +243,7 @@ def test_members_with_one_pattern_subscribe_to_all_that_any_of_them_has() -> Non
     )
     shot = snapshot(live, cluster({**ONE_EACH, "u": [[1]]}).topology, RackMap())
     assert [m.topics for m in shot.group.members] == [{"t", "u"}] * 2
-    assert inspected(live, cluster({**ONE_EACH, "u": [[1]]})).unread == 2
+    assert inspected(live, cluster({**ONE_EACH, "u": [[1]]})).unassigned == 2
 
 
 def test_a_snapshot_is_a_scenario_with_its_own_topics_only() -> None:
@@ -260,8 +276,8 @@ def test_flows_add_up_and_no_strategy_promises_what_is_not_so(racks: list[str], 
 # --- rates
 
 
-def log(size_: int, first: int, end: int, at_s: float = 0.0) -> Log:
-    return Log(at_s, size_, first, end)
+def log(size_: int, first: int, end: int, at_s: float = 0.0) -> LogSample:
+    return LogSample(at_s, size_, first, end)
 
 
 @pytest.mark.parametrize(
@@ -279,14 +295,14 @@ def log(size_: int, first: int, end: int, at_s: float = 0.0) -> Log:
         (log(5000, 0, 500), log(100, 0, 1, 1.0), 0.0),
     ],
 )
-def test_what_is_written_shows_in_what_a_log_grows_by(then: Log, now: Log, bytes_s: float) -> None:
+def test_what_is_written_shows_in_what_a_log_grows_by(then: LogSample, now: LogSample, bytes_s: float) -> None:
     place = TopicPartition("t", 0)
-    assert compared(Logs({place: then}), Logs({place: now})).bytes_s == {place: bytes_s}
+    assert compared(LogSamples({place: then}), LogSamples({place: now})).bytes_s == {place: bytes_s}
 
 
 def test_what_came_and_is_gone_already_is_not_measured() -> None:
     place = TopicPartition("t", 0)
-    measured = compared(Logs({place: log(5000, 0, 10)}), Logs({place: log(0, 500, 500, 1.0)}))
+    measured = compared(LogSamples({place: log(5000, 0, 10)}), LogSamples({place: log(0, 500, 500, 1.0)}))
     assert (measured.bytes_s, measured.records_s) == ({}, {place: 490.0})
 
 
@@ -302,17 +318,17 @@ def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr("rackassign.monitoring.throughput.list_offsets", offsets)
     monkeypatch.setattr("rackassign.monitoring.throughput.describe_log_dirs", sizes)
     there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
-    seen = look_at_logs(object(), there, clock=lambda: 1.0)
-    assert seen == Logs({TopicPartition(topic, 0): Log(1.0, 5, 0, 7) for topic in ("t", "u")})
+    seen = sample_logs(object(), there, clock=lambda: 1.0)
+    assert seen == LogSamples({TopicPartition(topic, 0): LogSample(1.0, 5, 0, 7) for topic in ("t", "u")})
 
 
 def test_partitions_seen_once_are_not_measured() -> None:
     place, other = TopicPartition("t", 0), TopicPartition("t", 1)
-    measured = compared(Logs({place: log(1, 0, 1)}, ("p",)), Logs({other: log(1, 0, 1, 1.0)}, ("p", "q")))
+    measured = compared(LogSamples({place: log(1, 0, 1)}, ("p",)), LogSamples({other: log(1, 0, 1, 1.0)}, ("p", "q")))
     assert (measured.bytes_s, measured.seconds, measured.problems) == ({}, 0.0, ("p", "q"))
     seen = inspected(HOME, cluster(ONE_EACH), rates({("t", 0): 5.0}))
     assert (seen.flows.total, seen.flows.unmeasured) == (5.0, 2)
-    (trouble,) = troubles(Survey(cluster(ONE_EACH), (seen,), (), rates({("t", 0): 5.0})))
+    (trouble,) = collection_warnings(ClusterReport(cluster(ONE_EACH), (seen,), (), rates({("t", 0): 5.0})))
     assert trouble == "g: 2 partitions were not measured, so there is more"
 
 
@@ -363,27 +379,27 @@ def test_a_rack_map_is_read() -> None:
 
 def test_a_month_has_730_hours() -> None:
     assert Price().monthly(1e9 / 3600) == pytest.approx(730 * 0.02)
-    assert Price.given(0.05).monthly(1e9 / 3600) == pytest.approx(730 * 0.05)
-    assert Price.given(0.05).source == "as given"
+    assert Price.from_option(0.05).monthly(1e9 / 3600) == pytest.approx(730 * 0.05)
+    assert Price.from_option(0.05).source == "as given"
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="price"):
             Price(wrong)
 
 
 def test_figures_are_short_and_never_round_to_all_or_nothing() -> None:
-    assert [percent(*of) for of in ((0, 0), (0, 9), (1, 9999), (1, 3), (9998, 9999), (9, 9))] == [
+    assert [format_percent(*of) for of in ((0, 0), (0, 9), (1, 9999), (1, 3), (9998, 9999), (9, 9))] == [
         *("-", "0.0 %", "<0.1 %", "33.3 %", ">99.9 %", "100.0 %")
     ]
-    assert [size(b) for b in (0, 999, 1000, 999_499, 999_999, 1.5e9, 2e15, -1500)] == [
+    assert [format_bytes(b) for b in (0, 999, 1000, 999_499, 999_999, 1.5e9, 2e15, -1500)] == [
         *("0 B", "999 B", "1 kB", "999 kB", "1 MB", "1.5 GB", "2e+03 TB", "-1.5 kB")
     ]
-    assert [money(usd) for usd in (0, 1.234, 99.99, 12345.6)] == ["0.00", "1.23", "99.99", "12,346"]
+    assert [format_usd(usd) for usd in (0, 1.234, 99.99, 12345.6)] == ["0.00", "1.23", "99.99", "12,346"]
 
 
 def test_json_says_null_for_what_was_not_measured() -> None:
     there = cluster(ONE_EACH)
-    for measured in (EVEN, Rates()):
-        survey = Survey(there, (inspected(TURNED, there, measured),), (), measured)
+    for measured in (EVEN, Throughput()):
+        survey = ClusterReport(there, (inspected(TURNED, there, measured),), (), measured)
         (written,) = json.loads(json.dumps(as_json(survey, Price())))["groups"]
         assert written["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
         assert [m["rack_from"] for m in written["members"]] == ["member"] * 3
@@ -397,5 +413,5 @@ def test_json_says_null_for_what_was_not_measured() -> None:
 
 
 def test_flows_know_what_stays_and_what_crosses() -> None:
-    flows = Flows({("a", "a"): 1.0, ("a", "b"): 2.0, (None, "b"): 4.0, ("a", None): 8.0, (None, None): 16.0})
+    flows = TrafficMatrix({("a", "a"): 1.0, ("a", "b"): 2.0, (None, "b"): 4.0, ("a", None): 8.0, (None, None): 16.0})
     assert (flows.local, flows.cross, flows.unknown, flows.total) == (1.0, 2.0, 28.0, 31.0)

@@ -10,7 +10,7 @@ from rackassign.errors import ConfigError
 from rackassign.testing import Broker, LocalCluster
 from rackassign.testing.docker.config import environment, published
 from rackassign.testing.local.broker_config import _identity, lay_out, ports_needed
-from rackassign.testing.security import Security
+from rackassign.testing.security import ClusterCertificates
 
 BOTH = {"SECURE": "SASL_SSL", "OTHER": "PLAINTEXT"}
 
@@ -56,7 +56,7 @@ def test_listeners_of_a_container_are_published_one_by_one() -> None:
 
 
 def test_certificates_fit_into_properties(tmp_path: Path) -> None:
-    security = Security.issued("127.0.0.1", tmp_path)
+    security = ClusterCertificates.issued("127.0.0.1", tmp_path)
     properties = security.broker_properties(BOTH)
     assert not any(set("\r\n") & set(value) for value in properties.values())
     assert properties["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY----- ")

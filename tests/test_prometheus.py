@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.errors import ConfigError
-from rackassign.monitoring import Odd, Price, Survey
-from rackassign.monitoring.prometheus import ConsumerMetrics, SurveyMetrics
+from rackassign.monitoring import ClusterReport, Price, SkippedGroup
+from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics
 
 from .live import brokers, cluster, group, inspected, member, rates
 
@@ -45,17 +45,17 @@ def of(found: Mapping[Any, float], name: str, **labels: str) -> float:
     return found[name, tuple(sorted(labels.items()))]
 
 
-def survey(*names: str) -> Survey:
+def survey(*names: str) -> ClusterReport:
     there = cluster({"t": [[1], [2]]})
     known = rates({("t", 0): 100.0, ("t", 1): 50.0})
     groups = (group(member("m1", "b", {"t": [0]}), member("m2", None, {"t": [1]}), name=name) for name in names)
-    return Survey(there, tuple(inspected(each, there, known) for each in groups), (), known)
+    return ClusterReport(there, tuple(inspected(each, there, known) for each in groups), (), known)
 
 
 def test_a_survey_is_scraped() -> None:
-    metrics = SurveyMetrics(Price(0.1))
+    metrics = ReportMetrics(Price(0.1))
     assert scraped(metrics) == {("rackassign_surveys_failed_total", ()): 0.0}
-    metrics.take(replace(survey("g", ODD_NAME), odd=(Odd("x", "odd"),)))
+    metrics.take(replace(survey("g", ODD_NAME), skipped=(SkippedGroup("x", "odd"),)))
     found = scraped(metrics)
     for name in ("g", ODD_NAME):
         assert of(found, "rackassign_partitions", group=name, locality="cross") == 1
@@ -75,8 +75,8 @@ def test_a_rack_may_be_called_unknown() -> None:
     there = cluster({"t": [[1], [2]]}, brokers(["unknown", "b"]))
     known = rates({("t", 0): 100.0, ("t", 1): 50.0})
     live = group(member("m1", "unknown", {"t": [0]}), member("m2", None, {"t": [1]}))
-    metrics = SurveyMetrics(Price())
-    metrics.take(Survey(there, (inspected(live, there, known),), (), known))
+    metrics = ReportMetrics(Price())
+    metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
     text = generate_latest(registered(metrics)).decode()
     series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series))
@@ -84,15 +84,15 @@ def test_a_rack_may_be_called_unknown() -> None:
 
 def test_money_is_left_out_where_not_all_was_measured() -> None:
     there, known = cluster({"t": [[1], [2]]}), rates({("t", 0): 100.0})
-    metrics = SurveyMetrics(Price())
-    metrics.take(Survey(there, (inspected(group(member("m1", "b", {"t": [0, 1]})), there, known),), (), known))
+    metrics = ReportMetrics(Price())
+    metrics.take(ClusterReport(there, (inspected(group(member("m1", "b", {"t": [0, 1]})), there, known),), (), known))
     assert not [key for key in scraped(metrics) if key[0] == "rackassign_cross_usd_per_month"]
 
 
 def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
-    metrics = SurveyMetrics(Price())
+    metrics = ReportMetrics(Price())
     metrics.take(survey("stays", "goes", "hides"))
-    metrics.take(replace(survey("stays"), odd=(Odd("hides", "in a rebalance"),)))
+    metrics.take(replace(survey("stays"), skipped=(SkippedGroup("hides", "in a rebalance"),)))
     metrics.take(survey("stays", "hides"))
     metrics.fail()
     found = scraped(metrics)
@@ -129,7 +129,7 @@ def test_a_consumer_must_count_and_have_a_group() -> None:
 
 
 def test_metrics_are_served() -> None:
-    registry, metrics = CollectorRegistry(), SurveyMetrics(Price())
+    registry, metrics = CollectorRegistry(), ReportMetrics(Price())
     registry.register(metrics)
     metrics.take(survey("g"))
     server, thread = start_http_server(0, "127.0.0.1", registry)

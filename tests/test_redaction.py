@@ -11,10 +11,10 @@ from rackassign.cli.connection import client_config
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.errors import ConfigError
 from rackassign.spark.consumer_pool import _Resting
-from rackassign.spark.metadata import Cluster
+from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.options import Options
-from rackassign.spark.pull.coordinator import HeldCoordinator
-from rackassign.testing.security import Security
+from rackassign.spark.pull.coordinator import SplitCoordinator
+from rackassign.testing.security import ClusterCertificates
 from rackassign.util.redaction import HIDDEN, Settings, is_secret, shown_setting, without_secrets
 
 SECRET = "73195528"  # noqa: S105 - of nothing
@@ -113,12 +113,12 @@ def test_the_spark_source_shows_none() -> None:
 def test_what_librdkafka_says_of_a_property_has_none_of_it() -> None:
     with pytest.raises(ConfigError, match="librdkafka refuses it") as refused:
         # It repeats the value of what it does not understand.
-        Cluster({"bootstrap.servers": "k:1", "security.protocol": SECRET, "sasl.password": SECRET})
+        KafkaMetadata({"bootstrap.servers": "k:1", "security.protocol": SECRET, "sasl.password": SECRET})
     assert SECRET not in str(refused.value)
 
 
 def test_a_coordinator_that_is_held_does_not_show_its_token() -> None:
-    with HeldCoordinator(None, "127.0.0.1") as held:  # type: ignore[arg-type]
+    with SplitCoordinator(None, "127.0.0.1") as held:  # type: ignore[arg-type]
         token = held.options["coordinatorToken"]
         assert {**held.options}["coordinatorToken"] == token
         assert token not in repr(held.options)
@@ -153,4 +153,4 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
 
 
 def test_keys_of_a_cluster_for_tests_are_not_shown(tmp_path: Path) -> None:
-    assert SECRET not in repr(Security(tmp_path, SECRET, "chain"))
+    assert SECRET not in repr(ClusterCertificates(tmp_path, SECRET, "chain"))

@@ -20,8 +20,8 @@ from rackassign.admin.authorization import AuthorizationError
 from rackassign.cli.app import run
 from rackassign.cli.commands import reassign as cli_repair
 from rackassign.cli.commands import reassign_status
-from rackassign.cli.progress import Steps
-from rackassign.cli.signals import asked_to_stop
+from rackassign.cli.progress import ProgressDisplay
+from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES
@@ -436,7 +436,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     monkeypatch.setattr(desk_room, "KafkaReassignmentCluster", lambda _: stage)
     monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
     for module in (reassign_status, cli_repair):
-        monkeypatch.setattr(module, "connected", lambda *_: nullcontext())
+        monkeypatch.setattr(module, "admin_client", lambda *_: nullcontext())
     file = tmp_path / "rackassign-repair.json"
     write(file, Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}})))
     assert run(["repair", "status", "--bootstrap", "b:1"]) == 1
@@ -467,7 +467,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
 
 
 def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
-    with asked_to_stop("lists are being put back") as stop:
+    with stop_requested("lists are being put back") as stop:
         assert not stop()
         signal.raise_signal(signal.SIGINT)
         assert stop()
@@ -490,7 +490,7 @@ def test_who_ends_it_in_the_middle_is_told_what_that_leaves(capsys: pytest.Captu
 def test_without_a_terminal_it_is_said_now_and_then_how_far_it_is() -> None:
     out, now = io.StringIO(), [0.0]
     with Display(console=Console(file=out), disable=True) as display:
-        steps = Steps(display, lambda: now[0])
+        steps = ProgressDisplay(display, lambda: now[0])
         for at in range(100):
             now[0] = float(at)
             steps.copied("Reassigning", 1, 9, 2_000_000, 5_000_000)

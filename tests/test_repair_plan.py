@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.monitoring import Inspector, LiveBroker, LiveMember, RackMap, Rates
+from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescription, RackMap, Throughput
 from rackassign.monitoring.analysis import inspect
-from rackassign.monitoring.collector import Shots
+from rackassign.monitoring.collector import ClusterSnapshot
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.placement import PlacementConstraints, ReplicaPlacementError
 from rackassign.placement.cluster_state import ClusterState
@@ -170,17 +170,17 @@ def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_n
 
 
 def near_of(
-    topics: dict[str, list[list[int]]], *members: LiveMember, known: Sequence[Broker] = BROKERS
+    topics: dict[str, list[list[int]]], *members: MemberDescription, known: Sequence[Broker] = BROKERS
 ) -> GroupLocality:
     """Return a group as it reads the topics of a cluster."""
-    there = cluster(topics, tuple(LiveBroker(broker.id, broker.rack, selector=SELECTOR) for broker in known))
+    there = cluster(topics, tuple(BrokerDescription(broker.id, broker.rack, selector=SELECTOR) for broker in known))
     shot = snapshot(group(*members), there.topology, RackMap())
     racks_of = [member.rack for member in shot.group.members]
     coverage = {rack: racks_of.count(rack) for rack in sorted({str(broker.rack) for broker in known})}
-    return GroupLocality(there, inspect(shot, there, Rates()), coverage, {}, 0)
+    return GroupLocality(there, inspect(shot, there, Throughput()), coverage, {}, 0)
 
 
-def follow(topics: dict[str, Any], *members: LiveMember, own_too: str = "", **wish: Any) -> ReassignmentPlan:
+def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wish: Any) -> ReassignmentPlan:
     """Plan for a group that reads what there is."""
     seen, near = state(**topics), near_of(topics, *members)
     seen = own(seen, own_too) if own_too else seen
@@ -252,8 +252,8 @@ def test_readers_are_counted_topic_by_topic(monkeypatch: pytest.MonkeyPatch) -> 
         member("m3", "c", {"u": (0,), "v": (0,)}, "u", "v"),
         member("m4", "nowhere", {}, "v"),
     )
-    shots = Shots(there, (snapshot(group(*members), there.topology, RackMap()),))
-    monkeypatch.setattr(Inspector, "shoot", lambda *_: shots)
+    shots = ClusterSnapshot(there, (snapshot(group(*members), there.topology, RackMap()),))
+    monkeypatch.setattr(GroupCollector, "snapshot", lambda *_: shots)
     near = describe_readers(None, "g")
     assert (near.topics, near.unknown) == (("t", "u", "v"), 1)
     assert near.coverage == {"a": 2, "b": 0, "c": 1}

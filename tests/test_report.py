@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rackassign.monitoring import Odd, Price, Rates, Survey
+from rackassign.monitoring import ClusterReport, Price, SkippedGroup, Throughput
 from rackassign.monitoring.html.page import page
-from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, picture
+from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, sankey_layout
 from rackassign.util.text import strip_control_chars
 
 from .live import brokers, cluster, group, inspected, member, rates
@@ -21,12 +21,12 @@ from .pages import HOSTILE, Browse, Document, with_notes
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=timezone.utc)
 
 
-def survey(names: tuple[str, ...] = ("orders",), *, measured: bool = True) -> Survey:
+def survey(names: tuple[str, ...] = ("orders",), *, measured: bool = True) -> ClusterReport:
     """One group a name, with a topic, members and racks of that name as well."""
     there = cluster(
         {name: [[1], [2], [3], [1, 2]] for name in names}, brokers((f"a {names[0]}", f"b {names[-1]}", "c"))
     )
-    known = rates({(name, p): 1000.0 * (p + 1) for name in names for p in range(4)}) if measured else Rates()
+    known = rates({(name, p): 1000.0 * (p + 1) for name in names for p in range(4)}) if measured else Throughput()
     groups = [
         group(
             member(f"1 {name}", f"a {names[0]}", {name: [0, 1]}, client_id=name),
@@ -37,8 +37,8 @@ def survey(names: tuple[str, ...] = ("orders",), *, measured: bool = True) -> Su
         )
         for name in names
     ]
-    odd = tuple(Odd(name, f"odd {name}") for name in names)
-    return Survey(there, tuple(inspected(each, there, known) for each in groups), odd, known)
+    odd = tuple(SkippedGroup(name, f"odd {name}") for name in names)
+    return ClusterReport(there, tuple(inspected(each, there, known) for each in groups), odd, known)
 
 
 def test_the_page_shows_what_was_found(browse: Browse) -> None:
@@ -105,11 +105,11 @@ def test_a_page_needs_no_browser_to_be_checked(measured: bool) -> None:  # noqa:
 
 def test_many_partitions_are_not_all_drawn() -> None:
     there = cluster({"t": [[1]] * 2500})
-    seen = Survey(there, (inspected(group(member("m", "a", {"t": range(2500)})), there),), (), Rates())
+    seen = ClusterReport(there, (inspected(group(member("m", "a", {"t": range(2500)})), there),), (), Throughput())
     text = page(seen, Price(), AT)
     assert len(Document(text).of_class("cell")) == 2 * 2000
     assert "500 partitions more are not drawn" in text
-    nobody = Survey(there, (inspected(group(), there),), (), Rates())
+    nobody = ClusterReport(there, (inspected(group(), there),), (), Throughput())
     assert "now: 0 local" in page(nobody, Price(), AT)
 
 
@@ -118,7 +118,7 @@ RACKS = st.sampled_from(["a", "b", "c", None])
 
 @given(st.dictionaries(st.tuples(RACKS, RACKS), st.just(0.0) | st.floats(1e-3, 1e12)))
 def test_the_picture_stays_on_its_canvas(pairs: dict[Any, float]) -> None:
-    drawn = picture(pairs)
+    drawn = sankey_layout(pairs)
     flowing = {pair: amount for pair, amount in pairs.items() if amount > 0}
     assert {(ribbon.source, ribbon.home): ribbon.amount for ribbon in drawn.ribbons} == flowing
     for box in (*drawn.left, *drawn.right):
@@ -132,15 +132,15 @@ def test_the_picture_stays_on_its_canvas(pairs: dict[Any, float]) -> None:
 def test_no_share_is_more_than_all_and_what_was_not_measured_is_marked() -> None:
     there = cluster({"t": [[1], [1], [1]]})
     known = rates({("t", 0): 1000.0})
-    seen = Survey(
+    seen = ClusterReport(
         there, (inspected(group(member("m", "b", {"t": [0]}), member("n", "a", {}, "t")), there, known),), (), known
     )
     shares = [float(text.removesuffix(" %")) for text in Document(page(seen, Price(), AT)).texts if text.endswith(" %")]
     assert max(shares) <= 100
-    part = Survey(there, (inspected(group(member("m", "b", {"t": [0, 1]})), there, known),), (), known)
+    part = ClusterReport(there, (inspected(group(member("m", "b", {"t": [0, 1]})), there, known),), (), known)
     assert "≥1 kB/s" in Document(page(part, Price(), AT)).texts
 
 
 def test_a_survey_that_saw_nothing_is_a_page_too() -> None:
-    nothing = replace(survey(), inspections=(), odd=())
+    nothing = replace(survey(), inspections=(), skipped=())
     assert "0" in Document(page(nothing, Price(), AT)).texts

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.barrier import begin_with, read_together, room, shared_out, told_of
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.barrier import announce, assign_splits, first_split, read_together, task_count
+from rackassign.spark.splits import OffsetRange, Split
 
 
 def split(number: int, racks: str, size: int = 100) -> Split:
-    return Split(Range(TopicPartition("t", number), 0, 10), tuple(racks), size, 1)
+    return Split(OffsetRange(TopicPartition("t", number), 0, 10), tuple(racks), size, 1)
 
 
 class Together:
@@ -54,7 +54,7 @@ def read_here(
     splits: Sequence[Split], task: int, racks: Sequence[Callable[[], str | None]], meeting: Together
 ) -> list[Split]:
     """Read as a task does; what comes of a split is that split, twice."""
-    told = told_of(splits, task, len(racks), racks[task])
+    told = announce(splits, task, len(racks), racks[task])
     rows: Any = read_together(splits, task, told, meeting.of(task), lambda each: iter([Batch([each]), Batch([each])]))
     read = [each for batch in rows for each in batch]
     assert read[::2] == read[1::2]
@@ -83,15 +83,15 @@ def test_one_task_without_a_rack_that_must_have_one_is_told_by_all() -> None:
 
 def test_large_and_small_splits_are_even_by_bytes() -> None:
     sizes = [900, 100, 100, 100, 100, 100, 100, 100, 100, 100]
-    shares = shared_out([split(number, "a", size) for number, size in enumerate(sizes)], ["a", "a"])
+    shares = assign_splits([split(number, "a", size) for number, size in enumerate(sizes)], ["a", "a"])
     assert sorted(sum(sizes[number] for number in share) for share in shares) == [900, 900]
 
 
 def test_what_nobody_has_at_home_is_read_all_the_same() -> None:
-    assert shared_out([], ["a", None]) == [[], []]
+    assert assign_splits([], ["a", None]) == [[], []]
     splits = [split(0, "x"), split(1, ""), split(2, "a"), split(3, "a")]
-    assert sorted(map(len, shared_out(splits, ["a", None]))) == [2, 2]
-    assert sorted(map(len, shared_out(splits, [None, None]))) == [2, 2]
+    assert sorted(map(len, assign_splits(splits, ["a", None]))) == [2, 2]
+    assert sorted(map(len, assign_splits(splits, [None, None]))) == [2, 2]
 
 
 @given(
@@ -100,10 +100,10 @@ def test_what_nobody_has_at_home_is_read_all_the_same() -> None:
 )
 def test_each_split_is_read_once(told: list[tuple[set[str], int]], racks: list[str | None]) -> None:
     splits = [split(number, "".join(sorted(each)), size) for number, (each, size) in enumerate(told)]
-    shares = shared_out(splits, racks)
+    shares = assign_splits(splits, racks)
     assert len(shares) == len(racks)
     assert sorted(number for share in shares for number in share) == list(range(len(splits)))
-    assert shares == shared_out(splits, racks)
+    assert shares == assign_splits(splits, racks)
 
 
 @given(
@@ -118,12 +118,12 @@ def test_what_is_begun_makes_nothing_less_local(told: list[tuple[set[str], int]]
             splits[n].size for rack, share in zip(racks, shares, strict=True) for n in share if rack in splits[n].racks
         )
 
-    begins = [begin_with(splits, task, len(racks), rack) for task, rack in enumerate(racks)]
+    begins = [first_split(splits, task, len(racks), rack) for task, rack in enumerate(racks)]
     begun = {task: number for task, number in enumerate(begins) if number is not None}
     assert len(set(begun.values())) == len(begun)
-    shares = shared_out(splits, racks, begun)
+    shares = assign_splits(splits, racks, begun)
     assert sorted(number for share in shares for number in share) == list(range(len(splits)))
-    assert local(shares) >= local(shared_out(splits, racks))
+    assert local(shares) >= local(assign_splits(splits, racks))
     read = together(splits, [lambda rack=rack: rack for rack in racks])  # type: ignore[misc]
     assert sorted(each.range.place.partition for share in read for each in share) == list(range(len(splits)))
 
@@ -131,18 +131,18 @@ def test_what_is_begun_makes_nothing_less_local(told: list[tuple[set[str], int]]
 def test_what_was_begun_in_vain_is_given_up() -> None:
     # Task 0 begins with what only task 1 could read at home besides; its own other one is no worse for it.
     splits = [split(0, "ac"), split(1, "x"), split(2, "ab")]
-    assert begin_with(splits, 0, 2, "a") == 0
+    assert first_split(splits, 0, 2, "a") == 0
     read = together([splits[0], splits[2]], [lambda: "a", lambda: "c"])
     assert [[each.range.place.partition for each in share] for share in read] == [[2], [0]]
 
 
 def test_too_few_slots_are_told_after_waiting_for_more() -> None:
     with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2; take fewer"):
-        room(3, lambda: 2, patience_s=0)
+        task_count(3, lambda: 2, patience_s=0)
     with pytest.raises(ConfigError, match="tasks: 1 must run at once, and there is room for 0"):
-        room(0, lambda: 0, patience_s=0)
+        task_count(0, lambda: 0, patience_s=0)
     with pytest.raises(ConfigError, match="tasks: expected how many"):
-        room(0, lambda: None)
+        task_count(0, lambda: None)
     come = iter((0, 1, 3))
-    assert room(3, lambda: next(come), patience_s=60) == 3
-    assert (room(0, lambda: 4), room(2, lambda: 4), room(7, lambda: None)) == (4, 2, 7)
+    assert task_count(3, lambda: next(come), patience_s=60) == 3
+    assert (task_count(0, lambda: 4), task_count(2, lambda: 4), task_count(7, lambda: None)) == (4, 2, 7)

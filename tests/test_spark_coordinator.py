@@ -16,23 +16,23 @@ import pytest
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark.pull import server as room
-from rackassign.spark.pull.client import RefusedError, offered, pulled
+from rackassign.spark.pull.client import RefusedError, request_splits, submit_batch
 from rackassign.spark.pull.coordinator import Coordinator
-from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
-from rackassign.spark.pull.scheduler import Dealt
-from rackassign.spark.pull.server import LONGEST, address_towards
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.pull.protocol import CoordinatorEndpoint, decode_split, encode_split
+from rackassign.spark.pull.scheduler import SchedulingStats
+from rackassign.spark.pull.server import LONGEST, local_address_for
+from rackassign.spark.splits import OffsetRange, Split
 
 WITHIN_S = 60.0
-SPLITS = [Split(Range(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
+SPLITS = [Split(OffsetRange(TopicPartition("t", n), n, 10 + n), ("abc"[n % 3],), 7, 1) for n in range(30)]
 
 
 def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
     with Coordinator("127.0.0.1") as coordinator, ThreadPoolExecutor(6) as pool:
         desk = coordinator.begin(SPLITS, 6)
-        read = list(pool.map(lambda task: list(pulled(desk, task, "abc"[task % 3], 30)), range(6)))
+        read = list(pool.map(lambda task: list(request_splits(desk, task, "abc"[task % 3], 30)), range(6)))
         assert sorted(split.range.place.partition for splits in read for split in splits) == list(range(30))
-        again = list(pool.map(lambda task: list(pulled(desk, task, "c", 30)), range(6)))
+        again = list(pool.map(lambda task: list(request_splits(desk, task, "c", 30)), range(6)))
         assert again == read
         assert sum(getattr(coordinator.dealt(), kind) for kind in ("local", "stolen")) == 30 * 7
 
@@ -40,23 +40,23 @@ def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
 def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         first = coordinator.begin(SPLITS[:1], 1)
-        assert list(pulled(first, 0, "a", 30)) == SPLITS[:1]
+        assert list(request_splits(first, 0, "a", 30)) == SPLITS[:1]
         second = coordinator.begin(SPLITS[1:2], 1)
-        assert list(pulled(first, 0, "a", 30)) == SPLITS[:1]
+        assert list(request_splits(first, 0, "a", 30)) == SPLITS[:1]
         coordinator.begin([], 1)
-        assert coordinator.dealt() == Dealt()
-        assert list(pulled(second, 0, "b", 30)) == SPLITS[1:2]
+        assert coordinator.dealt() == SchedulingStats()
+        assert list(request_splits(second, 0, "b", 30)) == SPLITS[1:2]
         with pytest.raises(RefusedError, match="refuses: batch 0 is over"):
-            list(pulled(first, 0, "a", 30))
+            list(request_splits(first, 0, "a", 30))
 
 
 def test_strangers_get_nothing() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
         assert desk.token not in repr(desk)
-        stranger = Desk(desk.host, desk.port, "guess", desk.batch)
+        stranger = CoordinatorEndpoint(desk.host, desk.port, "guess", desk.batch)
         with pytest.raises(RefusedError, match="refuses: wrong token"):
-            list(pulled(stranger, 0, "a", 30))
+            list(request_splits(stranger, 0, "a", 30))
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
             ({"task": 1}, "task: expected 0 to 0"),
@@ -69,10 +69,10 @@ def test_strangers_get_nothing() -> None:
         for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b"[" * 50_000 + b"\n"):
             assert "no question" in asked(desk, nonsense)
         assert asked(desk, b"x" * (LONGEST + 10)) == ""
-        assert len(list(pulled(desk, 0, "a", 30))) == 30
+        assert len(list(request_splits(desk, 0, "a", 30))) == 30
 
 
-def asked(desk: Desk, line: bytes) -> str:
+def asked(desk: CoordinatorEndpoint, line: bytes) -> str:
     with socket.create_connection((desk.host, desk.port), timeout=60) as connection:
         try:
             connection.sendall(line)
@@ -82,30 +82,31 @@ def asked(desk: Desk, line: bytes) -> str:
 
 
 def test_batches_are_offered_to_one_that_takes_offers() -> None:
-    many = [Split(Range(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(2000)]
+    many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(2000)]
     with Coordinator("127.0.0.1", offers=True) as coordinator:
         desks = [
-            offered(coordinator.desk(), splits, 3, each=0, steal_after_s=0, timeout_s=30) for splits in (many, SPLITS)
+            submit_batch(coordinator.endpoint(), splits, 3, each=0, steal_after_s=0, timeout_s=30)
+            for splits in (many, SPLITS)
         ]
         assert [desk.batch for desk in desks] == [0, 1]
         for splits, desk in zip((many, SPLITS), desks, strict=True):
-            read = [split for task in range(3) for split in pulled(desk, task, "abc"[task], 30)]
+            read = [split for task in range(3) for split in request_splits(desk, task, "abc"[task], 30)]
             assert sorted(split.range.place for split in read) == [split.range.place for split in splits]
         with pytest.raises(RefusedError, match="refuses: tasks: 2 are too few for 30 splits"):
-            offered(coordinator.desk(), SPLITS, 2, each=1, steal_after_s=0, timeout_s=30)
-        stranger = replace(coordinator.desk(), token="guess")  # noqa: S106 - it is none
+            submit_batch(coordinator.endpoint(), SPLITS, 2, each=1, steal_after_s=0, timeout_s=30)
+        stranger = replace(coordinator.endpoint(), token="guess")  # noqa: S106 - it is none
         with pytest.raises(RefusedError, match="refuses: wrong token"):
-            offered(stranger, SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
+            submit_batch(stranger, SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
 
 
 def test_a_line_of_an_offer_may_come_again() -> None:
     with Coordinator("127.0.0.1", offers=True) as coordinator:
-        desk = coordinator.desk()
+        desk = coordinator.endpoint()
 
         def tell(**told: object) -> str:
             return asked(desk, json.dumps({"token": desk.token, "offer": "x", **told}).encode() + b"\n").strip()
 
-        first, second = ([to_wire(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
+        first, second = ([encode_split(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
         begin = {"tasks": 1, "each": 0, "steal_after_s": 0}
         assert "the offer was forgotten" in tell(**begin)
         assert tell(at=0, splits=first) == '{"have": 2}'
@@ -113,19 +114,19 @@ def test_a_line_of_an_offer_may_come_again() -> None:
         assert tell(at=2, splits=second) == '{"have": 4}'
         assert "at: expected 4" in tell(at=5, splits=second)
         assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 0}']
-        assert list(pulled(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
+        assert list(request_splits(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
         for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
             assert "no question" in tell(**{"offer": "y", **wrong})
         assert "split: not what a coordinator says" in tell(offer="y", at=0, splits=[{}])
     with Coordinator("127.0.0.1") as closed, pytest.raises(RefusedError, match="refuses: no question"):
-        offered(closed.desk(), SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
+        submit_batch(closed.endpoint(), SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
 
 
 def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
     with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use binding=late"):
-        list(pulled(desk, 0, "a", 0.01))
+        list(request_splits(desk, 0, "a", 0.01))
 
 
 def test_where_it_cannot_listen_is_said() -> None:
@@ -140,11 +141,11 @@ def test_where_it_cannot_listen_is_said() -> None:
     for host, port in (("\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 70, 0), ("a" * 300, 0), ("127.0.0.1", 99_999)):
         with pytest.raises(ConfigError, match="coordinatorHost: cannot listen on"):
             Coordinator(host, port)
-    assert address_towards("[::1]:9092") == "::1"
-    assert address_towards("PLAINTEXT://127.0.0.1:9092,other:1") == "127.0.0.1"
-    assert address_towards("not a server") == socket.gethostname()
+    assert local_address_for("[::1]:9092") == "::1"
+    assert local_address_for("PLAINTEXT://127.0.0.1:9092,other:1") == "127.0.0.1"
+    assert local_address_for("not a server") == socket.gethostname()
     with pytest.raises(InputError, match="split"):
-        from_wire({"topic": "t"})
+        decode_split({"topic": "t"})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "0"])  # noqa: S104 - it is refused
@@ -152,7 +153,7 @@ def test_an_address_that_nobody_can_ask_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match="coordinatorHost: expected the address by which executors reach the driver"):
         Coordinator(host)
     with pytest.raises(ConfigError, match="coordinatorHost: expected the address"):
-        Desk("0.0.0.0", 1, "", 0)  # noqa: S104 - the same
+        CoordinatorEndpoint("0.0.0.0", 1, "", 0)  # noqa: S104 - the same
 
 
 @pytest.mark.parametrize("host", ["::1", "[::1]"])
@@ -164,13 +165,13 @@ def test_an_ipv6_address_will_do(host: str) -> None:
     with Coordinator(host) as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
         assert repr(desk) == f"Desk([::1]:{desk.port}, batch 0)"
-        assert list(pulled(desk, 0, "a", 30)) == SPLITS[:1]
+        assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
         with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} refuses"):
-            list(pulled(replace(desk, batch=7), 0, "a", 30))
+            list(request_splits(replace(desk, batch=7), 0, "a", 30))
 
 
 @contextmanager
-def silent(desk: Desk, connections: int, said: bytes = b"") -> Iterator[list[socket.socket]]:
+def silent(desk: CoordinatorEndpoint, connections: int, said: bytes = b"") -> Iterator[list[socket.socket]]:
     """Hold connections that say nothing, or this and no more."""
     with ExitStack() as opened:
         held = []
@@ -211,7 +212,7 @@ def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.Monke
         desk = coordinator.begin(SPLITS, 6)
         before = threading.active_count()
         with silent(desk, 300, said) as held:
-            assert sum(len(list(pulled(desk, task, "abc"[task % 3], WITHIN_S))) for task in range(6)) == 30
+            assert sum(len(list(request_splits(desk, task, "abc"[task % 3], WITHIN_S))) for task in range(6)) == 30
             # Those of answers, which may be about to end.
             assert threading.active_count() < before + 10
             # One more takes the place of the one that has waited longest.
@@ -234,7 +235,7 @@ def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way
 
         crowd = [come("127.0.0.2") for _ in range(8)]
         others = [come(f"127.0.0.{last}") for last in (3, 4, 5, 6)]
-        assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
+        assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
         assert all(is_closed(each) for each in crowd[:2])
         for each in (*crowd[3:], *others):
             each.settimeout(0.05)
@@ -249,7 +250,7 @@ def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.Mo
         desk = coordinator.begin(SPLITS[:1], 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
         with silent(desk, 10) as strangers, silent(desk, 10, half) as known, dripping(desk, 10) as left:
-            assert list(pulled(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
+            assert list(request_splits(desk, 0, "a", WITHIN_S)) == SPLITS[:1]
             assert all(is_closed(each) for each in (*strangers, *known))
             deadline = time.monotonic() + WITHIN_S
             while left and time.monotonic() < deadline:
@@ -263,7 +264,7 @@ def test_who_has_the_token_is_heard_though_many_that_have_it_do_not_end(monkeypa
         desk = coordinator.begin(SPLITS, 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
         with silent(desk, 300, half):
-            assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
+            assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
 
 
 def test_a_question_may_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +297,8 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
         dripping = threading.Thread(target=drip, daemon=True)
         dripping.start()
         asking = threading.Thread(
-            target=lambda: refused.append(_told(Desk("127.0.0.1", other.getsockname()[1], "hush", 0))), daemon=True
+            target=lambda: refused.append(_told(CoordinatorEndpoint("127.0.0.1", other.getsockname()[1], "hush", 0))),
+            daemon=True,
         )
         refused: list[str] = []
         asking.start()
@@ -306,18 +308,18 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
         assert "does not answer: " in refused[0]
 
 
-def _told(desk: Desk) -> str:
+def _told(desk: CoordinatorEndpoint) -> str:
     with pytest.raises(KafkaUnavailableError) as error:
-        list(pulled(desk, 0, "a", 0.5))
+        list(request_splits(desk, 0, "a", 0.5))
     return str(error.value)
 
 
 def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_TOKEN_S", 2 * WITHIN_S)
     coordinator = Coordinator("127.0.0.1")
-    with dripping(coordinator.desk(), 70):
+    with dripping(coordinator.endpoint(), 70):
         # It is not behind all of them.
-        assert len(list(pulled(coordinator.begin(SPLITS, 1), 0, "a", WITHIN_S))) == 30
+        assert len(list(request_splits(coordinator.begin(SPLITS, 1), 0, "a", WITHIN_S))) == 30
         closing = threading.Thread(target=coordinator.close, daemon=True)
         closing.start()
         closing.join(WITHIN_S)
@@ -334,11 +336,11 @@ def test_without_a_thread_more_it_answers_all_the_same(monkeypatch: pytest.Monke
 
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", none)
-            assert len(list(pulled(desk, 0, "a", WITHIN_S))) == 30
+            assert len(list(request_splits(desk, 0, "a", WITHIN_S))) == 30
 
 
 @contextmanager
-def dripping(desk: Desk, connections: int) -> Iterator[list[socket.socket]]:
+def dripping(desk: CoordinatorEndpoint, connections: int) -> Iterator[list[socket.socket]]:
     """Hold connections that say one letter after the other; those that the other side closes leave the list."""
     over = threading.Event()
     with ExitStack() as opened:
@@ -379,9 +381,9 @@ def test_what_is_no_coordinator_is_named(said: bytes) -> None:
                     connection.sendall(said + b"\n")
 
         threading.Thread(target=answer, daemon=True).start()
-        desk = Desk("127.0.0.1", other.getsockname()[1], "hush", 0)
+        desk = CoordinatorEndpoint("127.0.0.1", other.getsockname()[1], "hush", 0)
         with pytest.raises(KafkaUnavailableError, match="does not answer"):
-            list(pulled(desk, 0, "a", 0.2))
+            list(request_splits(desk, 0, "a", 0.2))
         other.shutdown(socket.SHUT_RDWR)
 
 
@@ -390,10 +392,10 @@ def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> Non
         first = [coordinator.begin(SPLITS, 3, of="0 to 9") for _ in range(5)]
         later = [coordinator.begin(SPLITS, 3, of="9 to 20") for _ in range(5)]
         for desk in (*first, *later):
-            assert len(list(pulled(desk, 0, "a", 30))) == 30
+            assert len(list(request_splits(desk, 0, "a", 30))) == 30
         newest = coordinator.begin(SPLITS, 3, of="20 to 30")
         for desk in first:
             with pytest.raises(RefusedError, match="is over"):
-                list(pulled(desk, 0, "a", 30))
-        assert len(list(pulled(newest, 0, "a", 30))) == 30
-        assert list(pulled(later[0], 1, "a", 30)) == []
+                list(request_splits(desk, 0, "a", 30))
+        assert len(list(request_splits(newest, 0, "a", 30))) == 30
+        assert list(request_splits(later[0], 1, "a", 30)) == []

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.spark.pull.scheduler import Deal, Dealt, plan
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.pull.scheduler import SchedulingStats, SplitScheduler, plan
+from rackassign.spark.splits import OffsetRange, Split
 
 RACKS = ("a", "b", "c")
 
 
 def split(number: int, racks: tuple[str, ...], size: int = 100) -> Split:
-    return Split(Range(TopicPartition("t", number), 0, 10), racks, size, 1)
+    return Split(OffsetRange(TopicPartition("t", number), 0, 10), racks, size, 1)
 
 
 def striped(count: int) -> list[Split]:
@@ -37,7 +37,7 @@ QUESTIONS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from([*RACKS, "z", 
 def test_every_split_has_one_task_and_every_question_one_answer(
     splits: list[Split], questions: list[tuple[int, str | None]], slots: dict[str | None, int] | None
 ) -> None:
-    deal = Deal(splits, 5, slots=slots)
+    deal = SplitScheduler(splits, 5, slots=slots)
     lists: dict[int, list[Split]] = {task: [] for task in range(5)}
     ended: set[int] = set()
     # The last questions are those of tasks that are run until they have no more.
@@ -62,7 +62,7 @@ def test_every_split_has_one_task_and_every_question_one_answer(
 @given(SPLITS, st.integers(1, 3))
 def test_with_a_bound_every_split_finds_room(splits: list[Split], each: int) -> None:
     tasks = max(1, -(-len(splits) // each))
-    deal = Deal(splits, tasks, each=each)
+    deal = SplitScheduler(splits, tasks, each=each)
     for task in range(tasks):
         dealt = 0
         while deal.answer(task, dealt, "b") is not None:
@@ -73,39 +73,39 @@ def test_with_a_bound_every_split_finds_room(splits: list[Split], each: int) -> 
 
 @pytest.mark.parametrize("order", ["abc", "cab", "aabbcc", "abcabc"])
 def test_tasks_that_come_evenly_read_all_at_home(order: str) -> None:
-    deal = Deal(striped(12), len(order))
+    deal = SplitScheduler(striped(12), len(order))
     asked: Counter[int] = Counter()
     while deal.left():
         for task, rack in enumerate(order):
             if deal.answer(task, asked[task], rack) is not None:
                 asked[task] += 1
-    assert deal.dealt() == Dealt(local=1200)
+    assert deal.dealt() == SchedulingStats(local=1200)
 
 
 def test_what_was_seen_before_saves_what_others_need() -> None:
     # Rack a could take all, and b only one of them.
     splits = [split(0, ("a",)), split(1, ("a", "b"))]
-    knowing = Deal(splits, 2, slots={"a": 1, "b": 1})
+    knowing = SplitScheduler(splits, 2, slots={"a": 1, "b": 1})
     first = knowing.answer(0, 0, "a")
     assert first == splits[0]
     assert knowing.answer(1, 0, "b") == splits[1]
-    assert knowing.dealt() == Dealt(local=200)
+    assert knowing.dealt() == SchedulingStats(local=200)
 
 
 def test_what_cannot_be_local_is_taken_from_where_most_is_left() -> None:
     splits = [split(0, ("a",), 10), split(1, ("b",), 10), split(2, ("b",), 10)]
-    deal = Deal(splits, 3, slots={"a": 1, "b": 1, "z": 1})
+    deal = SplitScheduler(splits, 3, slots={"a": 1, "b": 1, "z": 1})
     stolen = deal.answer(2, 0, "z")
     assert isinstance(stolen, Split)
     assert stolen.racks == ("b",)
-    assert deal.dealt() == Dealt(stolen=10)
+    assert deal.dealt() == SchedulingStats(stolen=10)
     assert deal.slots() == {"z": 1}
 
 
 def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
     now = [0.0]
     splits = [split(number, ("a",)) for number in range(4)]
-    deal = Deal(splits, 2, steal_after_s=5, clock=lambda: now[0])
+    deal = SplitScheduler(splits, 2, steal_after_s=5, clock=lambda: now[0])
     assert isinstance(deal.answer(1, 0, "a"), Split)
     for number in range(2):
         assert deal.answer(0, number, "b") == "wait"
@@ -116,12 +116,12 @@ def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
     assert deal.answer(0, 2, "b") == "wait"
     assert isinstance(deal.answer(1, 1, "a"), Split)
     assert deal.answer(0, 2, "b") is None
-    assert deal.dealt() == Dealt(local=200, stolen=200)
+    assert deal.dealt() == SchedulingStats(local=200, stolen=200)
 
 
 def test_nobody_is_waited_for_who_has_not_come_in_all_that_time() -> None:
     now = [0.0]
-    deal = Deal([split(number, ("a",)) for number in range(9)], 2, steal_after_s=5, clock=lambda: now[0])
+    deal = SplitScheduler([split(number, ("a",)) for number in range(9)], 2, steal_after_s=5, clock=lambda: now[0])
     assert deal.answer(0, 0, "b") == "wait"
     now[0] = 5
     assert all(isinstance(deal.answer(0, number, "b"), Split) for number in range(8))
@@ -137,12 +137,12 @@ def test_what_is_planned_is_local_and_even() -> None:
 
 
 def test_questions_that_make_no_sense_are_refused() -> None:
-    deal = Deal(striped(3), 2)
+    deal = SplitScheduler(striped(3), 2)
     for task, number in ((2, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ConfigError, match="task"):
             deal.answer(task, number, "a")
     with pytest.raises(ConfigError, match="tasks: 2 are too few for 3 splits"):
-        Deal(striped(3), 2, each=1)
+        SplitScheduler(striped(3), 2, each=1)
 
 
 @given(st.permutations("abc" * 4), st.permutations(range(12)))
@@ -150,15 +150,15 @@ def test_as_many_tasks_of_each_rack_read_all_at_home_in_whatever_order_they_come
     order: list[str], places: list[int]
 ) -> None:
     splits = [striped(12)[place] for place in places]
-    deal = Deal(splits, 12, each=1, slots={"a": 4, "b": 4, "c": 4})
+    deal = SplitScheduler(splits, 12, each=1, slots={"a": 4, "b": 4, "c": 4})
     for task, rack in enumerate(order):
         deal.answer(task, 0, rack)
-    assert deal.dealt() == Dealt(local=1200)
+    assert deal.dealt() == SchedulingStats(local=1200)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12))
 def test_nearly_all_is_read_at_home_whoever_comes(order: list[str]) -> None:
-    deal = Deal(striped(12), 12, each=1)
+    deal = SplitScheduler(striped(12), 12, each=1)
     for task, rack in enumerate(order):
         deal.answer(task, 0, rack)
     # Of each rack eight are local; more than that nobody could read at home.

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.diagnosis import Said, diagnose, gathered, listening
-from rackassign.spark.expected_locality import Executor, Shares, shares
-from rackassign.spark.splits import Range, Split
-from rackassign.spark.task_metrics import Meter, report
+from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening
+from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
+from rackassign.spark.splits import OffsetRange, Split
+from rackassign.spark.task_metrics import Meter, write_report
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
@@ -25,7 +25,7 @@ RF3 = [Partition(replicas, replicas[0]) for replicas in ((1, 2, 3), (2, 3, 1), (
 THREE = [Executor(f"h{rack}", 1, rack, 2) for rack in "abc"]
 
 
-def rounded(found: Shares) -> tuple[float, float, float]:
+def rounded(found: ExpectedLocality) -> tuple[float, float, float]:
     return round(found.off, 2), round(found.late, 2), round(found.pull, 2)
 
 
@@ -86,11 +86,11 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
 
 def test_slots_are_the_workers_that_were_met() -> None:
     answers = [
-        *(Said("h", 1, worker, "a", cut_off) for worker, cut_off in ((11, ["d"]), (12, []), (11, ["d", "e"]))),
-        Said("h", 2, 11, None),
-        Said("g", 1, 5, "b"),
+        *(ExecutorProbe("h", 1, worker, "a", cut_off) for worker, cut_off in ((11, ["d"]), (12, []), (11, ["d", "e"]))),
+        ExecutorProbe("h", 2, 11, None),
+        ExecutorProbe("g", 1, 5, "b"),
     ]
-    assert gathered(answers) == [
+    assert group_by_executor(answers) == [
         Executor("g", 1, "b", 1),
         Executor("h", 1, "a", 2, ("d", "e")),
         Executor("h", 2, None, 1),
@@ -132,8 +132,8 @@ def test_what_was_received_is_told_by_broker(tmp_path: Path) -> None:
         brokers = {"k:1/bootstrap": {"nodeid": -1, "rxbytes": 99}, "k:1/1": {"nodeid": 1, "rxbytes": received}}
         meter(json.dumps({"name": name, "brokers": brokers}))
     assert meter.received() == Counter({1: 13})
-    split = Split(Range(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
-    report(str(tmp_path / "new"), split, "a", 4, meter.received())
+    split = Split(OffsetRange(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
+    write_report(str(tmp_path / "new"), split, "a", 4, meter.received())
     (file,) = (tmp_path / "new").iterdir()
     assert json.loads(file.read_text("utf-8")) == {
         "topic": "t",

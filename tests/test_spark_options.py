@@ -14,9 +14,9 @@ from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
 from rackassign.spark.client_config import to_librdkafka
 from rackassign.spark.jvm_options import kafka_options
-from rackassign.spark.metadata import Cluster
-from rackassign.spark.offsets import Offsets, from_json, parse_assignment, parse_offsets, rationed, to_json
-from rackassign.spark.options import Bound, Mode, Options
+from rackassign.spark.metadata import KafkaMetadata
+from rackassign.spark.offsets import Offsets, from_json, limit_offsets, parse_assignment, parse_offsets, to_json
+from rackassign.spark.options import Mode, Options, StartingOffsets
 
 BASE = {"kafka.bootstrap.servers": "k:9092", "subscribe": "orders"}
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
@@ -54,7 +54,7 @@ def test_names_of_options_are_taken_in_any_case() -> None:
         },
         "stream",
     )
-    assert options.start == Bound(everywhere=-2)
+    assert options.start == StartingOffsets(everywhere=-2)
     assert (options.limit, options.fail_on_loss, options.headers) == (100, False, True)
     assert (options.binding, options.rack_required, options.poll_timeout_s) == ("off", True, 1.5)
     assert options.least_splits == 6
@@ -62,7 +62,11 @@ def test_names_of_options_are_taken_in_any_case() -> None:
 
 def test_defaults_are_those_of_the_jvm_source() -> None:
     batch, stream = Options.of(BASE, "batch"), Options.of(BASE, "stream")
-    assert (batch.start, batch.end, stream.start) == (Bound(everywhere=-2), Bound(everywhere=-1), Bound(everywhere=-1))
+    assert (batch.start, batch.end, stream.start) == (
+        StartingOffsets(everywhere=-2),
+        StartingOffsets(everywhere=-1),
+        StartingOffsets(everywhere=-1),
+    )
     assert batch.fail_on_loss
     assert batch.binding == "late"
     assert batch.client["isolation.level"] == "read_uncommitted"
@@ -123,20 +127,20 @@ def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str)
 
 def test_space_around_a_value_means_nothing() -> None:
     options = Options.of({**BASE, "startingOffsets": " earliest ", "binding": " late", "tasks": " 3 "}, "stream")
-    assert (options.start, options.binding, options.tasks) == (Bound(everywhere=-2), "late", 3)
+    assert (options.start, options.binding, options.tasks) == (StartingOffsets(everywhere=-2), "late", 3)
 
 
 def test_the_largest_numbers_are_taken() -> None:
     largest = {"startingTimestamp": str(2**63 - 1), "maxOffsetsPerTrigger": str(2**63 - 1), "batchRows": "1000000"}
     options = Options.of({**BASE, **largest, "coordinatorPort": "0", "stealAfterMs": "00"}, "stream")
-    assert (options.start, options.limit) == (Bound(timestamp=2**63 - 1), 2**63 - 1)
+    assert (options.start, options.limit) == (StartingOffsets(timestamp=2**63 - 1), 2**63 - 1)
     assert (options.batch_rows, options.coordinator_port, options.steal_after_s) == (1_000_000, 0, 0)
     assert Options.of({**BASE, "kafka.request.timeout.ms": "3000"}, "batch").client["socket.timeout.ms"] == "3000"
 
 
 def test_what_librdkafka_refuses_is_told_in_a_line() -> None:
     with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*outside allowed range.*\d$") as caught:
-        Cluster(Options.of({**BASE, "kafka.socket.connection.setup.timeout.ms": "1"}, "batch").client)
+        KafkaMetadata(Options.of({**BASE, "kafka.socket.connection.setup.timeout.ms": "1"}, "batch").client)
     assert str(caught.value).isprintable()
 
 
@@ -234,7 +238,7 @@ def test_a_limit_is_shared_out_as_by_the_jvm_source() -> None:
     latest = dict.fromkeys(ORDERS, 1000)
     taken = []
     while start != latest:
-        end = rationed(start, latest, 1000)
+        end = limit_offsets(start, latest, 1000)
         taken.append(sum(end.values()) - sum(start.values()))
         start = end
     assert taken == [999, 999, 999, 3]
@@ -247,7 +251,7 @@ SIZES = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_si
 def test_a_limit_holds_and_nobody_starves(sizes: list[tuple[int, int]], limit: int) -> None:
     start = {TopicPartition("t", number): begin for number, (begin, _) in enumerate(sizes)}
     latest: Offsets = {place: start[place] + size for place, (_, size) in zip(start, sizes, strict=True)}
-    end = rationed(start, latest, limit)
+    end = limit_offsets(start, latest, limit)
     waiting = [place for place in start if latest[place] > start[place]]
     assert all(start[place] < end[place] <= latest[place] for place in waiting)
     assert all(end[place] == latest[place] for place in start if place not in waiting)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.fetch_size import LARGEST_FETCH, ONE_BATCH, UNKNOWN, Grain, fetch_bytes
-from rackassign.spark.metadata import NO_LATER, Places
+from rackassign.spark.fetch_size import LARGEST_FETCH, ONE_BATCH, UNKNOWN, RecordStats, fetch_size
+from rackassign.spark.metadata import NO_LATER, TopicLayout
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
-from rackassign.spark.splits import Range, Split, cut
+from rackassign.spark.splits import OffsetRange, Split, split_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -30,15 +30,15 @@ class Cluster:
         self.opened = opened
         """Records of open transactions behind the end."""
 
-    def places(self, topics: Topics) -> Places:
+    def describe_topics(self, topics: Topics) -> TopicLayout:
         assert topics.names == ("t",)
         replicas = {place: Partition((place.partition + 1, place.partition % 3 + 7)) for place in self.logs}
-        return Places(replicas, RACKS)
+        return TopicLayout(replicas, RACKS)
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         return {place: self.logs[place][{EARLIEST: 0, LATEST: 1}[logical]] for place in places}
 
-    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.logs[place][1] + self.opened for place in places}
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -48,7 +48,9 @@ class Cluster:
 
 def planner(cluster: Cluster, *, mode: str = "stream", **options: str) -> Planner:
     told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t", **options}
-    return Planner(Options.of(told, "batch" if mode == "batch" else "stream"), cluster, lambda _: Grain(100, 1000))
+    return Planner(
+        Options.of(told, "batch" if mode == "batch" else "stream"), cluster, lambda _: RecordStats(100, 1000)
+    )
 
 
 def spans(splits: Iterable[Split]) -> list[tuple[int, int, int]]:
@@ -221,11 +223,11 @@ def test_replayed_batches_have_the_same_splits() -> None:
 
 
 def test_records_are_looked_at_once_and_not_for_a_few() -> None:
-    looked: list[Range] = []
+    looked: list[OffsetRange] = []
 
-    def look(wanted: Range) -> Grain:
+    def look(wanted: OffsetRange) -> RecordStats:
         looked.append(wanted)
-        return Grain(10, 100)
+        return RecordStats(10, 100)
 
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
     plan = Planner(options, Cluster({P0: (0, 10_000), P1: (0, 10_000)}), look)
@@ -233,11 +235,11 @@ def test_records_are_looked_at_once_and_not_for_a_few() -> None:
     assert looked == []
     plan.stream({P0: 0, P1: 0}, {P0: 100, P1: 900})
     assert [split.size for split in plan.stream({P0: 100, P1: 900}, {P0: 1100, P1: 900})] == [10_000]
-    assert looked == [Range(P1, 0, 900)]
+    assert looked == [OffsetRange(P1, 0, 900)]
 
 
 def test_what_records_are_like_may_remain_unknown() -> None:
-    def look(_: Range) -> Grain:
+    def look(_: OffsetRange) -> RecordStats:
         raise KafkaUnavailableError("nobody there")
 
     options = Options.of({"kafka.bootstrap.servers": "k:1", "subscribe": "t"}, "stream")
@@ -252,8 +254,8 @@ RANGES = st.dictionaries(st.integers(0, 30), st.tuples(st.integers(0, 10**6), st
 def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
     told: dict[int, tuple[int, int]], least: int, most_records: int
 ) -> None:
-    whole = [Range(TopicPartition("t", number), start, start + size) for number, (start, size) in told.items()]
-    pieces = cut(whole, least=least, most_records=most_records)
+    whole = [OffsetRange(TopicPartition("t", number), start, start + size) for number, (start, size) in told.items()]
+    pieces = split_ranges(whole, least=least, most_records=most_records)
     for each in whole:
         parts = [piece for piece in pieces if piece.place == each.place]
         covered = [offset for part in parts for offset in (part.start, part.end)]
@@ -268,7 +270,7 @@ def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
 
 def test_a_range_that_runs_backwards_is_refused() -> None:
     with pytest.raises(InputError, match="start <= end"):
-        Range(P0, 5, 4)
+        OffsetRange(P0, 5, 4)
 
 
 @given(
@@ -278,8 +280,8 @@ def test_a_range_that_runs_backwards_is_refused() -> None:
     st.integers(1, LARGEST_FETCH),
 )
 def test_what_is_thrown_away_is_bounded(records: int, record: float, per_batch: float, most: int) -> None:
-    grain = Grain(record, record * per_batch)
-    fetch, whole = fetch_bytes(records, grain, most), records * record
+    grain = RecordStats(record, record * per_batch)
+    fetch, whole = fetch_size(records, grain, most), records * record
     if fetch == ONE_BATCH:
         # Round trips are bounded where batches are small.
         assert whole < 16 * 6 * grain.batch * 2 + 16 or grain.batch >= 2**17 or most < 6 * grain.batch * 2

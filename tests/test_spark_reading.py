@@ -18,12 +18,12 @@ from rackassign.model import TopicPartition
 from rackassign.spark.arrow import check_columns, to_batch
 from rackassign.spark.consumer_pool import ConsumerPool
 from rackassign.spark.options import Options
-from rackassign.spark.range_reader import DataLossError, Terms, read, settings
-from rackassign.spark.splits import Range
-from rackassign.spark.task import rack_here
+from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
+from rackassign.spark.splits import OffsetRange
+from rackassign.spark.task import executor_rack
 
 PLACE = TopicPartition("t", 0)
-IMPATIENT = Terms(poll_timeout_s=0.001)
+IMPATIENT = ReadOptions(poll_timeout_s=0.001)
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Log:
         return got
 
 
-def played(log: Any, start: int, end: int, terms: Terms = IMPATIENT) -> list[int]:
-    chunks: Iterator[list[Any]] = read(log, Range(PLACE, start, end), terms)
+def played(log: Any, start: int, end: int, terms: ReadOptions = IMPATIENT) -> list[int]:
+    chunks: Iterator[list[Any]] = read(log, OffsetRange(PLACE, start, end), terms)
     return [record.at for chunk in chunks for record in chunk]
 
 
@@ -99,7 +99,7 @@ def played(log: Any, start: int, end: int, terms: Terms = IMPATIENT) -> list[int
 def test_a_range_is_read_whole_wherever_records_are_missing(there: set[int], a: int, b: int, rows: int) -> None:
     start, end = min(a, b), max(a, b)
     log = Log([Record(at) for at in sorted(there)], 0, 401)
-    terms = Terms(poll_timeout_s=0.001, batch_rows=rows)
+    terms = ReadOptions(poll_timeout_s=0.001, batch_rows=rows)
     assert played(log, start, end, terms) == [at for at in sorted(there) if start <= at < end]
 
 
@@ -118,7 +118,7 @@ def test_little_is_taken_past_the_end_where_most_records_are_gone() -> None:
 def test_few_large_records_are_taken_at_a_time() -> None:
     log = Log([Record(at, size=1000) for at in range(500)], 0, 500)
     reading: Any = log
-    sizes = [len(chunk) for chunk in read(reading, Range(PLACE, 0, 500), Terms(batch_bytes=20_000))]
+    sizes = [len(chunk) for chunk in read(reading, OffsetRange(PLACE, 0, 500), ReadOptions(batch_bytes=20_000))]
     # With their keys, of a byte each.
     assert max(sizes) == 19
     assert sum(sizes) == 500
@@ -126,21 +126,21 @@ def test_few_large_records_are_taken_at_a_time() -> None:
 
 def test_large_records_behind_small_ones_are_packed_by_their_bytes() -> None:
     log: Any = Log([Record(at, size=10 if at < 5000 else 5_000_000) for at in range(5100)], 0, 5100)
-    packed = list(read(log, Range(PLACE, 0, 5100), Terms()))
+    packed = list(read(log, OffsetRange(PLACE, 0, 5100), ReadOptions()))
     assert sum(map(len, packed)) == 5100
     assert max(sum(len(record) for record in chunk) for chunk in packed) <= 16 * 2**20
     counted: Any = Log([Record(at, size=0) for at in range(300)], 0, 300)
-    narrow = list(read(counted, Range(PLACE, 0, 300), Terms(batch_bytes=20, headers=True)))
-    assert max(map(len, narrow)) < max(map(len, read(counted, Range(PLACE, 0, 300), Terms(batch_bytes=20))))
+    narrow = list(read(counted, OffsetRange(PLACE, 0, 300), ReadOptions(batch_bytes=20, headers=True)))
+    assert max(map(len, narrow)) < max(map(len, read(counted, OffsetRange(PLACE, 0, 300), ReadOptions(batch_bytes=20))))
 
 
 def test_a_transaction_that_is_open_is_waited_for_and_is_no_loss() -> None:
     log: Any = Log([Record(at) for at in range(40)], 0, 40)
-    terms = Terms(poll_timeout_s=0.05, fail_on_loss=False, high=lambda _: 80)
+    terms = ReadOptions(poll_timeout_s=0.05, fail_on_loss=False, high=lambda _: 80)
     with pytest.raises(KafkaUnavailableError, match=r"the last trouble was: a transaction is open at 40"):
         played(log, 20, 80, terms)
     with pytest.raises(DataLossError, match="the log ends at 40"):
-        played(log, 20, 80, Terms(high=lambda _: 40))
+        played(log, 20, 80, ReadOptions(high=lambda _: 40))
 
 
 def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
@@ -159,7 +159,7 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
         to_batch([odd], PLACE, ("headers",))
     assert to_batch([odd], PLACE, ("offset",)).num_rows == 1
     log: Any = Log([odd], 0, 8)
-    assert len(list(read(log, Range(PLACE, 7, 8), Terms(headers=True)))) == 1
+    assert len(list(read(log, OffsetRange(PLACE, 7, 8), ReadOptions(headers=True)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_header_that_cannot_be_read_is_told_with_its_place() -> None:
 def test_loss_is_an_error_or_left_out(log: Log, told: str, kept: list[int]) -> None:
     with pytest.raises(DataLossError, match=told):
         played(log, 20, 80)
-    assert played(log, 20, 80, Terms(poll_timeout_s=0.001, fail_on_loss=False)) == kept
+    assert played(log, 20, 80, ReadOptions(poll_timeout_s=0.001, fail_on_loss=False)) == kept
 
 
 def test_a_follower_that_is_behind_is_waited_for() -> None:
@@ -188,13 +188,13 @@ def test_a_follower_that_is_behind_is_waited_for() -> None:
 
 def test_passing_trouble_is_passed_and_named_where_it_does_not() -> None:
     log = Log([Record(at) for at in range(10)], 0, 10, [KafkaError(KafkaError._TRANSPORT)])
-    assert played(log, 0, 10, Terms()) == list(range(10))
+    assert played(log, 0, 10, ReadOptions()) == list(range(10))
     log = Log([], 0, 10, [KafkaError(KafkaError._ALL_BROKERS_DOWN)] * 1000)
     with pytest.raises(KafkaUnavailableError, match=r"nothing came .*the last trouble was: "):
         played(log, 0, 10)
     log = Log([], 0, 10, [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
     with pytest.raises(KafkaUnavailableError, match="t-0, offsets 0 to 10"):
-        played(log, 0, 10, Terms())
+        played(log, 0, 10, ReadOptions())
 
 
 def test_rows_have_the_columns_that_are_wanted() -> None:
@@ -213,24 +213,26 @@ def test_rows_have_the_columns_that_are_wanted() -> None:
 
 def test_a_rack_is_bound_where_the_task_runs() -> None:
     told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t"}
-    assert rack_here(Options.of(told, "batch"), {"RACKASSIGN_RACK": " a "}) == "a"
-    assert rack_here(Options.of({**told, "rackEnv": "ZONE"}, "batch"), {"ZONE": "b"}) == "b"
-    assert rack_here(Options.of({**told, "binding": "off"}, "batch"), {"RACKASSIGN_RACK": "a"}) is None
-    assert rack_here(Options.of(told, "batch"), {}) is None
+    assert executor_rack(Options.of(told, "batch"), {"RACKASSIGN_RACK": " a "}) == "a"
+    assert executor_rack(Options.of({**told, "rackEnv": "ZONE"}, "batch"), {"ZONE": "b"}) == "b"
+    assert executor_rack(Options.of({**told, "binding": "off"}, "batch"), {"RACKASSIGN_RACK": "a"}) is None
+    assert executor_rack(Options.of(told, "batch"), {}) is None
     with pytest.raises(ConfigError, match="unknownRack: fail: RACKASSIGN_RACK is not set"):
-        rack_here(Options.of({**told, "unknownRack": "fail"}, "batch"), {})
-    assert "client.rack" not in settings({}, None, 1)
+        executor_rack(Options.of({**told, "unknownRack": "fail"}, "batch"), {})
+    assert "client.rack" not in consumer_properties({}, None, 1)
 
 
 def test_consumers_are_used_again_until_nobody_wants_them() -> None:
     pool = ConsumerPool(most=1)
-    one, other = ({**settings({"bootstrap.servers": "127.0.0.1:1"}, rack, 1), "log_level": 0} for rack in ("a", "b"))
-    with pool.lent(one) as first, pool.lent(one) as second:
+    one, other = (
+        {**consumer_properties({"bootstrap.servers": "127.0.0.1:1"}, rack, 1), "log_level": 0} for rack in ("a", "b")
+    )
+    with pool.borrow(one) as first, pool.borrow(one) as second:
         assert first is not second
-    with pool.lent(one) as again:
+    with pool.borrow(one) as again:
         # The one that was given back last.
         assert again is first
-    with pool.lent(other) as different:
+    with pool.borrow(other) as different:
         assert different is not first
     # Only one is kept, and that is no longer it.
     assert is_closed(first)
@@ -240,11 +242,11 @@ def test_consumers_are_used_again_until_nobody_wants_them() -> None:
 
 def test_a_consumer_that_has_failed_is_not_used_again() -> None:
     pool = ConsumerPool()
-    told = {**settings({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}
+    told = {**consumer_properties({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}
     lent: list[Any] = []
 
     def fail() -> None:
-        with pool.lent(told) as consumer:
+        with pool.borrow(told) as consumer:
             lent.append(consumer)
             raise ZeroDivisionError
 
@@ -255,7 +257,9 @@ def test_a_consumer_that_has_failed_is_not_used_again() -> None:
 
 def test_idle_consumers_are_closed() -> None:
     pool = ConsumerPool(idle_s=0.01)
-    with pool.lent({**settings({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}) as consumer:
+    with pool.borrow(
+        {**consumer_properties({"bootstrap.servers": "127.0.0.1:1"}, None, 1), "log_level": 0}
+    ) as consumer:
         pass
     deadline = time.monotonic() + 60
     while pool._resting:

@@ -11,15 +11,15 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.fetch_size import Grain
-from rackassign.spark.metadata import Places
+from rackassign.spark.fetch_size import RecordStats
+from rackassign.spark.metadata import TopicLayout
 from rackassign.spark.offsets import EARLIEST, LATEST
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
 from rackassign.spark.range_reader import DataLossError
 from rackassign.spark.source import stream as room
 from rackassign.spark.source.datasource import RackassignDataSource
-from rackassign.spark.source.partitions import Piece
+from rackassign.spark.source.partitions import SplitPartition
 from rackassign.spark.source.stream import StreamReader
 
 P0 = TopicPartition("t", 0)
@@ -32,13 +32,13 @@ class Log:
         self.end = end
         self.opened = opened
 
-    def places(self, _: Topics) -> Places:
-        return Places({P0: Partition((1,))}, {1: "a"})
+    def describe_topics(self, _: Topics) -> TopicLayout:
+        return TopicLayout({P0: Partition((1,))}, {1: "a"})
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         return {place: {EARLIEST: 0, LATEST: self.end}[logical] for place in places}
 
-    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, self.end + self.opened)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -48,7 +48,7 @@ class Log:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     made = Log(900)
-    monkeypatch.setattr(room, "planner", lambda options: Planner(options, made, lambda _: Grain(100, 1000)))
+    monkeypatch.setattr(room, "make_planner", lambda options: Planner(options, made, lambda _: RecordStats(100, 1000)))
     return made
 
 
@@ -62,7 +62,7 @@ def at(offset: int) -> dict[str, Any]:
 
 
 def spans(pieces: Iterable[object]) -> list[tuple[int, int]]:
-    return [(piece.split.range.start, piece.split.range.end) for piece in pieces if isinstance(piece, Piece)]
+    return [(piece.split.range.start, piece.split.range.end) for piece in pieces if isinstance(piece, SplitPartition)]
 
 
 def test_without_being_told_of_starts_a_log_that_went_back_is_seen_before_it_is_in_the_checkpoint(log: Log) -> None:
@@ -110,7 +110,7 @@ def test_an_open_transaction_neither_ends_a_query_nor_takes_it_back(log: Log) ->
 def test_what_was_captured_is_kept_to_even_if_it_is_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = reader()
     with monkeypatch.context() as nothing:
-        nothing.setattr(log, "places", lambda _: Places({}, {}))
+        nothing.setattr(log, "describe_topics", lambda _: TopicLayout({}, {}))
         stream.capture()
     assert stream.latestOffset() == {}
 
@@ -137,7 +137,7 @@ def test_what_cannot_work_is_said_where_spark_shows_it(options: dict[str, str], 
         reader.initialOffset,
         reader.latestOffset,
         lambda: reader.partitions({}, {}),
-        lambda: reader.read(Piece(None)),  # type: ignore[arg-type]
+        lambda: reader.read(SplitPartition(None)),  # type: ignore[arg-type]
     ):
         with pytest.raises(ConfigError, match=told):
             ask()

@@ -11,14 +11,14 @@ from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
 from rackassign.errors import RackassignError
-from rackassign.stateful import StatefulConsumer, StateLostError, Store, consumer
-from rackassign.stateful.records import HEADER, Change, read_change
+from rackassign.stateful import StatefulConsumer, StateLostError, StateStore, consumer
+from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 
 from .memory_kafka import Headers, Kafka, Member, Record
 from .stateful_members import FIRST, LOG, count, counted, drain, give, member, polled
 
 
-def changelog(kafka: Kafka) -> list[Change]:
+def changelog(kafka: Kafka) -> list[ChangelogRecord]:
     return [read_change(each.key, each.value, dict(each.headers)[HEADER]) for each in kafka.topics[LOG].logs[0]]
 
 
@@ -34,7 +34,7 @@ def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None
             left[kind] -= 1
             raise error
 
-    def process(record: Record, store: Store) -> None:
+    def process(record: Record, store: StateStore) -> None:
         count(record, store)
         fails("process", ValueError("the owner's"))
         fails("stopped", Stopped())
@@ -75,15 +75,15 @@ def test_a_full_disk_costs_nothing(kafka: Kafka, tmp_path: Path, monkeypatch: py
         give(one, 0)
         kafka.feed(0, 2)
         drain(one)
-        keep = Store._keep
+        keep = StateStore._keep
         calls = iter(range(100))
 
-        def full(store: Store, position: int) -> None:
+        def full(store: StateStore, position: int) -> None:
             if next(calls) < 2:
                 raise sqlite3.OperationalError("database or disk is full")
             keep(store, position)
 
-        monkeypatch.setattr(Store, "_keep", full)
+        monkeypatch.setattr(StateStore, "_keep", full)
         kafka.feed(0, 3)
         raised = drain(one, RackassignError)
         assert raised
@@ -96,7 +96,7 @@ def test_an_heir_goes_on_where_an_owner_died_within_a_record(kafka: Kafka, tmp_p
         give(one, 0)
         kafka.feed(0, 3)
         drain(one)
-    died = Change("change", 0, 3, b"n", b"9")
+    died = ChangelogRecord("change", 0, 3, b"n", b"9")
     kafka.append(LOG, 0, died.log_key(), died.value, [(HEADER, died.header())])
     lost = 1
 
@@ -212,7 +212,7 @@ def test_an_input_that_was_made_anew_is_told_of(kafka: Kafka, tmp_path: Path, ca
 
 
 def test_a_file_of_another_changelog_is_not_used(kafka: Kafka, tmp_path: Path) -> None:
-    def words(record: Record, store: Store) -> None:
+    def words(record: Record, store: StateStore) -> None:
         assert record.value
         store.put(record.value, b"1")
 
@@ -289,7 +289,13 @@ def test_what_is_interrupted_anywhere_counts_once(
 
         monkeypatch.setattr(owner, name, called)
 
-    for owner, name in ((Store, "_keep"), (Store, "processed"), (Store, "apply"), (Member, "poll"), (Member, "commit")):
+    for owner, name in (
+        (StateStore, "_keep"),
+        (StateStore, "processed"),
+        (StateStore, "apply"),
+        (Member, "poll"),
+        (Member, "commit"),
+    ):
         interrupts(owner, name)
     with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
         group["is"] = one.consumer
@@ -318,7 +324,7 @@ def test_what_is_interrupted_anywhere_counts_once(
 
 
 def test_deletions_that_compaction_forgets_take_nothing_with_them(kafka: Kafka, tmp_path: Path) -> None:
-    def pairs(record: Record, store: Store) -> None:
+    def pairs(record: Record, store: StateStore) -> None:
         count(record, store)
         if store.get(b"left") is None:
             store.put(b"left", b"1")
@@ -349,7 +355,7 @@ def test_what_the_store_shows_while_records_are_processed_does_not_depend_on_bat
         kafka.committed.clear()
         sizes = seen.setdefault(at_once, [])
 
-        def process(record: Record, store: Store, sizes: list[int] = sizes) -> None:
+        def process(record: Record, store: StateStore, sizes: list[int] = sizes) -> None:
             store.put(b"%d" % record.offset, b"")
             sizes.append(sum(1 for _ in store.items()))
 
@@ -388,7 +394,7 @@ def test_a_former_owner_asks_for_another_round_and_lets_be(kafka: Kafka, tmp_pat
         kafka.feed(0, 2)
         drain(one)
         assert asked == [1]
-        assert one.running() == frozenset()
+        assert one.active_partitions() == frozenset()
         drain(other)
         assert counted(other) == 2
 

@@ -12,7 +12,7 @@ import pytest
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StoreError
-from rackassign.stateful.state_directory import Shelf
+from rackassign.stateful.state_directory import StateDirectory
 from rackassign.strategies.standby import StandbyOptions
 
 from .memory_kafka import Kafka
@@ -149,7 +149,7 @@ def test_files_that_cannot_be_opened_are_left_alone(
         patch.setattr(sqlite3, "connect", none_left)
         with pytest.raises(StoreError, match="unable to open database file; a partition takes two files at a time"):
             member(tmp_path)
-    again = Shelf(tmp_path)
-    again.take_up({"t": kafka.topics[LOG].id})
-    assert again.here()[FIRST] > 0
+    again = StateDirectory(tmp_path)
+    again.open_existing({"t": kafka.topics[LOG].id})
+    assert again.positions()[FIRST] > 0
     again.close()

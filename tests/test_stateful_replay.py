@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rackassign.errors import WireError
-from rackassign.stateful.records import Change, read_change
-from rackassign.stateful.replay import Replay
+from rackassign.stateful.records import ChangelogRecord, read_change
+from rackassign.stateful.replay import ChangelogReplay
 
 KEYS = [b"a", b"b", b"c"]
 
@@ -46,10 +46,10 @@ class Copy:
 
     def __init__(self) -> None:
         self.state: dict[bytes, bytes] = {}
-        self.replay = Replay()
+        self.replay = ChangelogReplay()
         self.at = 0
 
-    def read(self, log: list[tuple[int, Change]], end: int) -> None:
+    def read(self, log: list[tuple[int, ChangelogRecord]], end: int) -> None:
         for offset, change in log:
             if self.at <= offset < end:
                 apply(self.state, self.replay.take(change))
@@ -63,7 +63,7 @@ class Owner:
         self.log, self.copy = log, copy
         copy.read(log.records, log.end)
         self.epoch = copy.replay.epoch + 1
-        self.left: list[Change] = [Change("fence", self.epoch)]
+        self.left: list[ChangelogRecord] = [ChangelogRecord("fence", self.epoch)]
         self.begun = False
 
     def step(self) -> None:
@@ -86,20 +86,23 @@ class Owner:
         source = self.copy.replay.source + 1
         changes = effect(self.copy.state, source)
         self.left = [
-            Change("last" if number == len(changes) else "change", self.epoch, source, key, value)
+            ChangelogRecord("last" if number == len(changes) else "change", self.epoch, source, key, value)
             for number, (key, value) in enumerate(changes.items(), 1)
         ]
         # Behind whatever is written together.
-        self.left.append(Change("mark", self.epoch, source))
+        self.left.append(ChangelogRecord("mark", self.epoch, source))
 
-    def heals(self) -> list[Change]:
-        fence = [Change("fence", self.epoch)] * self.copy.replay.unfenced
+    def heals(self) -> list[ChangelogRecord]:
+        fence = [ChangelogRecord("fence", self.epoch)] * self.copy.replay.fence_overwritten
         source = self.copy.replay.source
         heals = [
-            Change("heal", self.epoch, source, key, self.copy.state.get(key)) for key in self.copy.replay.to_heal()
+            ChangelogRecord("heal", self.epoch, source, key, self.copy.state.get(key))
+            for key in self.copy.replay.to_heal()
         ]
         return (
-            [*fence, *heals, Change("mark", self.epoch, source)] if fence or heals or self.copy.replay.unmarked else []
+            [*fence, *heals, ChangelogRecord("mark", self.epoch, source)]
+            if fence or heals or self.copy.replay.checkpoint_missing
+            else []
         )
 
 
@@ -107,11 +110,11 @@ class Log:
     """A changelog. Compaction looks no further than `clean`, as Kafka's does at the lag it is told."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[int, Change]] = []
+        self.records: list[tuple[int, ChangelogRecord]] = []
         self.epochs: set[int] = set()
         self.end = 0
 
-    def append(self, change: Change) -> None:
+    def append(self, change: ChangelogRecord) -> None:
         read = read_change(change.log_key(), change.value, change.header())
         self.epochs.add(change.epoch)
         assert read == change
@@ -177,13 +180,13 @@ def test_whoever_dies_or_goes_on_the_state_is_that_of_the_input(moves: list[str]
     reader = Copy()
     for copy in (reader, spare, owner.copy):
         copy.read(log.records, log.end)
-        if not copy.replay.pending:
+        if not copy.replay.uncommitted:
             assert copy.state == recomputed(copy.replay.source + 1)
     assert owner.copy.replay.source > 0
 
 
 def test_what_is_no_change_is_refused() -> None:
-    good = Change("last", 3, 7, b"k", b"v")
+    good = ChangelogRecord("last", 3, 7, b"k", b"v")
     for key, header in (
         (b"\1k", None),
         (b"\1k", b"short"),
@@ -196,64 +199,81 @@ def test_what_is_no_change_is_refused() -> None:
             with pytest.raises(WireError):
                 read_change(key, b"v", header)
     assert read_change(good.log_key(), b"v", good.header()) == good
-    for other in (Change("fence", 4), Change("mark", 4, 17), Change("lost", 4)):
+    for other in (ChangelogRecord("fence", 4), ChangelogRecord("mark", 4, 17), ChangelogRecord("lost", 4)):
         assert read_change(other.log_key(), None, other.header()) == other
-        assert other.log_key() != Change("change", 1, key=other.kind.encode()).log_key()
+        assert other.log_key() != ChangelogRecord("change", 1, key=other.kind.encode()).log_key()
         # Compaction keeps it.
         assert other.log_value()
 
 
 def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
-    replay = Replay()
-    assert list(replay.take(Change("change", 1, 5, b"a", b"1"))) == []
-    assert list(replay.take(Change("last", 1, 5, b"b", b"2"))) == [(b"a", b"1"), (b"b", b"2")]
+    replay = ChangelogReplay()
+    assert list(replay.take(ChangelogRecord("change", 1, 5, b"a", b"1"))) == []
+    assert list(replay.take(ChangelogRecord("last", 1, 5, b"b", b"2"))) == [(b"a", b"1"), (b"b", b"2")]
     assert replay.source == 5
     # The mark of record 6 is gone with its change: compaction has found a later one of that key.
-    assert list(replay.take(Change("change", 1, 6, b"a", b"3"))) == []
-    assert list(replay.take(Change("last", 1, 7, b"b", b"4"))) == [(b"a", b"3"), (b"b", b"4")]
+    assert list(replay.take(ChangelogRecord("change", 1, 6, b"a", b"3"))) == []
+    assert list(replay.take(ChangelogRecord("last", 1, 7, b"b", b"4"))) == [(b"a", b"3"), (b"b", b"4")]
     # An owner dies within a record: what is there of it is healed away, or else it is whole.
     for healed, left in ((True, []), (False, [(b"a", b"5")])):
-        replay = Replay()
-        assert not [*replay.take(Change("change", 1, 8, b"a", b"5")), *replay.take(Change("fence", 2))]
+        replay = ChangelogReplay()
+        assert not [
+            *replay.take(ChangelogRecord("change", 1, 8, b"a", b"5")),
+            *replay.take(ChangelogRecord("fence", 2)),
+        ]
         assert replay.to_heal() == [b"a"]
         if healed:
-            assert list(replay.take(Change("heal", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
-        assert list(replay.take(Change("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
+            assert list(replay.take(ChangelogRecord("heal", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
+        assert list(replay.take(ChangelogRecord("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
 
 
 def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
-    replay = Replay()
-    for change in (Change("fence", 2), Change("last", 2, 1, b"a", b"1"), Change("last", 1, 9, b"a", b"old")):
+    replay = ChangelogReplay()
+    for change in (
+        ChangelogRecord("fence", 2),
+        ChangelogRecord("last", 2, 1, b"a", b"1"),
+        ChangelogRecord("last", 1, 9, b"a", b"old"),
+    ):
         assert (b"a", b"old") not in replay.take(change)
     assert (replay.source, replay.to_heal()) == (1, [b"a"])
-    assert list(replay.take(Change("fence", 1))) == []
-    assert list(replay.take(Change("heal", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
+    assert list(replay.take(ChangelogRecord("fence", 1))) == []
+    assert list(replay.take(ChangelogRecord("heal", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
     assert replay.to_heal() == []
 
 
 def test_records_that_change_nothing_leave_a_mark() -> None:
-    replay = Replay()
-    for change in (Change("fence", 2), Change("last", 2, 1, b"a", b"1"), Change("mark", 2, 9), Change("mark", 1, 99)):
+    replay = ChangelogReplay()
+    for change in (
+        ChangelogRecord("fence", 2),
+        ChangelogRecord("last", 2, 1, b"a", b"1"),
+        ChangelogRecord("mark", 2, 9),
+        ChangelogRecord("mark", 1, 99),
+    ):
         list(replay.take(change))
-    assert (replay.source, replay.to_heal(), replay.unfenced, replay.unmarked) == (9, [], False, True)
+    assert (replay.source, replay.to_heal(), replay.fence_overwritten, replay.checkpoint_missing) == (
+        9,
+        [],
+        False,
+        True,
+    )
     # What compaction has left of record 10 counts with the mark that comes after it.
-    assert list(replay.take(Change("change", 2, 10, b"a", b"2"))) == []
-    assert list(replay.take(Change("mark", 2, 11))) == [(b"a", b"2")]
+    assert list(replay.take(ChangelogRecord("change", 2, 10, b"a", b"2"))) == []
+    assert list(replay.take(ChangelogRecord("mark", 2, 11))) == [(b"a", b"2")]
     assert replay.source == 11
 
 
 def test_a_fence_or_a_mark_that_comes_late_is_made_good() -> None:
-    replay = Replay()
-    for change in (Change("fence", 2), Change("fence", 1), Change("mark", 1, 7)):
+    replay = ChangelogReplay()
+    for change in (ChangelogRecord("fence", 2), ChangelogRecord("fence", 1), ChangelogRecord("mark", 1, 7)):
         list(replay.take(change))
-    assert (replay.epoch, replay.source, replay.unfenced, replay.unmarked) == (2, -1, True, True)
-    list(replay.take(Change("fence", 2)))
-    assert (replay.unfenced, replay.unmarked) == (False, True)
-    list(replay.take(Change("mark", 2, 3)))
-    assert (replay.epoch, replay.source, replay.unfenced, replay.unmarked) == (2, 3, False, False)
+    assert (replay.epoch, replay.source, replay.fence_overwritten, replay.checkpoint_missing) == (2, -1, True, True)
+    list(replay.take(ChangelogRecord("fence", 2)))
+    assert (replay.fence_overwritten, replay.checkpoint_missing) == (False, True)
+    list(replay.take(ChangelogRecord("mark", 2, 3)))
+    assert (replay.epoch, replay.source, replay.fence_overwritten, replay.checkpoint_missing) == (2, 3, False, False)
 
 
 def test_lost_is_lost_whoever_says_it() -> None:
-    replay = Replay(epoch=7)
-    assert list(replay.take(Change("lost", 3))) == []
+    replay = ChangelogReplay(epoch=7)
+    assert list(replay.take(ChangelogRecord("lost", 3))) == []
     assert replay.lost

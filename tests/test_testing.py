@@ -25,9 +25,9 @@ from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing import Broker, LocalCluster, Progress, cache_dir, create_topic, find_java, kafka_jars, ports
 from rackassign.testing.local import jars, java
 from rackassign.testing.local.broker_config import check_config, lay_out, ports_needed, write_files
-from rackassign.testing.local.cluster_dir import Home, new_home
+from rackassign.testing.local.cluster_dir import ClusterDirectory, create_cluster_directory
 from rackassign.testing.ports import reserve_ports
-from rackassign.testing.processes.supervisor import Keeper
+from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.testing.pytest_plugin import _racks, _spread
 from rackassign.testing.readiness import alive_brokers, unready_brokers
 
@@ -309,9 +309,9 @@ def test_a_port_that_a_stranger_uses_is_passed_over(monkeypatch: pytest.MonkeyPa
 
 
 @contextmanager
-def keeping(*, inherit: tuple[int, ...] = ()) -> Iterator[tuple[Keeper, Home]]:
-    home = new_home()
-    keeper = Keeper(home, inherit)
+def keeping(*, inherit: tuple[int, ...] = ()) -> Iterator[tuple[ProcessSupervisor, ClusterDirectory]]:
+    home = create_cluster_directory()
+    keeper = ProcessSupervisor(home, inherit)
     os.close(home.descriptor)
     try:
         yield keeper, home
@@ -370,8 +370,8 @@ def test_reservations_last_as_long_as_the_keeper() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such service elsewhere")
 def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
-    home = new_home()
-    keeper = Keeper(home)
+    home = create_cluster_directory()
+    keeper = ProcessSupervisor(home)
     os.close(home.descriptor)
     pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
     os.kill(keeper.pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from rackassign.monitoring import Price
-from rackassign.monitoring.format import money, size
+from rackassign.monitoring.format import format_bytes, format_usd
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -97,7 +97,7 @@ class Saving:
 def headline(savings: Sequence[Saving]) -> tuple[str, str]:
     """Return the two figures: what all groups save, foretold and measured."""
     foretold, measured = sum(s.foretold_usd for s in savings), sum(s.measured_usd for s in savings)
-    return f"{money(foretold)} USD", f"{money(measured)} USD"
+    return f"{format_usd(foretold)} USD", f"{format_usd(measured)} USD"
 
 
 def page(savings: Sequence[Saving], dead: int) -> str:
@@ -122,9 +122,9 @@ def _row(saving: Saving) -> str:
     cells = (
         saving.group,
         saving.strategy,
-        *(f"{size(of.before)}/s → {size(of.after)}/s" for of in (saving.foretold, saving.measured)),
+        *(f"{format_bytes(of.before)}/s → {format_bytes(of.after)}/s" for of in (saving.foretold, saving.measured)),
         f"{saving.local_share.before:.1%} → {saving.local_share.after:.1%}",
-        f"{size(saving.foretold.less)}/s, {money(saving.foretold_usd)} USD",
-        f"{size(saving.measured.less)}/s, {money(saving.measured_usd)} USD",
+        f"{format_bytes(saving.foretold.less)}/s, {format_usd(saving.foretold_usd)} USD",
+        f"{format_bytes(saving.measured.less)}/s, {format_usd(saving.measured_usd)} USD",
     )
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.pipeline.counters import SCHEMA
-from rackassign.spark.source.stream import knows_limits
+from rackassign.spark.source.stream import supports_read_limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ def read_all(spark: SparkSession, bootstrap: str, topic: str, folder: Path, *, p
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .options(**({"maxOffsetsPerTrigger": per_batch} if knows_limits() else {}))
+        .options(**({"maxOffsetsPerTrigger": per_batch} if supports_read_limits() else {}))
         .option("binding", "pull")
         .load()
     )

@@ -9,7 +9,7 @@ from examples.pipeline.groups import AFTER, BEFORE
 from examples.pipeline.page import Saving, Sums
 from examples.pipeline.readings import DEAD, WINDOWS
 from rackassign.fleet import AS_IS, FleetAudit
-from rackassign.fleet.spark import audited
+from rackassign.fleet.spark import audit_on_spark
 from rackassign.monitoring import Price
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def foretold(spark: SparkSession, fleet: Path, price: Price) -> DataFrame:
     """Return a row for each group: bytes a second across racks, as it was and with the best strategy."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is heavy
 
-    found = audited(spark, str(fleet), FleetAudit(price, (AS_IS, BEST)))
+    found = audit_on_spark(spark, str(fleet), FleetAudit(price, (AS_IS, BEST)))
     now = (f.col("what_if") == AS_IS) & (f.col("strategy") == "now")
     best = (f.col("what_if") == BEST) & f.col("best")
     across = f.when(f.col("source_rack") != f.col("reader_rack"), f.col("bytes_s")).otherwise(0.0)

@@ -38,7 +38,7 @@ class Player:
             Kind.BROKER_RESUME: cluster.resume,
         }
         if isinstance(cluster, DockerCluster):
-            self._broker = {**self._broker, Kind.BROKER_CUT: cluster.cut, Kind.BROKER_MEND: cluster.mend}
+            self._broker = {**self._broker, Kind.BROKER_CUT: cluster.disconnect, Kind.BROKER_MEND: cluster.reconnect}
         self._member: Mapping[Kind, Callable[[str], None]] = {
             Kind.MEMBER_START: processes.start,
             Kind.MEMBER_JOIN: processes.start,

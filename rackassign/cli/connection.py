@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rackassign.cli.inputs import text_of
+from rackassign.cli.inputs import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.redaction import Settings, shown_setting
 from rackassign.util.text import short_repr, truncate
@@ -57,7 +57,7 @@ _LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
 
 
 @contextmanager
-def connected(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
+def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
     """Lend an admin client, closed afterwards.
 
     Args:
@@ -153,7 +153,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
 
 def _read(file: str) -> dict[str, Any]:
     config: dict[str, Any] = {}
-    for number, line in _lines(text_of(file)):
+    for number, line in _lines(read_text(file)):
         matched = _LINE.fullmatch(line) or _LINE.fullmatch(f"{line}=")
         where = f"{file}:{number}"
         if matched is None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign.cli.inputs import json_of
+from rackassign.cli.inputs import read_json
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.monitoring import RackMap, Survey
+    from rackassign.monitoring import ClusterReport, RackMap
 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
 All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
@@ -62,12 +62,12 @@ def read_rack_map(file: str) -> RackMap:
     # Imports a client, which other commands do without.
     from rackassign.monitoring import RackMap  # noqa: PLC0415
 
-    return json_of(file, RackMap.read) if file else RackMap()
+    return read_json(file, RackMap.read) if file else RackMap()
 
 
-def surveys(
+def collect_repeatedly(
     admin: KafkaAdminClient, names: list[str] | None, racks: RackMap, *, interval_s: float, looks: int
-) -> Iterator[Survey | str]:
+) -> Iterator[ClusterReport | str]:
     """Survey groups again and again, each survey from where the last one ended; what keeps one from it is a text.
 
     Args:
@@ -84,14 +84,14 @@ def surveys(
     # Imports a client, which other commands do without.
     from kafka.errors import KafkaError  # noqa: PLC0415
 
-    from rackassign.monitoring import Inspector  # noqa: PLC0415
+    from rackassign.monitoring import GroupCollector  # noqa: PLC0415
 
-    inspector = Inspector(admin, racks)
+    inspector = GroupCollector(admin, racks)
     interval_s = max(interval_s, _SHORTEST_S)
     for look in count(1):
         begin = time.monotonic()
         try:
-            yield inspector.survey(names, interval_s=interval_s)
+            yield inspector.report(names, interval_s=interval_s)
         except (ConfigError, KafkaError) as error:
             if look == 1:
                 raise
@@ -102,14 +102,14 @@ def surveys(
         time.sleep(max(0.0, begin + interval_s - time.monotonic()))
 
 
-def warnings(survey: Survey, racks: RackMap) -> list[str]:
+def warnings(survey: ClusterReport, racks: RackMap) -> list[str]:
     """Return what a user should know of what was not seen."""
     # Imports a client, which other commands do without.
-    from rackassign.monitoring import troubles  # noqa: PLC0415
+    from rackassign.monitoring import collection_warnings  # noqa: PLC0415
 
     known = sorted(set(survey.cluster.topology.broker_racks().values()))
     foreign = sorted(racks.racks() - set(known)) if known else []
     lines = [
         f"{file_rack!r} of the rack map is no broker's rack; those are {', '.join(known)}" for file_rack in foreign
     ]
-    return lines + troubles(survey)
+    return lines + collection_warnings(survey)

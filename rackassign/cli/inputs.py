@@ -12,7 +12,7 @@ from rackassign.errors import ConfigError, InputError
 T = TypeVar("T")
 
 
-def text_of(file: str) -> str:
+def read_text(file: str) -> str:
     """Return what is in a file.
 
     Raises:
@@ -26,7 +26,7 @@ def text_of(file: str) -> str:
         raise ConfigError(f"{file} is not UTF-8") from None
 
 
-def json_of(file: str, read: Callable[[Any], T]) -> T:
+def read_json(file: str, read: Callable[[Any], T]) -> T:
     """Return what a file of JSON means.
 
     Args:
@@ -36,7 +36,7 @@ def json_of(file: str, read: Callable[[Any], T]) -> T:
     Raises:
         ConfigError: It cannot be read, or is no such JSON; names the file.
     """
-    text = text_of(file)
+    text = read_text(file)
     try:
         return read(scenario.parse(text))
     except InputError as error:

@@ -19,17 +19,17 @@ def check_output(output: str, *known: str) -> None:
         raise ConfigError(f"output must be one of {', '.join(known)}, got {output!r}")
 
 
-def safe(text: str) -> Text:
+def plain_text(text: str) -> Text:
     """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
     return Text("\n".join(map(strip_control_chars, text.split("\n"))))
 
 
-def plain() -> Console:
+def plain_console() -> Console:
     """Return a console that shows text as it is: names are chosen by others, and brackets are no commands."""
     return Console(highlight=False, markup=False)
 
 
-def complain(problem: str) -> None:
+def warn(problem: str) -> None:
     """Write one line to stderr."""
     sys.stderr.write(f"rackassign: {strip_control_chars(problem)}\n")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rackassign import scenario
-from rackassign.cli.inputs import json_of
+from rackassign.cli.inputs import read_json
 from rackassign.errors import ConfigError, InputError
 from rackassign.util.text import short_repr
 
@@ -54,7 +54,7 @@ def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str
     """
     from rackassign.placement.placer import BUILT_IN  # noqa: PLC0415 - takes the solver along
 
-    found = dict(json_of(file, _object)) if file else {}
+    found = dict(read_json(file, _object)) if file else {}
     for key, text in pairs_of("placer-config", texts or ()).items():
         value = _value(text)
         if placer in BUILT_IN and key in _LISTS and not isinstance(value, list):

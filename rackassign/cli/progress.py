@@ -19,7 +19,7 @@ LINE_EVERY_S = 30.0
 """So often a step that copies says how far it is where no bar can be drawn."""
 
 
-class Steps:
+class ProgressDisplay:
     """One line for each step, a bar for those that count.
 
     Args:
@@ -76,13 +76,13 @@ class Steps:
     def _update(self, done: int, total: int, counted: str) -> None:
         self._display.update(self._task, completed=done, total=total, counted=counted)
 
-    def heard(self, progress: Progress) -> None:
+    def on_progress(self, progress: Progress) -> None:
         """Show the progress of a cluster being made."""
         self.say(progress.step, progress.done, progress.total)
 
 
 @contextmanager
-def steps() -> Iterator[Steps]:
+def progress_display() -> Iterator[ProgressDisplay]:
     """Show steps while a command works; plain lines where stderr is no terminal."""
     console = Console(stderr=True)
     columns = (
@@ -93,4 +93,4 @@ def steps() -> Iterator[Steps]:
         TimeElapsedColumn(),
     )
     with Display(*columns, console=console, disable=not console.is_terminal) as display:
-        yield Steps(display)
+        yield ProgressDisplay(display)

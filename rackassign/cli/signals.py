@@ -13,7 +13,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
+def terminate_as_interrupt() -> Iterator[None]:
     """Let what services and closed terminals are stopped by end the block as Ctrl-C does."""
 
     def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -24,7 +24,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def asked_to_stop(taking_back: str = "") -> Iterator[Callable[[], bool]]:
+def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
     """Lend what tells whether the block is to end.
 
     Args:

@@ -12,7 +12,7 @@ Nothing here imports Spark, and nothing talks to Kafka.
 from __future__ import annotations
 
 from rackassign.fleet.audit import FleetAudit, audit_groups
-from rackassign.fleet.schema import Row, read, written
+from rackassign.fleet.schema import GroupRow, from_arrow, to_arrow
 from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 
-__all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "Row", "audit_groups", "read", "written"]
+__all__ = ["AS_IS", "WHAT_IFS", "FleetAudit", "GroupRow", "audit_groups", "from_arrow", "to_arrow"]

@@ -28,7 +28,7 @@ Pair = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class TrafficByKind:
     """An amount, by whether it stays in its rack, crosses racks, or nobody knows."""
 
     local: float = 0.0
@@ -45,12 +45,12 @@ class Kinds:
         """What is not surely local."""
         return self.cross + self.unknown
 
-    def __add__(self, other: Kinds) -> Kinds:
-        return Kinds(self.local + other.local, self.cross + other.cross, self.unknown + other.unknown)
+    def __add__(self, other: TrafficByKind) -> TrafficByKind:
+        return TrafficByKind(self.local + other.local, self.cross + other.cross, self.unknown + other.unknown)
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Totals:
     """What is read, or would be.
 
     Args:
@@ -60,8 +60,8 @@ class Sum:
         moved: Partitions that would leave their reader.
     """
 
-    bytes_s: Kinds = Kinds()
-    partitions: Kinds = Kinds()
+    bytes_s: TrafficByKind = TrafficByKind()
+    partitions: TrafficByKind = TrafficByKind()
     unmeasured: int = 0
     moved: int = 0
 
@@ -70,8 +70,8 @@ class Sum:
         """Return how bad it is: bytes that are not surely local, then partitions."""
         return round(self.bytes_s.afar, 3), self.partitions.afar
 
-    def __add__(self, other: Sum) -> Sum:
-        return Sum(
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
             self.bytes_s + other.bytes_s,
             self.partitions + other.partitions,
             self.unmeasured + other.unmeasured,
@@ -88,14 +88,14 @@ class GroupSums:
         taken: When it was seen.
         ways: What it would read, by change, then by strategy; `NOW` stands for who has what now.
         best: The best strategy, by change.
-        take: What would gain most, as it is; None if nobody looked.
+        required_changes: What would gain most, as it is; None if nobody looked.
     """
 
     name: str
     taken: datetime
-    ways: Mapping[str, Mapping[str, Sum]]
+    ways: Mapping[str, Mapping[str, Totals]]
     best: Mapping[str, str]
-    take: tuple[str, ...] | None = None
+    required_changes: tuple[str, ...] | None = None
 
     @property
     def change(self) -> str:
@@ -108,12 +108,12 @@ class GroupSums:
         ways = self.ways[what_if]
         return best if ways[best].rank < ways[NOW].rank else NOW
 
-    def at_best(self, what_if: str = AS_IS) -> Sum:
+    def at_best(self, what_if: str = AS_IS) -> Totals:
         """Return what it would read with a change, by the best strategy, if any is better than who has what now."""
-        return self.ways[what_if][self.strategy(what_if)] if what_if in self.ways else Sum()
+        return self.ways[what_if][self.strategy(what_if)] if what_if in self.ways else Totals()
 
     @property
-    def now(self) -> Sum:
+    def now(self) -> Totals:
         """Return what it reads."""
         return self.ways[AS_IS][NOW]
 
@@ -125,12 +125,12 @@ class GroupSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class HistoryPoint:
     """All groups of a snapshot."""
 
     taken: datetime
     groups: int
-    now: Sum
+    now: Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Fleet:
     """
 
     groups: tuple[GroupSums, ...]
-    history: tuple[Moment, ...]
+    history: tuple[HistoryPoint, ...]
     what_ifs: tuple[str, ...]
 
     @property
@@ -163,9 +163,9 @@ class Fleet:
         return tuple(sorted(self.groups, key=lambda g: (*(-part for part in g.now.rank), g.name)))
 
 
-def total(groups: Iterable[GroupSums], of: Callable[[GroupSums], Sum]) -> Sum:
+def total(groups: Iterable[GroupSums], of: Callable[[GroupSums], Totals]) -> Totals:
     """Add up something of all groups."""
-    return sum(map(of, groups), Sum())
+    return sum(map(of, groups), Totals())
 
 
 @dataclass(slots=True)
@@ -173,31 +173,31 @@ class _Seen:
     """A group while it is added up."""
 
     taken: datetime
-    ways: dict[tuple[str, str], Sum] = field(default_factory=dict)
+    ways: dict[tuple[str, str], Totals] = field(default_factory=dict)
     best: dict[str, str] = field(default_factory=dict)
     take: tuple[str, ...] | None = None
 
 
-def summed(found: Iterable[pa.RecordBatch]) -> Fleet:
+def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
     """Add up what an audit has found.
 
     Raises:
         ConfigError: The groups were not looked at as they are.
     """
     seen: dict[str, _Seen] = {}
-    moments: dict[datetime, tuple[set[str], Sum]] = {}
+    moments: dict[datetime, tuple[set[str], Totals]] = {}
     for batch in found:
         for row in _by_kind(batch):
             part = _sum(row)
             if (row["what_if"], row["strategy"]) == (AS_IS, NOW):
-                names, now = moments.setdefault(row["taken"], (set(), Sum()))
+                names, now = moments.setdefault(row["taken"], (set(), Totals()))
                 names.add(row["group"])
                 moments[row["taken"]] = names, now + part
             group = _latest(seen, row)
             if group is None:
                 continue
             way = row["what_if"], row["strategy"]
-            group.ways[way] = replace(group.ways.get(way, Sum()) + part, moved=row["moved"])
+            group.ways[way] = replace(group.ways.get(way, Totals()) + part, moved=row["moved"])
             if row["best"]:
                 group.best[row["what_if"]] = row["strategy"]
         for row in _takes(batch):
@@ -210,7 +210,7 @@ def summed(found: Iterable[pa.RecordBatch]) -> Fleet:
     tried = {what_if for of in seen.values() for what_if, _ in of.ways}
     return Fleet(
         tuple(groups),
-        tuple(Moment(taken, len(names), now) for taken, (names, now) in sorted(moments.items())),
+        tuple(HistoryPoint(taken, len(names), now) for taken, (names, now) in sorted(moments.items())),
         (AS_IS, *(name for name in WHAT_IFS if name in tried and name != AS_IS)),
     )
 
@@ -224,18 +224,22 @@ def _latest(seen: dict[str, _Seen], row: Mapping[str, Any]) -> _Seen | None:
 
 
 def _group(name: str, of: _Seen) -> GroupSums:
-    ways: dict[str, dict[str, Sum]] = {}
+    ways: dict[str, dict[str, Totals]] = {}
     for what_if, strategy in sorted(of.ways, key=lambda way: (_WHAT_IFS.index(way[0]), _STRATEGIES.index(way[1]))):
         # Of a group that reads nothing now there is no row that says so.
-        ways.setdefault(what_if, {NOW: Sum()})[strategy] = of.ways[what_if, strategy]
+        ways.setdefault(what_if, {NOW: Totals()})[strategy] = of.ways[what_if, strategy]
     if AS_IS not in ways:
         raise ConfigError(f"group {short_repr(name)} was not audited {AS_IS}, so there is nothing to compare with")
     return GroupSums(name, of.taken, ways, of.best, of.take)
 
 
-def _sum(row: Mapping[str, Any]) -> Sum:
+def _sum(row: Mapping[str, Any]) -> Totals:
     kind = row["kind"]
-    return Sum(Kinds(**{kind: row["bytes_s_sum"]}), Kinds(**{kind: row["partitions_sum"]}), row["unmeasured_sum"])
+    return Totals(
+        TrafficByKind(**{kind: row["bytes_s_sum"]}),
+        TrafficByKind(**{kind: row["partitions_sum"]}),
+        row["unmeasured_sum"],
+    )
 
 
 _WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
@@ -269,7 +273,7 @@ def _takes(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(slots=True)
-class Detail:
+class Breakdown:
     """What goes from which rack to which, and by topic.
 
     Args:
@@ -279,13 +283,13 @@ class Detail:
         topics: Of some groups, by topic: now, and with the best strategy.
     """
 
-    now: dict[Pair, Sum] = field(default_factory=dict)
-    best: dict[Pair, Sum] = field(default_factory=dict)
-    changed: dict[Pair, Sum] = field(default_factory=dict)
-    topics: dict[str, dict[str, tuple[Sum, Sum]]] = field(default_factory=dict)
+    now: dict[Pair, Totals] = field(default_factory=dict)
+    best: dict[Pair, Totals] = field(default_factory=dict)
+    changed: dict[Pair, Totals] = field(default_factory=dict)
+    topics: dict[str, dict[str, tuple[Totals, Totals]]] = field(default_factory=dict)
 
 
-def detailed(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[str]) -> Detail:
+def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[str]) -> Breakdown:
     """Read the same once more.
 
     Args:
@@ -294,7 +298,7 @@ def detailed(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[st
         names: Of groups that are wanted by topic.
     """
     groups = {group.name: (group.taken, _roles(group)) for group in fleet.groups}
-    detail = Detail(topics={name: {} for name in names})
+    detail = Breakdown(topics={name: {} for name in names})
     for batch in found:
         table = pa.Table.from_batches([batch])
         table = table.filter(pc.or_(table["best"], pc.equal(table["strategy"], NOW)))
@@ -303,8 +307,8 @@ def detailed(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[st
             pair, part = (row["source_rack"], row["reader_rack"]), _sum(row)
             taken, roles = groups[row["group"]]
             for role in roles.get((row["what_if"], row["strategy"]), ()) if row["taken"] == taken else ():
-                sums: dict[Pair, Sum] = getattr(detail, role)
-                sums[pair] = sums.get(pair, Sum()) + part
+                sums: dict[Pair, Totals] = getattr(detail, role)
+                sums[pair] = sums.get(pair, Totals()) + part
         of_names = table.filter(pc.is_in(table["group"], pa.array(names, pa.string())))
         for row in _reduced(of_names, (*_KEYS, "topic", "kind")):
             taken, roles = groups[row["group"]]
@@ -312,13 +316,13 @@ def detailed(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[st
                 continue
             wanted = roles.get((row["what_if"], row["strategy"]), ())
             topics, part = detail.topics[row["group"]], _sum(row)
-            now, best = topics.get(row["topic"], (Sum(), Sum()))
+            now, best = topics.get(row["topic"], (Totals(), Totals()))
             topics[row["topic"]] = now + part if "now" in wanted else now, best + part if "best" in wanted else best
     return detail
 
 
 def _roles(group: GroupSums) -> dict[tuple[str, str], list[str]]:
-    """Return by change and strategy which of the sums of `Detail` it belongs to."""
+    """Return by change and strategy which of the sums of `Breakdown` it belongs to."""
     roles: dict[tuple[str, str], list[str]] = {(AS_IS, NOW): ["now"]}
     roles.setdefault((AS_IS, group.strategy()), []).append("best")
     roles.setdefault((group.change, group.strategy(group.change)), []).append("changed")

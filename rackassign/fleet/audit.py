@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from rackassign.errors import ConfigError
-from rackassign.fleet.schema import Row, read
+from rackassign.fleet.schema import GroupRow, from_arrow
 from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES, Partitions, StrategyName
-from rackassign.monitoring import Price, Rates, said
+from rackassign.monitoring import Price, Throughput, describe_action
 from rackassign.monitoring.analysis import inspect, moved
-from rackassign.monitoring.traffic import Run, runs
+from rackassign.monitoring.traffic import TopicRead, topic_reads
 from rackassign.strategies import STRATEGIES, Options
 from rackassign.util.text import short_repr
 
@@ -60,7 +60,7 @@ class FleetAudit:
     Args:
         price: Of what crosses racks.
         what_ifs: Names of the changes to try, of `WHAT_IFS`.
-        advise: Whether to look for what would gain most, which takes several times as long.
+        recommend: Whether to look for what would gain most, which takes several times as long.
 
     Raises:
         ConfigError: There is no such change.
@@ -68,7 +68,7 @@ class FleetAudit:
 
     price: Price = Price()  # noqa: RUF009 - frozen
     what_ifs: Sequence[str] = (AS_IS,)
-    advise: bool = False
+    recommend: bool = False
 
     def __post_init__(self) -> None:
         for name in self.what_ifs:
@@ -88,7 +88,7 @@ def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator
     """
     found: list[dict[str, Any]] = []
     for batch in batches:
-        for row in read(batch):
+        for row in from_arrow(batch):
             for name in how.what_ifs:
                 found += _tried(name, WHAT_IFS[name](row), how)
             if len(found) >= ROWS_AT_ONCE:
@@ -98,15 +98,15 @@ def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator
         yield pa.RecordBatch.from_pylist(found, SCHEMA)
 
 
-def _tried(what_if: str, row: Row, how: FleetAudit) -> Iterator[dict[str, Any]]:
+def _tried(what_if: str, row: GroupRow, how: FleetAudit) -> Iterator[dict[str, Any]]:
     """Yield what is found out about one group, changed or not."""
     rates = _by_topic(row.rates)
     ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
     best = min(ways, key=lambda way: way.rank, default=None)
     take = None
-    if what_if == AS_IS and how.advise:
+    if what_if == AS_IS and how.recommend:
         found = inspect(row.snapshot, row.cluster, row.rates)
-        take = [said(action, found) for action in found.actions]
+        take = [describe_action(action, found) for action in found.actions]
     for way in (_now(row, rates), *ways):
         base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": way.strategy}
         mine = {"moved": way.moved, "best": way is best, "take": take if way is best else None}
@@ -137,28 +137,30 @@ class _Way:
         return sum(p["bytes_s"] for p in afar), sum(p["partitions"] for p in afar), -names.index(self.strategy)
 
 
-def _now(row: Row, rates: Mapping[str, list[float | None]]) -> _Way:
+def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
     """Return what is read by those who have it now."""
     shot = row.snapshot
-    serving = row.cluster.serving(shot.group.topology)
-    return _Way(NOW, _pairs(runs(shot.group, _owned(row), serving, shot.leaders_only), rates))
+    serving = row.cluster.in_sync_replicas(shot.group.topology)
+    return _Way(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
 
 
-def _way(strategy: StrategyName, row: Row, rates: Mapping[str, list[float | None]]) -> _Way:
+def _way(strategy: StrategyName, row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
     """Return what a strategy would make of the group, planned as its leader sees it."""
     shot = row.snapshot
-    plan = STRATEGIES[strategy](shot.as_told(), Options(locality=row.cluster.mode))
-    reading = runs(shot.group, plan.target, row.cluster.counting(shot.group.topology), shot.leaders_only)
+    plan = STRATEGIES[strategy](shot.as_leader_sees(), Options(locality=row.cluster.mode))
+    reading = topic_reads(
+        shot.group, plan.target, row.cluster.selectable_replicas(shot.group.topology), shot.leaders_only
+    )
     return _Way(strategy, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target))
 
 
-def _owned(row: Row) -> dict[str, Partitions]:
+def _owned(row: GroupRow) -> dict[str, Partitions]:
     known = row.snapshot.group.topology.topics.keys()
     members = row.snapshot.group.members
     return {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in members}
 
 
-def _by_topic(rates: Rates) -> dict[str, list[float | None]]:
+def _by_topic(rates: Throughput) -> dict[str, list[float | None]]:
     """Return rates by topic and partition, as far as they are known."""
     found: dict[str, list[float | None]] = {}
     for (topic, partition), rate in rates.bytes_s.items():
@@ -177,7 +179,7 @@ class _Sum:
     bytes_s: float = 0.0
 
 
-def _pairs(reading: Iterable[Run], rates: Mapping[str, list[float | None]]) -> tuple[dict[str, Any], ...]:
+def _pairs(reading: Iterable[TopicRead], rates: Mapping[str, list[float | None]]) -> tuple[dict[str, Any], ...]:
     sums: dict[tuple[str, str | None], dict[str | None, _Sum]] = {}
     for run in reading:
         known = rates.get(run.topic, [])

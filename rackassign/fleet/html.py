@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rackassign.fleet.aggregate import Fleet, GroupSums, Moment, Pair, Sum, detailed, summed, total
+from rackassign.fleet.aggregate import Fleet, GroupSums, HistoryPoint, Pair, Totals, aggregate, breakdown, total
 from rackassign.fleet.audit import NOW
 from rackassign.fleet.format import Figures
-from rackassign.fleet.storage import kept
+from rackassign.fleet.storage import read_results
 from rackassign.fleet.what_if import MEANINGS
 from rackassign.monitoring import Price
 from rackassign.monitoring.html.page import environment
-from rackassign.monitoring.html.sankey import Picture, picture
+from rackassign.monitoring.html.sankey import SankeyLayout, sankey_layout
 
 _MOST_GROUPS = 200
 _MOST_DETAILED = 10
@@ -38,8 +38,8 @@ class Side:
     """
 
     title: str
-    sum: Sum
-    picture: Picture
+    sum: Totals
+    picture: SankeyLayout
     undrawn: int
 
 
@@ -56,7 +56,7 @@ class Change:
 
     name: str
     meaning: str
-    sum: Sum
+    sum: Totals
     groups: int | None
 
 
@@ -72,25 +72,25 @@ class Topics:
     """
 
     group: GroupSums
-    shown: tuple[tuple[str, Sum, Sum], ...]
+    shown: tuple[tuple[str, Totals, Totals], ...]
     others: int
-    rest: tuple[Sum, Sum]
+    rest: tuple[Totals, Totals]
 
 
 def page(found: Path, price: Price, at: datetime | None = None) -> str:
     """Return the page, as HTML.
 
     Args:
-        found: Folder of what the audit has found, as `files.keep` or Spark wrote it.
+        found: Folder of what the audit has found, as `storage.write_results` or Spark wrote it.
         price: Of what crosses racks.
         at: When it was made; now if left out.
 
     Raises:
         ConfigError: The folder has something else in it.
     """
-    fleet = summed(kept(found))
+    fleet = aggregate(read_results(found))
     costly = [group for group in fleet.costly[:_MOST_DETAILED] if any(group.now.rank)]
-    detail = detailed(kept(found), fleet, [group.name for group in costly])
+    detail = breakdown(read_results(found), fleet, [group.name for group in costly])
     figures = Figures(price, fleet.measured)
     sides = [_side("now", total(fleet.groups, _now), detail.now, figures)]
     sides.append(_side("best strategy", total(fleet.groups, GroupSums.at_best), detail.best, figures))
@@ -115,7 +115,7 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
             stale=_Rest.of(fleet.stale),
             details=[_topics(group, detail.topics[group.name]) for group in costly],
             anchors={group.name: number for number, group in enumerate(costly, 1)},
-            takes=any(group.take is not None for group in fleet.groups),
+            takes=any(group.required_changes is not None for group in fleet.groups),
         )
     )
 
@@ -128,24 +128,24 @@ class _Rest:
     """Groups that are not shown one by one."""
 
     count: int
-    now: Sum
-    best: Sum
-    changed: Sum
+    now: Totals
+    best: Totals
+    changed: Totals
 
     @classmethod
     def of(cls, groups: Sequence[GroupSums]) -> _Rest:
         return cls(len(groups), total(groups, _now), total(groups, GroupSums.at_best), total(groups, _at_best_change))
 
 
-def _now(group: GroupSums) -> Sum:
+def _now(group: GroupSums) -> Totals:
     return group.now
 
 
-def _at_best_change(group: GroupSums) -> Sum:
+def _at_best_change(group: GroupSums) -> Totals:
     return group.at_best(group.change)
 
 
-def _with(what_if: str) -> Callable[[GroupSums], Sum]:
+def _with(what_if: str) -> Callable[[GroupSums], Totals]:
     return lambda group: group.at_best(what_if)
 
 
@@ -157,14 +157,14 @@ def _changes(fleet: Fleet) -> list[Change]:
     return rows
 
 
-def _side(title: str, of: Sum, pairs: Mapping[Pair, Sum], figures: Figures) -> Side:
+def _side(title: str, of: Totals, pairs: Mapping[Pair, Totals], figures: Figures) -> Side:
     amounts = {pair: figures.kinds(part).total for pair, part in pairs.items()}
     largest = sorted(amounts.items(), key=lambda item: (-item[1], *((rack is None, rack or "") for rack in item[0])))
     drawn = dict(largest[:_MOST_FLOWS])
-    return Side(title, of, picture(drawn), len(amounts) - len(drawn))
+    return Side(title, of, sankey_layout(drawn), len(amounts) - len(drawn))
 
 
-def _thinned(history: Sequence[Moment]) -> list[Moment]:
+def _thinned(history: Sequence[HistoryPoint]) -> list[HistoryPoint]:
     """Return so many moments at most, evenly chosen, the first and the last among them."""
     last, most = len(history) - 1, _MOST_MOMENTS - 1
     if last <= most:
@@ -172,9 +172,9 @@ def _thinned(history: Sequence[Moment]) -> list[Moment]:
     return [history[round(number * last / most)] for number in range(most + 1)]
 
 
-def _topics(group: GroupSums, by_topic: Mapping[str, tuple[Sum, Sum]]) -> Topics:
+def _topics(group: GroupSums, by_topic: Mapping[str, tuple[Totals, Totals]]) -> Topics:
     ranked = [(topic, *sums) for topic, sums in by_topic.items()]
     ranked.sort(key=lambda row: (*(-part for part in row[1].rank), row[0]))
     others = ranked[_MOST_TOPICS:]
-    rest = sum((now for _, now, _ in others), Sum()), sum((best for *_, best in others), Sum())
+    rest = sum((now for _, now, _ in others), Totals()), sum((best for *_, best in others), Totals())
     return Topics(group, tuple(ranked[:_MOST_TOPICS]), len(others), rest)

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Partitions, TopicPartition, Topology
-from rackassign.monitoring import LiveBroker, LiveCluster, LiveGroup, LiveMember, Rates, Snapshot
+from rackassign.monitoring import (
+    BrokerDescription,
+    GroupDescription,
+    MemberDescription,
+    ObservedCluster,
+    Snapshot,
+    Throughput,
+)
 from rackassign.util.text import short_repr, truncate
 from rackassign.wire import Subscription
 
@@ -65,7 +72,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """A group with all it takes to judge it.
 
     Args:
@@ -77,12 +84,12 @@ class Row:
 
     taken: datetime
     snapshot: Snapshot
-    cluster: LiveCluster
-    rates: Rates
+    cluster: ObservedCluster
+    rates: Throughput
 
 
-def written(
-    taken: datetime, snapshots: Iterable[Snapshot], cluster: LiveCluster, rates: Rates | None = None
+def to_arrow(
+    taken: datetime, snapshots: Iterable[Snapshot], cluster: ObservedCluster, rates: Throughput | None = None
 ) -> pa.RecordBatch:
     """Return groups as rows.
 
@@ -92,15 +99,15 @@ def written(
         cluster: All their topics.
         rates: What is written to those; left out if that was not measured.
     """
-    rows = [_row(taken, shot, cluster, rates or Rates()) for shot in snapshots]
+    rows = [_row(taken, shot, cluster, rates or Throughput()) for shot in snapshots]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
-def read(batch: pa.RecordBatch) -> Iterator[Row]:
+def from_arrow(batch: pa.RecordBatch) -> Iterator[GroupRow]:
     """Return the groups in rows, one after the other.
 
     Raises:
-        ConfigError: A row cannot be one that `written` wrote.
+        ConfigError: A row cannot be one that `to_arrow` wrote.
     """
     for at in range(batch.num_rows):
         name = ""
@@ -113,7 +120,7 @@ def read(batch: pa.RecordBatch) -> Iterator[Row]:
         yield made
 
 
-def _row(taken: datetime, shot: Snapshot, cluster: LiveCluster, rates: Rates) -> dict[str, Any]:
+def _row(taken: datetime, shot: Snapshot, cluster: ObservedCluster, rates: Throughput) -> dict[str, Any]:
     live = shot.live
     topics = shot.group.topology.topics
     return {
@@ -132,14 +139,14 @@ def _row(taken: datetime, shot: Snapshot, cluster: LiveCluster, rates: Rates) ->
     }
 
 
-def _brokers(cluster: LiveCluster) -> list[LiveBroker]:
+def _brokers(cluster: ObservedCluster) -> list[BrokerDescription]:
     """Return all brokers, those too that only the memory of racks knows."""
     listed = {broker.id for broker in cluster.brokers}
-    gone = (LiveBroker(b.id, b.rack, fenced=True) for b in cluster.topology.brokers if b.id not in listed)
+    gone = (BrokerDescription(b.id, b.rack, fenced=True) for b in cluster.topology.brokers if b.id not in listed)
     return [*cluster.brokers, *gone]
 
 
-def _topic(topic: str, row: tuple[Partition, ...], cluster: LiveCluster, rates: Rates) -> dict[str, Any]:
+def _topic(topic: str, row: tuple[Partition, ...], cluster: ObservedCluster, rates: Throughput) -> dict[str, Any]:
     return {
         "topic": topic,
         "replicas": [list(partition.replicas) for partition in row],
@@ -149,7 +156,7 @@ def _topic(topic: str, row: tuple[Partition, ...], cluster: LiveCluster, rates: 
     }
 
 
-def _member(member: Member, seen: LiveMember, shot: Snapshot) -> dict[str, Any]:
+def _member(member: Member, seen: MemberDescription, shot: Snapshot) -> dict[str, Any]:
     return {
         "id": member.id,
         "client_id": seen.client_id,
@@ -160,22 +167,24 @@ def _member(member: Member, seen: LiveMember, shot: Snapshot) -> dict[str, Any]:
         "pattern": seen.pattern,
         "topics": sorted(member.topics),
         "rack": member.rack,
-        "mapped": member.id in shot.mapped,
+        "mapped": member.id in shot.rack_map_members,
         "reads_near": member.id not in shot.leaders_only,
         "assigned": [{"topic": topic, "partitions": list(ids)} for topic, ids in sorted(member.owned.items())],
     }
 
 
-def _read(row: Mapping[str, Any]) -> Row:
+def _read(row: Mapping[str, Any]) -> GroupRow:
     if None in {row["taken"], row["group"]}:
         raise ValueError("it has no name or no time")
     for entry in row["topics"]:
         if len({len(entry[name]) for name in ("replicas", "in_sync", "leaders", "bytes_s")}) > 1:
             raise ValueError(f"the lists of topic {entry['topic']} are not of one length")
-    brokers = tuple(LiveBroker(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"])
+    brokers = tuple(
+        BrokerDescription(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"]
+    )
     topics = {entry["topic"]: _partitions(entry) for entry in row["topics"]}
     topology = Topology(tuple(Broker(b.id, b.rack, fenced=b.fenced) for b in brokers), topics)
-    cluster = LiveCluster(
+    cluster = ObservedCluster(
         brokers,
         topology,
         {entry["topic"]: tuple(map(tuple, entry["in_sync"])) for entry in row["topics"]},
@@ -187,7 +196,7 @@ def _read(row: Mapping[str, Any]) -> Row:
         for i, rate in enumerate(entry["bytes_s"])
         if rate is not None
     }
-    return Row(row["taken"], _snapshot(row, topology), cluster, Rates(bytes_s))
+    return GroupRow(row["taken"], _snapshot(row, topology), cluster, Throughput(bytes_s))
 
 
 def _partitions(entry: Mapping[str, Any]) -> tuple[Partition, ...]:
@@ -212,7 +221,7 @@ def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
         )
         told = Subscription(topics, rack=None if said["mapped"] else rack)
         live.append(
-            LiveMember(
+            MemberDescription(
                 said["id"],
                 said["client_id"],
                 said["host"],
@@ -225,7 +234,7 @@ def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
             )
         )
     group = Group(topology, tuple(members), name=row["group"])
-    seen = LiveGroup(row["group"], row["kind"], row["state"], row["strategy"], tuple(live))
+    seen = GroupDescription(row["group"], row["kind"], row["state"], row["strategy"], tuple(live))
     return Snapshot(
         seen,
         group,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def audited(spark: SparkSession, path: str, how: audit.FleetAudit) -> DataFrame:
+def audit_on_spark(spark: SparkSession, path: str, how: audit.FleetAudit) -> DataFrame:
     """Return what an audit finds of the groups in Parquet files.
 
     Few files are one task to Spark, however many groups they have; set `spark.sql.files.maxPartitionBytes` low, or

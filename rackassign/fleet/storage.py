@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from rackassign.errors import ConfigError
 from rackassign.fleet import audit, schema
-from rackassign.monitoring import Rates, Shots
+from rackassign.monitoring import ClusterSnapshot, Throughput
 from rackassign.util.text import short_repr, truncate
 
 GROUPS_AT_ONCE = 50
@@ -22,7 +22,7 @@ GROUPS_AT_ONCE = 50
 _BROKEN = (OSError, pa.ArrowException)
 
 
-def save(file: Path, taken: datetime, shots: Shots, rates: Rates) -> None:
+def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: Throughput) -> None:
     """Write groups as they are now.
 
     Args:
@@ -34,7 +34,7 @@ def save(file: Path, taken: datetime, shots: Shots, rates: Rates) -> None:
     with _writing(file, schema.SCHEMA) as writer:
         for start in range(0, len(shots.snapshots), GROUPS_AT_ONCE):
             some = shots.snapshots[start : start + GROUPS_AT_ONCE]
-            writer.write_batch(schema.written(taken, some, shots.cluster, rates))
+            writer.write_batch(schema.to_arrow(taken, some, shots.cluster, rates))
 
 
 def count(path: Path) -> int:
@@ -46,7 +46,7 @@ def count(path: Path) -> int:
     return sum(_of_groups(file).metadata.num_rows for file in _files(path))
 
 
-def load(path: Path) -> Iterator[pa.RecordBatch]:
+def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield the groups of a file, or of all files in a folder, in order of their names, a few at a time.
 
     Raises:
@@ -65,7 +65,7 @@ def load(path: Path) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def keep(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
+def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
     """Write what an audit has found into a new folder, and return the number of rows.
 
     Raises:
@@ -86,8 +86,8 @@ def keep(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
     return number
 
 
-def kept(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield what an audit has found, as `keep` or Spark has written it.
+def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
+    """Yield what an audit has found, as `write_results` or Spark has written it.
 
     Raises:
         ConfigError: There is nothing there, or something else.

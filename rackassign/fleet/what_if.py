@@ -8,23 +8,23 @@ from dataclasses import replace
 from itertools import count as naturals
 from itertools import islice
 
-from rackassign.fleet.schema import Row
+from rackassign.fleet.schema import GroupRow
 from rackassign.model import Broker, Partition, Topology
-from rackassign.monitoring import LiveBroker
+from rackassign.monitoring import BrokerDescription
 
 AS_IS = "as-is"
 
 _SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def racks_told(row: Row) -> Row:
+def racks_reported(row: GroupRow) -> GroupRow:
     """Return the row with all members sending the racks they are in, and reading near."""
-    return replace(row, snapshot=replace(row.snapshot, mapped=frozenset(), leaders_only=frozenset()))
+    return replace(row, snapshot=replace(row.snapshot, rack_map_members=frozenset(), leaders_only=frozenset()))
 
 
-def racks_given(row: Row) -> Row:
+def racks_assumed(row: GroupRow) -> GroupRow:
     """Return the row with all members in a known rack that they send: those of unknown rack where fewest are."""
-    row = racks_told(row)
+    row = racks_reported(row)
     racks = sorted(set(row.cluster.topology.broker_racks().values()))
     if not racks:
         return row
@@ -38,7 +38,7 @@ def racks_given(row: Row) -> Row:
     return _at_home(row, home)
 
 
-def any_replica(row: Row) -> Row:
+def any_replica(row: GroupRow) -> GroupRow:
     """Return the row with a rack-aware replica selector on all brokers."""
     brokers = tuple(
         replace(broker, selector=broker.selector or _SELECTOR, problem="") for broker in row.cluster.brokers
@@ -46,7 +46,7 @@ def any_replica(row: Row) -> Row:
     return replace(row, cluster=replace(row.cluster, brokers=brokers))
 
 
-def members_even(row: Row) -> Row:
+def members_balanced(row: GroupRow) -> GroupRow:
     """Return the row with the members spread over the brokers' racks as evenly as they can be.
 
     Who is where it is not too full stays; those of unknown rack go first.
@@ -72,13 +72,13 @@ def members_even(row: Row) -> Row:
     return _at_home(row, home)
 
 
-def _at_home(row: Row, home: Mapping[str, str]) -> Row:
+def _at_home(row: GroupRow, home: Mapping[str, str]) -> GroupRow:
     group = row.snapshot.group
     moved = tuple(replace(member, rack=home.get(member.id, member.rack)) for member in group.members)
     return replace(row, snapshot=replace(row.snapshot, group=replace(group, members=moved), unknown=()))
 
 
-def one_more_replica(row: Row) -> Row:
+def add_replica(row: GroupRow) -> GroupRow:
     """Return the row with one more copy of each partition, in a rack that has none, on the broker that has least."""
     racks = row.cluster.topology.broker_racks()
     load = Counter(broker for parts in row.cluster.topology.topics.values() for p in parts for broker in p.replicas)
@@ -103,7 +103,7 @@ def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) ->
     return (chosen,)
 
 
-def one_more_rack(row: Row) -> Row:
+def add_rack(row: GroupRow) -> GroupRow:
     """Return the row with one more rack, which has its share of the brokers, of the copies and of the members."""
     racks = row.cluster.topology.broker_racks()
     if not racks:
@@ -127,8 +127,8 @@ def one_more_rack(row: Row) -> Row:
             for known, change in zip(row.cluster.in_sync[topic], dealt, strict=True)
         )
     topology = Topology((*row.cluster.topology.brokers, *(Broker(id_, new) for id_ in ids)), topics)
-    brokers = (*row.cluster.brokers, *(LiveBroker(id_, new, selector=selector) for id_ in ids))
-    return members_even(_laid(row, brokers, topology, in_sync))
+    brokers = (*row.cluster.brokers, *(BrokerDescription(id_, new, selector=selector) for id_ in ids))
+    return members_balanced(_laid(row, brokers, topology, in_sync))
 
 
 def _name(taken: set[str | None]) -> str:
@@ -172,11 +172,11 @@ def _swapped(partition: Partition, change: Mapping[int, int]) -> Partition:
 
 
 def _laid(
-    row: Row,
-    brokers: tuple[LiveBroker, ...],
+    row: GroupRow,
+    brokers: tuple[BrokerDescription, ...],
     topology: Topology,
     in_sync: Mapping[str, tuple[tuple[int, ...], ...]],
-) -> Row:
+) -> GroupRow:
     """Return the row with the copies elsewhere."""
     group = row.snapshot.group
     topics = {topic: topology.topics[topic] for topic in group.topology.topics}
@@ -187,14 +187,14 @@ def _laid(
     )
 
 
-WHAT_IFS: Mapping[str, Callable[[Row], Row]] = {
+WHAT_IFS: Mapping[str, Callable[[GroupRow], GroupRow]] = {
     AS_IS: lambda row: row,
-    "racks-told": racks_told,
-    "racks-given": racks_given,
+    "racks-told": racks_reported,
+    "racks-given": racks_assumed,
     "any-replica": any_replica,
-    "members-even": members_even,
-    "one-more-replica": one_more_replica,
-    "one-more-rack": one_more_rack,
+    "members-even": members_balanced,
+    "one-more-replica": add_replica,
+    "one-more-rack": add_rack,
 }
 """By name: the group as it is, and one change each."""
 

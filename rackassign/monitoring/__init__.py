@@ -9,59 +9,59 @@ Rules of this room:
 
 from __future__ import annotations
 
-from rackassign.monitoring.analysis import Action, Inspection, Reach
-from rackassign.monitoring.cluster import LiveCluster
-from rackassign.monitoring.collector import Inspector, Odd, Shots, Survey
+from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange, StrategyOutcome
+from rackassign.monitoring.cluster import ObservedCluster
+from rackassign.monitoring.collector import ClusterReport, ClusterSnapshot, GroupCollector, SkippedGroup
 from rackassign.monitoring.groups import (
-    LiveBroker,
-    LiveGroup,
-    LiveMember,
-    Watched,
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    MemberDescription,
     describe_brokers,
     describe_group,
     watch,
 )
 from rackassign.monitoring.health import Finding, findings, may_not_settle
-from rackassign.monitoring.migration import Step, step
+from rackassign.monitoring.migration import MigrationStep, migration_step
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.serialize import as_json, said, troubles
+from rackassign.monitoring.serialize import as_json, collection_warnings, describe_action
 from rackassign.monitoring.snapshot import Snapshot
-from rackassign.monitoring.throughput import Rates
-from rackassign.monitoring.traffic import Flows, Read
-from rackassign.monitoring.wedged_group import Freed, free, is_wedged
+from rackassign.monitoring.throughput import Throughput
+from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
+from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 
 __all__ = [
-    "Action",
+    "BrokerDescription",
+    "ClusterReport",
+    "ClusterSnapshot",
     "Finding",
-    "Flows",
-    "Freed",
-    "Inspection",
-    "Inspector",
-    "LiveBroker",
-    "LiveCluster",
-    "LiveGroup",
-    "LiveMember",
-    "Odd",
+    "GroupAnalysis",
+    "GroupCollector",
+    "GroupDescription",
+    "GroupObservation",
+    "MemberDescription",
+    "MigrationStep",
+    "ObservedCluster",
+    "PartitionRead",
     "Price",
     "RackMap",
-    "Rates",
-    "Reach",
-    "Read",
-    "Shots",
+    "RecommendedChange",
+    "RecoveryResult",
+    "SkippedGroup",
     "Snapshot",
-    "Step",
-    "Survey",
-    "Watched",
+    "StrategyOutcome",
+    "Throughput",
+    "TrafficMatrix",
     "as_json",
+    "collection_warnings",
+    "describe_action",
     "describe_brokers",
     "describe_group",
     "findings",
-    "free",
     "is_wedged",
     "may_not_settle",
-    "said",
-    "step",
-    "troubles",
+    "migration_step",
+    "recover",
     "watch",
 ]

@@ -15,10 +15,10 @@ from typing import Literal
 
 from rackassign.locality import Locality
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
-from rackassign.monitoring.cluster import Holds, LiveCluster
+from rackassign.monitoring.cluster import Holds, ObservedCluster
 from rackassign.monitoring.snapshot import Snapshot, topics_of
-from rackassign.monitoring.throughput import Rates
-from rackassign.monitoring.traffic import Flows, Read, counted, flows, reads
+from rackassign.monitoring.throughput import Throughput
+from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality, partition_reads, traffic_matrix
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import evaluate_changes, non_local_partitions
 
@@ -32,7 +32,7 @@ ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class StrategyOutcome:
     """What a strategy would make of a group as it is.
 
     Args:
@@ -46,14 +46,14 @@ class Reach:
 
     strategy: StrategyName
     partitions: Locality
-    flows: Flows
+    flows: TrafficMatrix
     moved: int
-    reads: tuple[Read, ...]
+    reads: tuple[PartitionRead, ...]
     reasons: Mapping[Reason, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RecommendedChange:
     """One change, and what it would gain, worked out by solving the group with it.
 
     Args:
@@ -82,7 +82,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
+class GroupAnalysis:
     """All that is found out about one group.
 
     Args:
@@ -95,20 +95,20 @@ class Inspection:
         reaches: What each strategy would make of it.
         actions: Those that would gain most: the strategy if that gains anything, then the best first.
         out_of_sync: Partitions that would be local if their near copy were in sync.
-        unread: Partitions of subscribed topics that nobody has.
+        unassigned: Partitions of subscribed topics that nobody has.
         missing: Topics that cannot be described, each with the reason; nothing of them is counted anywhere.
     """
 
     snapshot: Snapshot
-    holds: Holds
-    now: tuple[Read, ...]
+    read_policy: Holds
+    now: tuple[PartitionRead, ...]
     partitions: Locality
     by_mode: Mapping[LocalityMode, Locality]
-    flows: Flows
-    reaches: tuple[Reach, ...]
-    actions: tuple[Action, ...]
+    flows: TrafficMatrix
+    reaches: tuple[StrategyOutcome, ...]
+    actions: tuple[RecommendedChange, ...]
     out_of_sync: int
-    unread: int
+    unassigned: int
     missing: Mapping[str, str]
 
     @property
@@ -117,12 +117,12 @@ class Inspection:
         total = self.partitions.local + self.partitions.cross + self.partitions.unknown
         return self.partitions.local / total if total else None
 
-    def reach(self, strategy: StrategyName) -> Reach:
+    def reach(self, strategy: StrategyName) -> StrategyOutcome:
         """Return what a strategy would make of it."""
         return next(reach for reach in self.reaches if reach.strategy == strategy)
 
 
-def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection:
+def inspect(shot: Snapshot, cluster: ObservedCluster, measured: Throughput) -> GroupAnalysis:
     """Judge a group.
 
     Args:
@@ -133,23 +133,25 @@ def inspect(shot: Snapshot, cluster: LiveCluster, measured: Rates) -> Inspection
     group = shot.group
     known = group.topology.topics.keys()
     owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
-    now = reads(group, owned, cluster.serving(group.topology), shot.leaders_only)
+    now = partition_reads(group, owned, cluster.in_sync_replicas(group.topology), shot.leaders_only)
     judge = _Judge(shot, cluster, measured, owned)
-    told = shot.as_told()
+    told = shot.as_leader_sees()
     options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
     plans = {name: plan(told, options) for name, plan in STRATEGIES.items()}
-    by_mode = {mode: counted(reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES}
+    by_mode = {
+        mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
+    }
     reaches = tuple(judge.reach(told, plan) for plan in plans.values()) if group.members else ()
-    return Inspection(
+    return GroupAnalysis(
         shot,
-        cluster.holds,
+        cluster.read_policy,
         now,
-        counted(now),
+        count_locality(now),
         by_mode,
-        flows(now, measured.bytes_s),
+        traffic_matrix(now, measured.bytes_s),
         reaches,
         tuple(judge.actions(told, plans["cooperative-sticky"])) if group.members else (),
-        judge.seen(group, owned).partitions.local - counted(now).local,
+        judge.seen(group, owned).partitions.local - count_locality(now).local,
         _unread(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
     )
@@ -178,9 +180,9 @@ def _only(topology: Topology, mode: LocalityMode) -> Topology:
 class _Seen:
     """An assignment, counted."""
 
-    reads: tuple[Read, ...]
+    reads: tuple[PartitionRead, ...]
     partitions: Locality
-    flows: Flows
+    flows: TrafficMatrix
 
     def afar(self) -> float:
         """Return the bytes that are not surely local."""
@@ -190,14 +192,14 @@ class _Seen:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     shot: Snapshot
-    cluster: LiveCluster
-    measured: Rates
+    cluster: ObservedCluster
+    measured: Throughput
     owned: Mapping[str, Partitions]
 
-    def reach(self, told: Group, plan: Plan) -> Reach:
+    def reach(self, told: Group, plan: Plan) -> StrategyOutcome:
         """Count what a plan would make of the group, which is planned as its leader sees it."""
         seen = self.seen(self.shot.group, plan.target)
-        return Reach(
+        return StrategyOutcome(
             plan.strategy,
             seen.partitions,
             seen.flows,
@@ -221,15 +223,15 @@ class _Judge:
             counting: The copies that serve; those that the brokers' selectors make serve if left out.
             leaders_only: Members that do not ask for near ones; those that do not now if left out.
         """
-        found = reads(
+        found = partition_reads(
             group,
             target,
-            self.cluster.counting(group.topology) if counting is None else counting,
+            self.cluster.selectable_replicas(group.topology) if counting is None else counting,
             self.shot.leaders_only if leaders_only is None else leaders_only,
         )
-        return _Seen(found, counted(found), flows(found, self.measured.bytes_s))
+        return _Seen(found, count_locality(found), traffic_matrix(found, self.measured.bytes_s))
 
-    def actions(self, told: Group, plan: Plan) -> list[Action]:
+    def actions(self, told: Group, plan: Plan) -> list[RecommendedChange]:
         """Return the changes that gain most: more bytes at home, more partitions where those are not measured.
 
         Args:
@@ -240,7 +242,7 @@ class _Judge:
         now = self.seen(group, self.owned)
         base = self.seen(group, plan.target)
         useful = partial(_useful, idle=not now.flows.total)
-        switch = _gained(Action("strategy", 0, 0.0), now, base)
+        switch = _gained(RecommendedChange("strategy", 0, 0.0), now, base)
         # An uneven group may be more local than an even one can be: what gains nothing over that gains nothing.
         further = filter(useful, self._further(told, plan, base if useful(switch) else now))
         ranked = sorted(further, key=lambda action: (-action.gain_bytes_s, -action.gain))
@@ -250,35 +252,39 @@ class _Judge:
         options = Options(locality=mode or self.cluster.mode, max_skew=max_skew, time_limit_s=_PLAN_S)
         return plan_cooperative(group, options)
 
-    def _further(self, told: Group, plan: Plan, base: _Seen) -> Iterator[Action]:
+    def _further(self, told: Group, plan: Plan, base: _Seen) -> Iterator[RecommendedChange]:
         """Yield changes with what they gain beyond the strategy."""
         if self.cluster.without_selector():
             everywhere = self.plan(told, mode="any-replica")
             seen = self.seen(self.shot.group, everywhere.target, told.topology)
-            yield _gained(Action("selector", 0, 0.0), base, seen)
-        if self.shot.mapped:
+            yield _gained(RecommendedChange("selector", 0, 0.0), base, seen)
+        if self.shot.rack_map_members:
             seen = self.seen(self.shot.group, self.plan(self.shot.group).target, leaders_only=frozenset())
-            yield _gained(Action("rack", 0, 0.0, members=tuple(sorted(self.shot.mapped))), base, seen)
+            yield _gained(
+                RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, seen
+            )
         yield from self._placed(told, base)
         for tried in evaluate_changes(told, plan, self.plan, (1, partial(self.plan, max_skew=1))):
             advice = tried.advice
-            action = Action(advice.kind, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions)
+            action = RecommendedChange(
+                advice.kind, 0, 0.0, rack=advice.rack, topics=advice.topics, partitions=advice.partitions
+            )
             # The group that was tried knows fewer racks than we do.
             racks = {member.id: member.rack for member in self.shot.group.members}
             members = tuple(replace(m, rack=racks.get(m.id, m.rack)) for m in tried.group.members)
             yield _gained(action, base, self.seen(replace(tried.group, members=members), tried.plan.target))
 
-    def _placed(self, told: Group, base: _Seen) -> Iterator[Action]:
+    def _placed(self, told: Group, base: _Seen) -> Iterator[RecommendedChange]:
         """Yield what there is to gain if all of whom nobody knows told that they are in one rack: the best one."""
         silent = {member.id for member in self.shot.unknown}
         if not silent:
             return
-        best: Action | None = None
+        best: RecommendedChange | None = None
         for rack in sorted(set(told.topology.broker_racks().values())):
             members = tuple(replace(m, rack=rack) if m.id in silent else m for m in self.shot.group.members)
             there = replace(told, members=members)
             action = _gained(
-                Action("rack", 0, 0.0, uncertain=True, rack=rack, members=tuple(sorted(silent))),
+                RecommendedChange("rack", 0, 0.0, uncertain=True, rack=rack, members=tuple(sorted(silent))),
                 base,
                 self.seen(there, self.plan(there).target),
             )
@@ -288,12 +294,12 @@ class _Judge:
             yield best
 
 
-def _useful(action: Action, *, idle: bool) -> bool:
+def _useful(action: RecommendedChange, *, idle: bool) -> bool:
     """Tell whether it gains bytes; of a group that reads nothing, or was not measured, partitions."""
     return action.gain > 0 if idle else action.gain >= 0 and action.gain_bytes_s > 0
 
 
-def _gained(action: Action, before: _Seen, after: _Seen) -> Action:
+def _gained(action: RecommendedChange, before: _Seen, after: _Seen) -> RecommendedChange:
     return replace(
         action,
         gain=after.partitions.local - before.partitions.local,

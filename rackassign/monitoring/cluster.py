@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from rackassign.admin.cluster import describe_topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
-from rackassign.monitoring.groups import LiveBroker, describe_brokers
+from rackassign.monitoring.groups import BrokerDescription, describe_brokers
 from rackassign.racks import BrokerRackCache
 
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]
@@ -23,7 +23,7 @@ no broker says, leaders are taken to serve."""
 
 
 @dataclass(frozen=True, slots=True)
-class LiveCluster:
+class ObservedCluster:
     """Brokers, and the topics that were asked for.
 
     Args:
@@ -33,13 +33,13 @@ class LiveCluster:
         missing: Topics that cannot be described, each with the reason.
     """
 
-    brokers: tuple[LiveBroker, ...]
+    brokers: tuple[BrokerDescription, ...]
     topology: Topology
     in_sync: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def holds(self) -> Holds:
+    def read_policy(self) -> Holds:
         """Tell which replicas readers are sent to, by the brokers that say so."""
         has = {bool(broker.selector) for broker in self.brokers if not broker.fenced and not broker.problem}
         if len(has) != 1:
@@ -53,11 +53,13 @@ class LiveCluster:
     @property
     def mode(self) -> LocalityMode:
         """Return the locality that assignors of this cluster's consumers should have."""
-        return "leader" if self.holds in {"leader", "unknown"} else "any-replica"
+        return "leader" if self.read_policy in {"leader", "unknown"} else "any-replica"
 
-    def counting(self, topology: Topology) -> Topology:
+    def selectable_replicas(self, topology: Topology) -> Topology:
         """Return a topology with those replicas of each partition that the leader's broker sends readers to."""
-        silent = {broker.id for broker in self.brokers if broker.problem} if self.holds != "any-replica" else set()
+        silent = (
+            {broker.id for broker in self.brokers if broker.problem} if self.read_policy != "any-replica" else set()
+        )
         plain = {*self.without_selector(), *silent}
         if not plain:
             return topology
@@ -65,7 +67,7 @@ class LiveCluster:
             topology, topics={topic: tuple(_kept(p, plain) for p in row) for topic, row in topology.topics.items()}
         )
 
-    def serving(self, topology: Topology) -> Topology:
+    def in_sync_replicas(self, topology: Topology) -> Topology:
         """Return a part of the topology with those replicas only that serve readers now."""
         topics = {
             topic: tuple(
@@ -76,7 +78,7 @@ class LiveCluster:
             )
             for topic, row in topology.topics.items()
         }
-        return self.counting(replace(topology, topics=topics))
+        return self.selectable_replicas(replace(topology, topics=topics))
 
 
 def _kept(partition: Partition, plain: set[int]) -> Partition:
@@ -85,7 +87,7 @@ def _kept(partition: Partition, plain: set[int]) -> Partition:
     return replace(partition, replicas=(partition.leader,))
 
 
-def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: BrokerRackCache) -> LiveCluster:
+def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: BrokerRackCache) -> ObservedCluster:
     """Describe the brokers and some topics.
 
     Args:
@@ -105,7 +107,7 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Brok
         tuple(Broker(broker.id, broker.rack, fenced=broker.fenced) for broker in brokers),
         {name: topic.partitions for name, topic in sorted(sound.items())},
     )
-    return LiveCluster(
+    return ObservedCluster(
         brokers,
         racks.fill_missing(topology),
         {name: topic.in_sync for name, topic in sound.items()},

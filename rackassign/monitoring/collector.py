@@ -12,15 +12,15 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import can_describe_cluster, list_brokers, list_groups_on
 from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError
-from rackassign.monitoring.analysis import Inspection, inspect
-from rackassign.monitoring.cluster import LiveCluster, describe_cluster
-from rackassign.monitoring.groups import LiveGroup, describe_group
+from rackassign.monitoring.analysis import GroupAnalysis, inspect
+from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
+from rackassign.monitoring.groups import GroupDescription, describe_group
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
-from rackassign.monitoring.throughput import Logs, Rates, look_at_logs, rates
+from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.racks import BrokerRackCache
 
-Told = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Told what is being done, and how much of how much of it is done."""
 
 _PATIENCE_S = 3.0
@@ -30,7 +30,7 @@ _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class SkippedGroup:
     """A group that cannot be looked at, or a broker that does not answer.
 
     Args:
@@ -45,38 +45,38 @@ class Odd:
 
 
 @dataclass(frozen=True, slots=True)
-class Shots:
+class ClusterSnapshot:
     """Groups as they are.
 
     Args:
         cluster: With all their topics.
         snapshots: In order of their names.
-        odd: What could not be looked at.
+        skipped: What could not be looked at.
     """
 
-    cluster: LiveCluster
+    cluster: ObservedCluster
     snapshots: tuple[Snapshot, ...]
-    odd: tuple[Odd, ...] = ()
+    skipped: tuple[SkippedGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class ClusterReport:
     """Groups, judged.
 
     Args:
         cluster: With all their topics.
         inspections: In order of the groups' names.
-        odd: What could not be looked at.
+        skipped: What could not be looked at.
         measured: What is written to the topics.
     """
 
-    cluster: LiveCluster
-    inspections: tuple[Inspection, ...]
-    odd: tuple[Odd, ...]
-    measured: Rates
+    cluster: ObservedCluster
+    inspections: tuple[GroupAnalysis, ...]
+    skipped: tuple[SkippedGroup, ...]
+    measured: Throughput
 
 
-class Inspector:
+class GroupCollector:
     """Looks at groups, again and again if that is wanted, and remembers the racks of brokers that go.
 
     Args:
@@ -88,9 +88,9 @@ class Inspector:
         self._admin = admin
         self._map = racks or RackMap()
         self._memory = BrokerRackCache()
-        self._logs: Logs | None = None
+        self._logs: LogSamples | None = None
 
-    def shoot(self, names: Sequence[str] | None, told: Told = lambda *_: None) -> Shots:
+    def snapshot(self, names: Sequence[str] | None, told: ProgressCallback = lambda *_: None) -> ClusterSnapshot:
         """Describe groups.
 
         Args:
@@ -101,14 +101,16 @@ class Inspector:
             ConfigError: A group that was asked for does not exist, or is not one of consumers.
             KafkaError: If nothing at all can be seen.
         """
-        odd: list[Odd] = []
+        odd: list[SkippedGroup] = []
         live = self._described(self._all(odd) if names is None else list(names), odd, told, all_=names is None)
         topics = frozenset[str]().union(*map(topics_of, live))
         cluster = describe_cluster(self._admin, topics, self._memory)
         snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
-        return Shots(cluster, snapshots, tuple(odd))
+        return ClusterSnapshot(cluster, snapshots, tuple(odd))
 
-    def survey(self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: Told = lambda *_: None) -> Survey:
+    def report(
+        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: ProgressCallback = lambda *_: None
+    ) -> ClusterReport:
         """Describe groups, measure what is written to their topics, and judge them as they are then.
 
         Args:
@@ -117,7 +119,7 @@ class Inspector:
             told: Told how far it is.
 
         Raises:
-            ConfigError: As for `shoot`.
+            ConfigError: As for `snapshot`.
             KafkaError: The same.
         """
         shots, measured = self.measure(names, interval_s=interval_s, told=told)
@@ -125,20 +127,20 @@ class Inspector:
         for i, shot in enumerate(shots.snapshots):
             told("Working out what each group could read", i, len(shots.snapshots))
             inspections.append(inspect(shot, shots.cluster, measured))
-        return Survey(shots.cluster, tuple(inspections), shots.odd, measured)
+        return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured)
 
     def measure(
-        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: Told = lambda *_: None
-    ) -> tuple[Shots, Rates]:
-        """Describe groups and measure what is written to their topics; arguments and errors are those of `survey`."""
-        shots = self.shoot(names, told)
+        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: ProgressCallback = lambda *_: None
+    ) -> tuple[ClusterSnapshot, Throughput]:
+        """Describe groups and measure what is written to their topics; takes the arguments of `report`."""
+        shots = self.snapshot(names, told)
         if not interval_s or not shots.snapshots:
-            return shots, Rates()
+            return shots, Throughput()
         measured = self._measured(shots.cluster, interval_s, told)
         # What is judged is what is there now.
-        return self.shoot(names, told), measured
+        return self.snapshot(names, told), measured
 
-    def _all(self, odd: list[Odd]) -> list[str]:
+    def _all(self, odd: list[SkippedGroup]) -> list[str]:
         """Return the names of all groups of consumers; others are odd, and so is a broker that does not answer."""
         kinds: dict[str, str] = {}
         failed: list[KafkaError] = []
@@ -149,25 +151,33 @@ class Inspector:
                 kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
-                odd.append(Odd("", f"broker {broker} does not list its groups: {type(error).__name__}"))
+                odd.append(SkippedGroup("", f"broker {broker} does not list its groups: {type(error).__name__}"))
 
         for broker in brokers:
             ask(broker)
         if failed and len(failed) == len(brokers):
             raise failed[0]
         if not can_describe_cluster(self._admin):
-            odd.append(Odd("", "groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"))
+            odd.append(
+                SkippedGroup(
+                    "", "groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"
+                )
+            )
         for name, kind in sorted(kinds.items()):
             if kind not in {"consumer", ""}:
                 odd.append(
-                    Odd(name, f"not a group of consumers but of type {kind!r}, which is not supported", unseen=False)
+                    SkippedGroup(
+                        name, f"not a group of consumers but of type {kind!r}, which is not supported", unseen=False
+                    )
                 )
         return sorted(name for name, kind in kinds.items() if kind in {"consumer", ""})
 
-    def _described(self, names: list[str], odd: list[Odd], told: Told, *, all_: bool) -> list[LiveGroup]:
+    def _described(
+        self, names: list[str], odd: list[SkippedGroup], told: ProgressCallback, *, all_: bool
+    ) -> list[GroupDescription]:
         """Describe groups one by one, those that are in a rebalance once more until they are over it."""
         calls = GroupAdmin(self._admin)
-        found: dict[str, LiveGroup] = {}
+        found: dict[str, GroupDescription] = {}
         restless: Mapping[str, str] = {}
         until = time.monotonic() + _PATIENCE_S
         left: Iterable[str] = names
@@ -181,29 +191,29 @@ class Inspector:
                     if not all_:
                         raise
                     # One may be gone since it was listed; and no odd one shall spoil the others.
-                    odd.append(Odd(name, str(error) or type(error).__name__))
+                    odd.append(SkippedGroup(name, str(error) or type(error).__name__))
                     continue
-                if group.shown:
+                if group.is_visible:
                     found[name] = group
-                if not group.at_rest:
+                if not group.is_stable:
                     restless[name] = group.state
             if not restless or time.monotonic() > until:
                 break
             left = list(restless)
             time.sleep(_PAUSE_S)
         odd.extend(
-            Odd(name, f"in a rebalance ({state}), so its members are not shown")
+            SkippedGroup(name, f"in a rebalance ({state}), so its members are not shown")
             for name, state in restless.items()
             if name not in found
         )
         return list(found.values())
 
-    def _measured(self, cluster: LiveCluster, interval_s: float, told: Told) -> Rates:
+    def _measured(self, cluster: ObservedCluster, interval_s: float, told: ProgressCallback) -> Throughput:
         """Measure from the last survey on; the first one looks twice."""
-        before = self._logs or look_at_logs(self._admin, cluster)
+        before = self._logs or sample_logs(self._admin, cluster)
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < interval_s:
             told("Measuring what is written", int(passed), round(interval_s))
             time.sleep(min(1.0, interval_s - passed))
-        self._logs = look_at_logs(self._admin, cluster)
-        return rates(before, self._logs)
+        self._logs = sample_logs(self._admin, cluster)
+        return compute_throughput(before, self._logs)

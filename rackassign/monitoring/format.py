@@ -8,7 +8,7 @@ _LEAST, _MOST = 0.1, 99.9
 _WHOLE_FROM_USD = 100
 
 
-def percent(part: int, total: int) -> str:
+def format_percent(part: int, total: int) -> str:
     """Show a share, never rounded up to all nor down to nothing; a dash for the share of nothing."""
     if not total:
         return "-"
@@ -18,7 +18,7 @@ def percent(part: int, total: int) -> str:
     return f">{_MOST} %" if _MOST < share < 100 else f"{share:.1f} %"  # noqa: PLR2004 - a hundred per cent
 
 
-def size(bytes_: float) -> str:
+def format_bytes(bytes_: float) -> str:
     """Show a number of bytes, in units of a thousand."""
     value, unit = abs(bytes_), 0
     while value >= _NEXT_UNIT and unit < len(_UNITS) - 1:
@@ -26,11 +26,11 @@ def size(bytes_: float) -> str:
     return f"{'-' if bytes_ < 0 else ''}{value:.3g} {_UNITS[unit]}"
 
 
-def at_least(figure: str, unmeasured: int) -> str:
+def mark_lower_bound(figure: str, unmeasured: int) -> str:
     """Mark a figure that some partitions are missing from."""
     return f"≥{figure}" if unmeasured else figure
 
 
-def money(usd: float) -> str:
+def format_usd(usd: float) -> str:
     """Show an amount of money, in cents while it is small."""
     return f"{usd:,.0f}" if abs(usd) >= _WHOLE_FROM_USD else f"{usd:.2f}"

@@ -29,7 +29,7 @@ RESTLESS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class LiveMember:
+class MemberDescription:
     """A member of a live group.
 
     Args:
@@ -61,7 +61,7 @@ class LiveMember:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveGroup:
+class GroupDescription:
     """A group as its coordinator describes it.
 
     Args:
@@ -76,15 +76,15 @@ class LiveGroup:
     kind: Literal["classic", "consumer"]
     state: str
     strategy: str
-    members: tuple[LiveMember, ...]
+    members: tuple[MemberDescription, ...]
 
     @property
-    def shown(self) -> bool:
+    def is_visible(self) -> bool:
         """Whether all there is to see of it is shown now."""
         return self.kind == "consumer" or self.state in {STABLE, EMPTY}
 
     @property
-    def at_rest(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether all of it is shown and nobody is about to get or give up anything."""
         return self.state in {STABLE, EMPTY}
 
@@ -95,7 +95,7 @@ class LiveGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveBroker:
+class BrokerDescription:
     """A broker and what it says of itself.
 
     Args:
@@ -114,7 +114,7 @@ class LiveBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class GroupObservation:
     """What was seen of a group in some seconds.
 
     Args:
@@ -124,7 +124,7 @@ class Watched:
         seconds: How long it was watched.
     """
 
-    group: LiveGroup
+    group: GroupDescription
     states: tuple[str, ...]
     rebalances: int
     seconds: float
@@ -132,7 +132,7 @@ class Watched:
     @property
     def settled(self) -> bool:
         """Whether it was ever at rest."""
-        return self.group.shown
+        return self.group.is_visible
 
     @property
     def preparing(self) -> bool:
@@ -140,7 +140,7 @@ class Watched:
         return self.states == (PREPARING,)
 
 
-def describe_group(calls: GroupAdmin, name: str) -> LiveGroup:
+def describe_group(calls: GroupAdmin, name: str) -> GroupDescription:
     """Describe a group once, whatever state it is in.
 
     Args:
@@ -167,9 +167,9 @@ def watch(
     name: str,
     seconds: float,
     *,
-    suspicious: Callable[[LiveGroup], bool],
+    suspicious: Callable[[GroupDescription], bool],
     waiting: Callable[[], None] = lambda: None,
-) -> Watched:
+) -> GroupObservation:
     """Look at a group until it can be judged: at once if it is at rest and nothing is suspicious about it.
 
     Args:
@@ -186,10 +186,10 @@ def watch(
     begin = time.monotonic()
     last = look = describe_group(calls, name)
     states, generations, begun = {look.state: None}, {look.generation}, 0
-    if seconds and not (last.shown and not suspicious(last)):
+    if seconds and not (last.is_visible and not suspicious(last)):
         waiting()
     while time.monotonic() < begin + seconds:
-        if last.shown and (begun >= RESTLESS or not suspicious(last)):
+        if last.is_visible and (begun >= RESTLESS or not suspicious(last)):
             break
         time.sleep(_PAUSE_S)
         before, look = look, describe_group(calls, name)
@@ -199,12 +199,12 @@ def watch(
         # A look may come too late for a state, or for what is shown in it.
         begun = max(begun + (look.state == PREPARING != before.state), max(known, default=0) - min(known, default=0))
         # A group that rebalances without end is shown for moments only.
-        if look.shown or not last.shown:
+        if look.is_visible or not last.is_visible:
             last = look
-    return Watched(last, tuple(states), begun, time.monotonic() - begin)
+    return GroupObservation(last, tuple(states), begun, time.monotonic() - begin)
 
 
-def describe_brokers(admin: KafkaAdminClient) -> tuple[LiveBroker, ...]:
+def describe_brokers(admin: KafkaAdminClient) -> tuple[BrokerDescription, ...]:
     """Return all brokers in order, each asked for its selector alone, since one that has just died fails a request.
 
     Args:
@@ -216,22 +216,22 @@ def describe_brokers(admin: KafkaAdminClient) -> tuple[LiveBroker, ...]:
     return tuple(_broker(admin, broker.id, broker.rack, fenced=broker.fenced) for broker in list_brokers(admin))
 
 
-def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: bool) -> LiveBroker:
+def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: bool) -> BrokerDescription:
     if fenced:
-        return LiveBroker(number, rack, fenced=True)
+        return BrokerDescription(number, rack, fenced=True)
     try:
-        return LiveBroker(number, rack, selector=replica_selector(admin, number))
+        return BrokerDescription(number, rack, selector=replica_selector(admin, number))
     except KafkaError as error:
-        return LiveBroker(number, rack, problem=str(error))
+        return BrokerDescription(number, rack, problem=str(error))
 
 
-def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup) -> LiveGroup:
+def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup) -> GroupDescription:
     stable = found.state == STABLE
     members = [_classic(m, stable=stable) if kind == "classic" else _served(m) for m in found.members]
-    return LiveGroup(name, kind, found.state, found.strategy, tuple(sorted(members, key=lambda m: m.id)))
+    return GroupDescription(name, kind, found.state, found.strategy, tuple(sorted(members, key=lambda m: m.id)))
 
 
-def _classic(member: DescribedMember, *, stable: bool) -> LiveMember:
+def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:
     subscription, problem = None, ""
     if stable:
         try:
@@ -242,7 +242,7 @@ def _classic(member: DescribedMember, *, stable: bool) -> LiveMember:
     # None if it is just being given something; and a leader may send anything.
     with suppress(WireError):
         assigned = decode_assignment(member.assignment).partitions
-    return LiveMember(
+    return MemberDescription(
         member.id,
         member.client_id,
         member.host.removeprefix("/"),
@@ -253,8 +253,8 @@ def _classic(member: DescribedMember, *, stable: bool) -> LiveMember:
     )
 
 
-def _served(member: DescribedMember) -> LiveMember:
-    return LiveMember(
+def _served(member: DescribedMember) -> MemberDescription:
+    return MemberDescription(
         member.id,
         member.client_id,
         member.host.removeprefix("/"),

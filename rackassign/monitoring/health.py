@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rackassign.admin.replica_selector import RACK_AWARE, SELECTOR
-from rackassign.monitoring.groups import EMPTY, RESTLESS, LiveBroker, LiveGroup, LiveMember, Watched
+from rackassign.monitoring.groups import (
+    EMPTY,
+    RESTLESS,
+    BrokerDescription,
+    GroupDescription,
+    GroupObservation,
+    MemberDescription,
+)
 
 Kind = Literal[
     "served",
@@ -45,22 +52,24 @@ class Finding:
     kind: Kind
     problem: str
     advice: str
-    members: tuple[LiveMember, ...] = ()
+    members: tuple[MemberDescription, ...] = ()
     brokers: tuple[int, ...] = ()
 
 
-def may_not_settle(group: LiveGroup) -> bool:
+def may_not_settle(group: GroupDescription) -> bool:
     """Tell whether a group at rest has members that may rebalance again and again: librdkafka's, by their user data."""
     return group.strategy == _COOPERATIVE and any(map(_is_librdkafka, group.members))
 
 
-def _is_librdkafka(member: LiveMember) -> bool:
+def _is_librdkafka(member: MemberDescription) -> bool:
     if member.rack is None or member.subscription is None or member.subscription.user_data is None:
         return False
     return len(member.subscription.user_data) != _JAVA_USER_DATA
 
 
-def findings(seen: Watched, brokers: Iterable[LiveBroker], *, wedged: bool | None = False) -> tuple[Finding, ...]:
+def findings(
+    seen: GroupObservation, brokers: Iterable[BrokerDescription], *, wedged: bool | None = False
+) -> tuple[Finding, ...]:
     """Judge a group; what keeps it from working comes first.
 
     Args:
@@ -72,7 +81,7 @@ def findings(seen: Watched, brokers: Iterable[LiveBroker], *, wedged: bool | Non
     return (*_of_the_rebalance(seen, wedged=wedged), *_of_the_members(seen.group, known), *_of_brokers(known))
 
 
-def _of_the_rebalance(seen: Watched, *, wedged: bool | None) -> Iterator[Finding]:
+def _of_the_rebalance(seen: GroupObservation, *, wedged: bool | None) -> Iterator[Finding]:
     group = seen.group
     if wedged:
         yield Finding(
@@ -96,7 +105,7 @@ def _of_the_rebalance(seen: Watched, *, wedged: bool | None) -> Iterator[Finding
         )
 
 
-def _stuck(seen: Watched, *, wedged: bool | None) -> Finding:
+def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
     group, states = seen.group, " and ".join(seen.states)
     problem = f"the group was not at rest once in {seen.seconds:.0f} s, it was {states}"
     if not seen.preparing:
@@ -125,7 +134,7 @@ _FIRST_BROKEN = (
 )
 
 
-def _restless(seen: Watched) -> Finding:
+def _restless(seen: GroupObservation) -> Finding:
     group = seen.group
     librdkafka = tuple(filter(_is_librdkafka, group.members)) if may_not_settle(group) else ()
     often = f"{seen.rebalances} rebalances in {seen.seconds:.0f} s, and no end"
@@ -142,7 +151,7 @@ def _restless(seen: Watched) -> Finding:
     )
 
 
-def _of_the_members(group: LiveGroup, brokers: tuple[LiveBroker, ...]) -> Iterator[Finding]:
+def _of_the_members(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     if group.kind == "consumer":
         yield _served(group)
     broken = tuple(m for m in group.members if m.problem)
@@ -183,7 +192,7 @@ def _of_the_members(group: LiveGroup, brokers: tuple[LiveBroker, ...]) -> Iterat
         )
 
 
-def _served(group: LiveGroup) -> Finding:
+def _served(group: GroupDescription) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
     unknown = any(m.classic is None for m in group.members)
     blame = (
@@ -202,7 +211,7 @@ def _served(group: LiveGroup) -> Finding:
     )
 
 
-def _of_brokers(brokers: tuple[LiveBroker, ...]) -> Iterator[Finding]:
+def _of_brokers(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     without = tuple(b.id for b in brokers if not b.rack)
     if without:
         yield Finding(
@@ -230,7 +239,7 @@ def _of_brokers(brokers: tuple[LiveBroker, ...]) -> Iterator[Finding]:
         )
 
 
-def _count(members: tuple[LiveMember, ...]) -> str:
+def _count(members: tuple[MemberDescription, ...]) -> str:
     return "1 member" if len(members) == 1 else f"{len(members)} members"
 
 

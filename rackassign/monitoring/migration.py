@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rackassign.model import STRATEGY_NAMES
-from rackassign.monitoring.groups import LiveGroup
+from rackassign.monitoring.groups import GroupDescription
 
 _COOPERATIVE = "cooperative-sticky"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MigrationStep:
     """Where a group is.
 
     Args:
@@ -30,16 +30,16 @@ class Step:
     unseen: str = ""
 
 
-def step(group: LiveGroup) -> Step:
+def migration_step(group: GroupDescription) -> MigrationStep:
     """Say where a group is."""
     if group.kind == "consumer":
-        return Step("the broker assigns, the strategies of the members rest")
-    if not group.shown or not group.strategy:
-        return Step("no strategy is shown now")
+        return MigrationStep("the broker assigns, the strategies of the members rest")
+    if not group.is_visible or not group.strategy:
+        return MigrationStep("no strategy is shown now")
     if group.strategy not in {*STRATEGY_NAMES, "roundrobin"}:
-        return Step(f"{group.strategy}, which is none of the standard strategies")
+        return MigrationStep(f"{group.strategy}, which is none of the standard strategies")
     if group.strategy != _COOPERATIVE:
-        return Step(
+        return MigrationStep(
             f"{group.strategy} is chosen, so not every member offers {_COOPERATIVE} before it",
             f"for {_COOPERATIVE}, restart the members one by one with both, {_COOPERATIVE} first; when it is chosen,"
             " once more with it alone",
@@ -47,9 +47,9 @@ def step(group: LiveGroup) -> Step:
         )
     others = [m.client_id for m in group.members if m.subscription is None or not m.subscription.owned]
     if not others:
-        return Step(f"{_COOPERATIVE} alone on all members")
+        return MigrationStep(f"{_COOPERATIVE} alone on all members")
     alone = len(group.members) - len(others)
-    return Step(
+    return MigrationStep(
         f"{_COOPERATIVE} is chosen, so all offer it; {alone} of {len(group.members)} are seen to offer it alone",
         f"restart the others with {_COOPERATIVE} alone, unless that is done: {', '.join(others)}",
         "whether members that held nothing when they joined last offer an eager strategy too",

@@ -36,7 +36,7 @@ class Price:
             raise ConfigError(f"price must be 0 or more, in USD/GB, got {self.usd_per_gb!r}")
 
     @classmethod
-    def given(cls, usd_per_gb: float | None) -> Price:
+    def from_option(cls, usd_per_gb: float | None) -> Price:
         """Return the price a user has given; the usual one if none was."""
         return cls() if usd_per_gb is None else cls(usd_per_gb, "as given")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.kafka_python.consumer import assigned_locality
 from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.monitoring.analysis import Inspection
-from rackassign.monitoring.collector import Survey
+from rackassign.monitoring.analysis import GroupAnalysis
+from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.pricing import Price
 
 try:
@@ -105,7 +105,7 @@ def _label(rack: str | None) -> str:
     return UNKNOWN if rack is None else rack
 
 
-class SurveyMetrics(Collector):
+class ReportMetrics(Collector):
     """Surveys as metrics, the last one at each scrape; what was read adds up from one to the next.
 
     Args:
@@ -115,17 +115,17 @@ class SurveyMetrics(Collector):
     def __init__(self, price: Price) -> None:
         self._price = price
         self._lock = threading.Lock()
-        self._last: Survey | None = None
+        self._last: ClusterReport | None = None
         self._failed = 0
         self._read: dict[tuple[str, Pair], float] = {}
 
-    def take(self, survey: Survey) -> None:
+    def take(self, survey: ClusterReport) -> None:
         """Take a survey."""
         with self._lock:
             self._last = survey
             gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
             # A group that is only not seen for a moment goes on where it was; what is gone for good is not kept.
-            odd = {odd.name for odd in survey.odd}
+            odd = {odd.name for odd in survey.skipped}
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             for inspected in survey.inspections:
                 for pair, rate in inspected.flows.pairs.items():
@@ -148,11 +148,11 @@ class SurveyMetrics(Collector):
         _add(bytes_, read)
         yield bytes_
         yield from _of_groups(last, self._price)
-        problems = sum(odd.unseen for odd in last.odd) + len(last.measured.problems)
+        problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
         yield GaugeMetricFamily("rackassign_survey_problems", "What the last survey could not see.", value=problems)
 
 
-def _of_groups(survey: Survey, price: Price) -> Iterator[Metric]:
+def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     partitions = _partitions()
     reachable = GaugeMetricFamily(
         "rackassign_reachable_partitions",
@@ -182,7 +182,7 @@ def _of_groups(survey: Survey, price: Price) -> Iterator[Metric]:
     yield from (partitions, reachable, moves, members, nowhere, cost)
 
 
-def _add_reaches(inspected: Inspection, reachable: GaugeMetricFamily, moves: GaugeMetricFamily) -> None:
+def _add_reaches(inspected: GroupAnalysis, reachable: GaugeMetricFamily, moves: GaugeMetricFamily) -> None:
     name = inspected.snapshot.live.name
     for reach in inspected.reaches:
         for locality, count in asdict(reach.partitions).items():

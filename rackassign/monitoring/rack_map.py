@@ -24,7 +24,8 @@ class RackMap:
         client_ids: Rack by client id; `*` and `?` stand for what they do in file names, the first that fits counts.
         hosts: Rack by the address that the broker sees, the same way.
         subnets: Rack by network ("10.0.1.0/24"); the smallest that holds the address counts.
-        near_readers: Client ids, with `*` and `?`, that read from the nearest replica though they do not tell their
+        follower_fetchers: Client ids, with `*` and `?`, that read from the nearest replica though they do not tell
+            their
             group where they are: kafka-python's own assignors and Java's before 3.5 never do. Who tells no rack, and is
             not named here, is taken to have none set and to read from the leaders.
 
@@ -35,7 +36,7 @@ class RackMap:
     client_ids: Mapping[str, str] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     subnets: Mapping[str, str] = field(default_factory=dict)
-    near_readers: tuple[str, ...] = ()
+    follower_fetchers: tuple[str, ...] = ()
     _networks: tuple[tuple[_Network, str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -43,7 +44,7 @@ class RackMap:
             for pattern, rack in getattr(self, name).items():
                 if not isinstance(rack, str) or not rack:
                     raise InputError(f"{name}.{pattern}", f"expected the name of a rack, got {short_repr(rack)}")
-        for i, pattern in enumerate(self.near_readers):
+        for i, pattern in enumerate(self.follower_fetchers):
             if not isinstance(pattern, str):
                 raise InputError(f"{_NEAR}[{i}]", f"expected a client id, got {short_repr(pattern)}")
         networks = [(_network(subnet), rack) for subnet, rack in self.subnets.items()]
@@ -76,7 +77,7 @@ class RackMap:
 
     def reads_near(self, client_id: str) -> bool:
         """Tell whether a member that sends no rack reads from the nearest replica all the same."""
-        return any(fnmatchcase(client_id, pattern) for pattern in self.near_readers)
+        return any(fnmatchcase(client_id, pattern) for pattern in self.follower_fetchers)
 
     def _found(self, client_id: str, host: str) -> Iterator[str]:
         for patterns, name in ((self.client_ids, client_id), (self.hosts, host)):

@@ -7,18 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from rackassign.model import Partitions
-from rackassign.monitoring.analysis import Action, Inspection
-from rackassign.monitoring.cluster import LiveCluster
-from rackassign.monitoring.collector import Odd, Survey
-from rackassign.monitoring.groups import LiveMember
+from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
+from rackassign.monitoring.cluster import ObservedCluster
+from rackassign.monitoring.collector import ClusterReport, SkippedGroup
+from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.traffic import Flows, counted
+from rackassign.monitoring.traffic import TrafficMatrix, count_locality
 
 _NAMED = 3
 """Members and topics that are named in a sentence; the others are counted."""
 
 
-def said(action: Action, inspected: Inspection) -> str:
+def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     """Say in words what there is to do; what is counted from the change of strategy on begins with "then"."""
     if action.kind == "strategy":
         return _strategy(inspected)
@@ -26,12 +26,12 @@ def said(action: Action, inspected: Inspection) -> str:
     return f"{'then ' if switched else ''}{_further(action, inspected)}"
 
 
-def _further(action: Action, inspected: Inspection) -> str:
+def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     if action.kind == "selector":
         return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
     if action.kind == "member":
         return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
-    if action.kind == "replicas" and inspected.holds in {"leader", "unknown"}:
+    if action.kind == "replicas" and inspected.read_policy in {"leader", "unknown"}:
         what = _partitions(action.partitions)
         return f"let a replica in rack {action.rack} lead {what}, and add one where there is none"
     if action.kind == "replicas":
@@ -49,11 +49,11 @@ def _further(action: Action, inspected: Inspection) -> str:
     return f"{given}, and an assignor that sends it"
 
 
-def troubles(survey: Survey) -> list[str]:
+def collection_warnings(survey: ClusterReport) -> list[str]:
     """Say what was not seen, or not in full."""
-    lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.odd]
+    lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.skipped]
     lines += survey.measured.problems
-    lines += unasked(survey.cluster)
+    lines += selector_warnings(survey.cluster)
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
         lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
@@ -62,7 +62,7 @@ def troubles(survey: Survey) -> list[str]:
     return lines
 
 
-def unasked(cluster: LiveCluster) -> list[str]:
+def selector_warnings(cluster: ObservedCluster) -> list[str]:
     """Say which brokers do not tell what readers are sent to."""
     silent = [broker for broker in cluster.brokers if broker.problem]
     if not silent:
@@ -72,7 +72,7 @@ def unasked(cluster: LiveCluster) -> list[str]:
     return [f"{count} {told}: they are taken to be like the others, or to have none"]
 
 
-def _strategy(inspected: Inspection) -> str:
+def _strategy(inspected: GroupAnalysis) -> str:
     live = inspected.snapshot.live
     to = "switch to cooperative-sticky of rackassign"
     if live.kind == "consumer":
@@ -94,28 +94,28 @@ def _partitions(partitions: Partitions) -> str:
     return f"{count} {noun} of {_listed(partitions)}"
 
 
-def as_json(survey: Survey, price: Price) -> dict[str, Any]:
+def as_json(survey: ClusterReport, price: Price) -> dict[str, Any]:
     """Return a survey for programs; money and bytes are null where they were not measured."""
     return {
         "format": "rackassign-inspection/1",
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
         "measured_seconds": round(survey.measured.seconds, 3),
-        "reads": survey.cluster.holds,
+        "reads": survey.cluster.read_policy,
         "brokers": [
             {"id": b.id, "rack": b.rack, "fenced": b.fenced, "selector": b.selector, "problem": b.problem or None}
             for b in survey.cluster.brokers
         ],
         "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
-        "odd": [_odd(odd) for odd in survey.odd],
+        "odd": [_odd(odd) for odd in survey.skipped],
         "problems": list(survey.measured.problems),
     }
 
 
-def _odd(odd: Odd) -> dict[str, Any]:
+def _odd(odd: SkippedGroup) -> dict[str, Any]:
     return {"group": odd.name or None, "problem": odd.problem}
 
 
-def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any]:
+def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dict[str, Any]:
     live = inspected.snapshot.live
     measured = bool(survey.measured.seconds)
     return {
@@ -128,7 +128,7 @@ def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any
         "local_share": inspected.local_share,
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
         "out_of_sync": inspected.out_of_sync,
-        "unread": inspected.unread,
+        "unread": inspected.unassigned,
         **_traffic(inspected.flows, price, measured=measured),
         "strategies": [
             {
@@ -144,7 +144,7 @@ def _group(inspected: Inspection, survey: Survey, price: Price) -> dict[str, Any
     }
 
 
-def _member(member: LiveMember, inspected: Inspection) -> dict[str, Any]:
+def _member(member: MemberDescription, inspected: GroupAnalysis) -> dict[str, Any]:
     shot = inspected.snapshot
     rack = next(m.rack for m in shot.group.members if m.id == member.id)
     return {
@@ -153,13 +153,13 @@ def _member(member: LiveMember, inspected: Inspection) -> dict[str, Any]:
         "host": member.host,
         "instance_id": member.instance_id,
         "rack": rack,
-        "rack_from": None if rack is None else "map" if member.id in shot.mapped else "member",
+        "rack_from": None if rack is None else "map" if member.id in shot.rack_map_members else "member",
         "problem": member.problem or None,
-        "partitions": asdict(counted(read for read in inspected.now if read.member == member.id)),
+        "partitions": asdict(count_locality(read for read in inspected.now if read.member == member.id)),
     }
 
 
-def _traffic(flows: Flows, price: Price, *, measured: bool) -> dict[str, Any]:
+def _traffic(flows: TrafficMatrix, price: Price, *, measured: bool) -> dict[str, Any]:
     if not measured:
         return {"bytes_per_second": None, "usd_per_month": None, "flows": None, "unmeasured": flows.unmeasured}
     return {
@@ -186,10 +186,10 @@ def _sorted(
     return sorted(pairs.items(), key=lambda item: tuple((rack is None, rack or "") for rack in item[0]))
 
 
-def _action(action: Action, inspected: Inspection, price: Price, *, measured: bool) -> dict[str, Any]:
+def _action(action: RecommendedChange, inspected: GroupAnalysis, price: Price, *, measured: bool) -> dict[str, Any]:
     return {
         "kind": action.kind,
-        "what": said(action, inspected),
+        "what": describe_action(action, inspected),
         "gain_partitions": action.gain,
         "gain_bytes_per_second": action.gain_bytes_s if measured else None,
         "gain_usd_per_month": round(price.monthly(action.gain_bytes_s), 2) if measured else None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rackassign.model import Group, Member, Partitions, Topology
-from rackassign.monitoring.groups import LiveGroup, LiveMember
+from rackassign.monitoring.groups import GroupDescription, MemberDescription
 from rackassign.monitoring.rack_map import RackMap
 
 
@@ -17,29 +17,29 @@ class Snapshot:
     Args:
         live: What its coordinator told of it.
         group: The same as a scenario: the racks are those that members send, or those of the map.
-        mapped: Members whose rack is from the map alone, by their ids: their group does not know it.
+        rack_map_members: Members whose rack is from the map alone, by their ids: their group does not know it.
         unknown: Members of whom nobody knows where they are.
         leaders_only: Those of the map that read from leaders, near or not, by their ids.
     """
 
-    live: LiveGroup
+    live: GroupDescription
     group: Group
-    mapped: frozenset[str]
-    unknown: tuple[LiveMember, ...]
+    rack_map_members: frozenset[str]
+    unknown: tuple[MemberDescription, ...]
     leaders_only: frozenset[str] = frozenset()
 
-    def as_told(self) -> Group:
+    def as_leader_sees(self) -> Group:
         """Return the group as its leader sees it: with no rack that a member does not send."""
-        members = tuple(replace(m, rack=None) if m.id in self.mapped else m for m in self.group.members)
+        members = tuple(replace(m, rack=None) if m.id in self.rack_map_members else m for m in self.group.members)
         return replace(self.group, members=members)
 
 
-def topics_of(live: LiveGroup) -> frozenset[str]:
+def topics_of(live: GroupDescription) -> frozenset[str]:
     """Return all topics that members subscribe to or have something of."""
     return frozenset().union(*(_topics(member, live) for member in live.members))
 
 
-def snapshot(live: LiveGroup, topology: Topology, racks: RackMap) -> Snapshot:
+def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snapshot:
     """Make a scenario of a live group.
 
     Args:
@@ -72,7 +72,7 @@ def snapshot(live: LiveGroup, topology: Topology, racks: RackMap) -> Snapshot:
     return Snapshot(live, group, frozenset(mapped), unknown, leaders_only)
 
 
-def _topics(member: LiveMember, live: LiveGroup) -> frozenset[str]:
+def _topics(member: MemberDescription, live: GroupDescription) -> frozenset[str]:
     subscribed = frozenset(() if member.subscription is None else member.subscription.topics)
     # What a pattern matches only the broker knows: at least all that members with the same one have.
     alike = (m for m in live.members if m is member or (member.pattern and m.pattern == member.pattern))

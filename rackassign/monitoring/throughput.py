@@ -19,10 +19,10 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import describe_log_dirs, list_offsets
 from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
-from rackassign.monitoring.cluster import LiveCluster
+from rackassign.monitoring.cluster import ObservedCluster
 
 
-class Log(NamedTuple):
+class LogSample(NamedTuple):
     """A partition at one moment.
 
     Args:
@@ -39,7 +39,7 @@ class Log(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Logs:
+class LogSamples:
     """All partitions that could be looked at.
 
     Args:
@@ -47,12 +47,12 @@ class Logs:
         problems: What could not be asked, each named once.
     """
 
-    logs: Mapping[TopicPartition, Log]
+    logs: Mapping[TopicPartition, LogSample]
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class Throughput:
     """What is written.
 
     Args:
@@ -68,7 +68,9 @@ class Rates:
     problems: tuple[str, ...] = ()
 
 
-def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[[], float] = time.monotonic) -> Logs:
+def sample_logs(
+    admin: KafkaAdminClient, cluster: ObservedCluster, clock: Callable[[], float] = time.monotonic
+) -> LogSamples:
     """Ask each leader for the sizes and offsets of what it leads; one that does not answer costs its own alone.
 
     Args:
@@ -82,7 +84,7 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
         for i, partition in enumerate(row):
             if partition.leader is not None:
                 led.setdefault(partition.leader, []).append(TopicPartition(topic, i))
-    logs: dict[TopicPartition, Log] = {}
+    logs: dict[TopicPartition, LogSample] = {}
     problems: list[str] = []
     for broker, places in sorted(led.items()):
         wanted = {topic: len(topics[topic]) for topic in {place.topic for place in places}}
@@ -93,10 +95,10 @@ def look_at_logs(admin: KafkaAdminClient, cluster: LiveCluster, clock: Callable[
             continue
         at_s = clock()
         ends = _offsets(admin, [place for place in places if place in sizes])
-        logs |= {place: Log(at_s, sizes[place], *end) for place, end in ends.items()}
+        logs |= {place: LogSample(at_s, sizes[place], *end) for place, end in ends.items()}
         if not sizes.keys() >= set(places):
             problems.append(f"broker {broker} does not tell the sizes of its logs, perhaps for want of Describe on it")
-    return Logs(logs, tuple(problems))
+    return LogSamples(logs, tuple(problems))
 
 
 def _why(error: KafkaError) -> str:
@@ -117,7 +119,7 @@ def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[
         return {place: end for alike in by_topic.values() for place, end in _offsets(admin, alike).items()}
 
 
-def rates(before: Logs, after: Logs) -> Rates:
+def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
     """Compare two looks."""
     bytes_s: dict[TopicPartition, float] = {}
     records_s: dict[TopicPartition, float] = {}
@@ -133,10 +135,10 @@ def rates(before: Logs, after: Logs) -> Rates:
         grown = _grown(then, now, came)
         if grown is not None:
             bytes_s[place] = grown / seconds
-    return Rates(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
+    return Throughput(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
 
 
-def _grown(then: Log, now: Log, came: int) -> float | None:
+def _grown(then: LogSample, now: LogSample, came: int) -> float | None:
     """Return the bytes that came; None if nothing is left of them to tell by."""
     grown = now.size - then.size
     # It may shrink for other reasons: it was compacted, or is led by a broker that has compacted more of it.

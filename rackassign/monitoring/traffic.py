@@ -15,7 +15,7 @@ from rackassign.model import Group, Partitions, TopicPartition, Topology
 Kind = Literal["local", "cross", "unknown"]
 
 
-class Read(NamedTuple):
+class PartitionRead(NamedTuple):
     """One partition and its reader.
 
     Args:
@@ -38,9 +38,9 @@ class Read(NamedTuple):
         return "local" if self.home == self.source else "cross"
 
 
-def reads(
+def partition_reads(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
-) -> tuple[Read, ...]:
+) -> tuple[PartitionRead, ...]:
     """Return who reads what from where, in order of the members' ids.
 
     Args:
@@ -50,13 +50,13 @@ def reads(
         leaders_only: Members that do not ask for a near copy, by their ids.
     """
     return tuple(
-        Read(TopicPartition(run.topic, i), run.member, run.home, source)
-        for run in runs(group, assignment, serving, leaders_only)
+        PartitionRead(TopicPartition(run.topic, i), run.member, run.home, source)
+        for run in topic_reads(group, assignment, serving, leaders_only)
         for i, source in zip(run.ids, run.sources, strict=True)
     )
 
 
-class Run(NamedTuple):
+class TopicRead(NamedTuple):
     """What one member reads of a topic.
 
     Args:
@@ -74,10 +74,10 @@ class Run(NamedTuple):
     sources: list[str | None]
 
 
-def runs(
+def topic_reads(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
-) -> Iterator[Run]:
-    """Yield the same as `reads`, a member and a topic at a time."""
+) -> Iterator[TopicRead]:
+    """Yield the same as `partition_reads`, a member and a topic at a time."""
     bits = RackSets.of(serving, "any-replica")
     racks = serving.broker_racks()
     near = bits.all_partition_racks(serving)
@@ -92,10 +92,10 @@ def runs(
             row, far, has = near.get(topic, ()), leading.get(topic, ()), led.get(topic, ())
             there = len(row)
             sources = [(home if row[i] & bit else far[i]) if i < there and has[i] else None for i in ids]
-            yield Run(topic, member.id, home, tuple(ids), sources)
+            yield TopicRead(topic, member.id, home, tuple(ids), sources)
 
 
-def counted(found: Iterable[Read]) -> Locality:
+def count_locality(found: Iterable[PartitionRead]) -> Locality:
     """Count partitions."""
     counts = {"local": 0, "cross": 0, "unknown": 0}
     for read in found:
@@ -104,7 +104,7 @@ def counted(found: Iterable[Read]) -> Locality:
 
 
 @dataclass(frozen=True, slots=True)
-class Flows:
+class TrafficMatrix:
     """What is read, in bytes a second.
 
     Args:
@@ -136,7 +136,7 @@ class Flows:
         return sum(self.pairs.values())
 
 
-def flows(found: Iterable[Read], bytes_s: Mapping[TopicPartition, float]) -> Flows:
+def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartition, float]) -> TrafficMatrix:
     """Add up what is read."""
     pairs: dict[tuple[str | None, str | None], float] = {}
     unmeasured = 0
@@ -147,4 +147,4 @@ def flows(found: Iterable[Read], bytes_s: Mapping[TopicPartition, float]) -> Flo
         else:
             pair = (read.source, read.home)
             pairs[pair] = pairs.get(pair, 0.0) + rate
-    return Flows(pairs, unmeasured)
+    return TrafficMatrix(pairs, unmeasured)

@@ -18,7 +18,7 @@ from kafka.errors import NoError, UnknownError
 
 from rackassign.admin.groups import GroupAdmin
 from rackassign.model import STRATEGY_NAMES
-from rackassign.monitoring.groups import PREPARING, LiveMember, describe_group
+from rackassign.monitoring.groups import PREPARING, MemberDescription, describe_group
 
 _STRATEGIES = (*STRATEGY_NAMES, "roundrobin")
 
@@ -27,7 +27,7 @@ _TIMES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class RecoveryResult:
     """What was removed from a wedged group.
 
     Args:
@@ -35,8 +35,8 @@ class Freed:
         culprit: The last of them, if the group went on when it was gone.
     """
 
-    removed: tuple[LiveMember, ...] = ()
-    culprit: LiveMember | None = None
+    removed: tuple[MemberDescription, ...] = ()
+    culprit: MemberDescription | None = None
 
 
 def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
@@ -67,7 +67,7 @@ def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
     return True
 
 
-def free(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> Freed:
+def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryResult:
     """Remove members of a wedged group one by one until it goes on; does nothing to one that is not wedged.
 
     The broker shows nothing of what members sent, so which of them it was shows only by what happens without it. None
@@ -81,9 +81,9 @@ def free(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> Freed:
     Raises:
         KafkaError: As the admin client does.
     """
-    removed: list[LiveMember] = []
+    removed: list[MemberDescription] = []
     if not is_wedged(calls, name):
-        return Freed()
+        return RecoveryResult()
     for member in describe_group(calls, name).members:
         try:
             answers = admin.remove_group_members(name, [MemberToRemove(member_id=member.id)])
@@ -93,5 +93,5 @@ def free(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> Freed:
             continue
         if answers.get(member.id) is NoError:
             removed.append(member)
-            return Freed(tuple(removed), member)
-    return Freed(tuple(removed))
+            return RecoveryResult(tuple(removed), member)
+    return RecoveryResult(tuple(removed))

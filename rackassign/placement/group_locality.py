@@ -11,11 +11,11 @@ from kafka import KafkaAdminClient
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Group, Member, Partition
-from rackassign.monitoring import Inspection, Inspector, Rates
+from rackassign.monitoring import GroupAnalysis, GroupCollector, Throughput
 from rackassign.monitoring.analysis import inspect
-from rackassign.monitoring.cluster import LiveCluster
+from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.traffic import Read, counted, reads
+from rackassign.monitoring.traffic import PartitionRead, count_locality, partition_reads
 from rackassign.placement.layout import Layout
 from rackassign.placement.local_reads import CrossRackRead
 from rackassign.strategies import Options, plan_cooperative
@@ -34,8 +34,8 @@ class GroupLocality:
         unknown: Members of whom nobody knows where they are, or who are where no broker is.
     """
 
-    cluster: LiveCluster
-    inspection: Inspection
+    cluster: ObservedCluster
+    inspection: GroupAnalysis
     coverage: Mapping[str, int]
     by_topic: Mapping[str, Mapping[str, int]]
     unknown: int
@@ -51,7 +51,7 @@ class GroupLocality:
 
     def with_layout(self, layout: Layout) -> Locality:
         """Return what the cooperative strategy would make of the group if replicas were so."""
-        return counted(self._reads(layout))
+        return count_locality(self._reads(layout))
 
     def local_partitions(self, layout: Layout) -> int:
         """Return how many partitions are read at home with the best assignment for a layout."""
@@ -69,15 +69,15 @@ class GroupLocality:
         """Tell whether a partition with these replicas would be read at home by the same reader."""
         shot, topic = self.inspection.snapshot, read.place.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
-        serving, alone = self.cluster.counting(topology), {read.member: {topic: (0,)}}
-        return counted(reads(shot.group, alone, serving, shot.leaders_only)).local == 1
+        serving, alone = self.cluster.selectable_replicas(topology), {read.member: {topic: (0,)}}
+        return count_locality(partition_reads(shot.group, alone, serving, shot.leaders_only)).local == 1
 
-    def _reads(self, layout: Layout) -> tuple[Read, ...]:
+    def _reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
         shot = self.inspection.snapshot
-        told = _moved(shot.as_told(), layout)
+        told = _moved(shot.as_leader_sees(), layout)
         target = plan_cooperative(told, Options(locality=self.cluster.mode)).target
         group = _moved(shot.group, layout)
-        return reads(group, target, self.cluster.counting(group.topology), shot.leaders_only)
+        return partition_reads(group, target, self.cluster.selectable_replicas(group.topology), shot.leaders_only)
 
 
 def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> GroupLocality:
@@ -92,9 +92,11 @@ def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None =
         ConfigError: There is no such group, or none of its members is in a rack of the brokers.
         KafkaError: As the admin client does.
     """
-    shots = Inspector(admin, racks).shoot([name])
+    shots = GroupCollector(admin, racks).snapshot([name])
     if not shots.snapshots:
-        raise ConfigError(f"group {short_repr(name)}: {shots.odd[0].problem if shots.odd else 'it has no members'}")
+        raise ConfigError(
+            f"group {short_repr(name)}: {shots.skipped[0].problem if shots.skipped else 'it has no members'}"
+        )
     (shot,) = shots.snapshots
     known = sorted(set(shots.cluster.topology.broker_racks().values()))
     members = shot.group.members
@@ -108,7 +110,7 @@ def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None =
         topic: _counted_in(known, (member for member in members if topic in member.topics))
         for topic in sorted(shot.group.topology.topics)
     }
-    inspection = inspect(shot, shots.cluster, Rates())
+    inspection = inspect(shot, shots.cluster, Throughput())
     return GroupLocality(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
 
 

@@ -60,7 +60,7 @@ class ValidatedPlacer:
         return () if self.own else tuple(getattr(self._placer, "notes", ()))
 
     def observe(self, layout: Layout) -> None:
-        """Count in where replicas are now: the load of each broker and, for a placer with a method `observe`, the layout."""
+        """Count in where replicas are now: the load of brokers and, for a placer with `observe`, the layout."""
         lists = [row for rows in layout.topics.values() for row in rows]
         self._replicas = Counter(broker for row in lists for broker in row)
         self._leaders = Counter(row[0] for row in lists if row)

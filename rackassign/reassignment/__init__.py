@@ -4,8 +4,8 @@ Rules of this room:
 
 * What shall change is worked out first (`plan`), from one look at a cluster, for what was asked (`wish`), and written
   down with all lists as they were (`journal`). Only then is anything done, and a rollback makes the same lists again.
-* What to do next about a partition is decided from what the cluster tells of it now (`partition_state`), never from what
-  was done before. So a run that was killed is gone on with by running it again.
+* What to do next about a partition is decided from what the cluster tells of it now (`partition_state`), never from
+  what was done before. So a run that was killed is gone on with by running it again.
 * A reassignment that runs is never given another target. It is cancelled, and only then something else begun.
 * A throttle (`throttle`) is taken away however a run ends; if it was killed, by the next one.
 * `waves` knows no client, and `run` none but its errors: `live` is their hands.

@@ -19,6 +19,6 @@ from __future__ import annotations
 from rackassign.spark.barrier import read_barrier
 from rackassign.spark.diagnosis import Diagnosis, doctor
 from rackassign.spark.jvm_options import kafka_options
-from rackassign.spark.pull.coordinator import HeldCoordinator as Coordinator
+from rackassign.spark.pull.coordinator import SplitCoordinator as Coordinator
 
 __all__ = ["Coordinator", "Diagnosis", "doctor", "kafka_options", "read_barrier"]

@@ -25,7 +25,7 @@ from rackassign.spark.arrow import COLUMNS, HEADERS, check_columns
 from rackassign.spark.options import Options
 from rackassign.spark.pull.scheduler import plan
 from rackassign.spark.splits import Split
-from rackassign.spark.task import batches, rack_here
+from rackassign.spark.task import batches, executor_rack
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -67,7 +67,7 @@ def read_barrier(
         ConfigError: An option is wrong, or there are too few slots.
         NoAnswerError: Kafka does not answer.
     """
-    from rackassign.spark.source.partitions import planner  # noqa: PLC0415 - brings Spark
+    from rackassign.spark.source.partitions import make_planner  # noqa: PLC0415 - brings Spark
     from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - brings Spark
 
     read = Options.of(_without_pull(options), "batch")
@@ -76,13 +76,13 @@ def read_barrier(
     wanted = read.tasks if tasks is None else tasks
     if wanted < 0 or tasks == 0:
         raise ConfigError(f"tasks: expected 1 or more, got {wanted}")
-    count = room(wanted, lambda: slots_of(spark))
+    count = task_count(wanted, lambda: total_slots(spark))
     schema = full_schema(headers=read.headers)
     ids = spark.range(0, count, 1, count)
-    return ids.mapInArrow(_reader(read, planner(read).batch(), names), _only(schema, names), barrier=True)
+    return ids.mapInArrow(_reader(read, make_planner(read).batch(), names), _only(schema, names), barrier=True)
 
 
-def room(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS_COME_S) -> int:
+def task_count(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS_COME_S) -> int:
     """Return how many tasks there will be.
 
     Args:
@@ -106,7 +106,7 @@ def room(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS
     return wanted or found or 0
 
 
-def slots_of(spark: SparkSession) -> int | None:
+def total_slots(spark: SparkSession) -> int | None:
     """Return how many tasks can run at once, as the scheduler counts them for barriers; None if it does not tell."""
     try:
         # Not public, but what Spark itself compares; a frame that is refused now would wait for minutes.
@@ -116,13 +116,13 @@ def slots_of(spark: SparkSession) -> int | None:
         return None
 
 
-def begin_with(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:
+def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:
     """Return the number of the split that a task begins with, knowing of no other; None if none is near."""
     near = [number for number in range(task, len(splits), tasks) if rack in splits[number].racks]
     return min(near, key=lambda number: (-splits[number].size, number), default=None)
 
 
-def shared_out(
+def assign_splits(
     splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int] | None = None
 ) -> list[list[int]]:
     """Return for each task the numbers of the splits it reads: as local and as even as can be.
@@ -171,7 +171,7 @@ def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[
     return [sorted(share) for share in shares]
 
 
-def agreed(
+def agree_on_splits(
     splits: Sequence[Split], task: int, told_here: Mapping[str, Any], gather: Callable[[str], Sequence[str]]
 ) -> list[int]:
     """Return the numbers of the splits that this task reads, as all tasks have agreed.
@@ -179,7 +179,7 @@ def agreed(
     Args:
         splits: All of them, the same in each task.
         task: The index of this one.
-        told_here: What it tells of itself, as from `told_of`.
+        told_here: What it tells of itself, as from `announce`.
         gather: Hands a text to all tasks, and returns those of all, by index.
 
     Raises:
@@ -192,12 +192,12 @@ def agreed(
             raise ConfigError(f"task {number}: {said['error']}")
     # One plans for all: what is solved elsewhere need not come out the same to the letter.
     begun = {number: said["begun"] for number, said in enumerate(told) if said["begun"] is not None}
-    plans = gather(json.dumps(shared_out(splits, [said["rack"] for said in told], begun)) if task == 0 else "")
+    plans = gather(json.dumps(assign_splits(splits, [said["rack"] for said in told], begun)) if task == 0 else "")
     mine: list[int] = json.loads(plans[0])[task]
     return mine
 
 
-def told_of(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
+def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
     """Return what a task tells of itself: its rack and what it begins with, or why it cannot.
 
     Args:
@@ -210,7 +210,7 @@ def told_of(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], s
         where = rack()
     except RackassignError as error:
         return {"error": str(error)}
-    return {"rack": where, "begun": begin_with(splits, task, tasks, where)}
+    return {"rack": where, "begun": first_split(splits, task, tasks, where)}
 
 
 def read_together(
@@ -226,14 +226,14 @@ def read_together(
         splits: All of them.
         task: The index of this one.
         told: What it tells of itself.
-        gather: As for `agreed`.
+        gather: As for `agree_on_splits`.
         read: Reads a split.
     """
     number = told.get("begun")
     begun = iter(()) if number is None else read(splits[number])
     ahead: list[RecordBatch] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rackassign-barrier") as pool:
-        agreeing = pool.submit(agreed, splits, task, told, gather)
+        agreeing = pool.submit(agree_on_splits, splits, task, told, gather)
         size = 0
         while not agreeing.done() and size < _MOST_AHEAD:
             batch = next(begun, None)
@@ -263,7 +263,7 @@ def _reader(
             pass
         context = BarrierTaskContext.get()
         task = context.partitionId()
-        told = told_of(splits, task, len(context.getTaskInfos()), lambda: rack_here(options))
+        told = announce(splits, task, len(context.getTaskInfos()), lambda: executor_rack(options))
         yield from read_together(splits, task, told, context.allGather, lambda split: batches(options, split, names))
 
     return read

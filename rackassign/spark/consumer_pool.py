@@ -48,7 +48,7 @@ class ConsumerPool:
         self._lock = threading.Lock()
 
     @contextmanager
-    def lent(self, settings: Mapping[str, Any]) -> Iterator[Consumer]:
+    def borrow(self, settings: Mapping[str, Any]) -> Iterator[Consumer]:
         """Lend a consumer with these settings and nothing assigned; it is closed if the block fails.
 
         Args:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.spark.expected_locality import Executor, Shares, shares
+from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
 from rackassign.spark.options import Options, Topics
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Diagnosis:
     brokers_without_rack: tuple[int, ...]
     replicas: tuple[int, int]
     followers: bool | None
-    expected: Shares
+    expected: ExpectedLocality
     findings: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -83,14 +83,14 @@ def doctor(
         ConfigError: An option is wrong, or the topic does not exist.
         NoAnswerError: Kafka does not answer.
     """
-    from rackassign.spark.metadata import Cluster  # noqa: PLC0415 - executors do without
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do without
 
     told = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
     options = Options.of({**told, "subscribe": topic, "rackEnv": rack_env}, "batch")
-    cluster = Cluster(options.client)
-    known = cluster.places(Topics(names=(topic,)))
+    cluster = KafkaMetadata(options.client)
+    known = cluster.describe_topics(Topics(names=(topic,)))
     with listening(_desks(spark, bootstrap)) as desks:
-        executors = look_around(spark, options.rack_variable, tasks or _tasks(spark), desks)
+        executors = probe_executors(spark, options.rack_variable, tasks or _tasks(spark), desks)
     return diagnose(
         topic,
         executors,
@@ -124,7 +124,7 @@ def diagnose(
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
     found = shares(executors, partitions, with_rack)
     if followers is False:
-        found = Shares(found.off, found.off, _leaders_only(executors, partitions, with_rack))
+        found = ExpectedLocality(found.off, found.off, _leaders_only(executors, partitions, with_rack))
     return Diagnosis(
         topic,
         tuple(executors),
@@ -178,7 +178,7 @@ def _findings(
         yield f"brokers do not tell whether followers may be read ({_SELECTOR}): if not, late is as off"
 
 
-def _shortage(spreads: Sequence[int], racks: int, found: Shares) -> Iterator[str]:
+def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> Iterator[str]:
     """Say that replicas are missing in some racks, and whether pulling helps."""
     few = sum(spread < racks for spread in spreads)
     if few:
@@ -206,15 +206,15 @@ def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
 
 def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
     """Yield the addresses at which coordinators listen: of streams, and of batches where the driver is this process."""
-    from rackassign.spark.pull.server import address_towards  # noqa: PLC0415 - executors do without
+    from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - executors do without
 
-    yield address_towards(bootstrap)
+    yield local_address_for(bootstrap)
     host = spark.conf.get("spark.driver.host", "")
     if host:
         yield host
 
 
-def look_around(
+def probe_executors(
     spark: SparkSession, rack_env: str, tasks: int, desks: Sequence[tuple[str, int]] = ()
 ) -> list[Executor]:
     """Run tasks that say where they are, and return the executors they came to, sorted.
@@ -234,10 +234,10 @@ def look_around(
         useArrow=False,
     )
     seen = spark.range(0, tasks, 1, tasks).select(here.asNondeterministic()(col("id")).alias("at")).select("at.*")
-    return gathered(Said(*row) for row in seen.collect())
+    return group_by_executor(ExecutorProbe(*row) for row in seen.collect())
 
 
-class Said(NamedTuple):
+class ExecutorProbe(NamedTuple):
     """What a task has said: where it runs, its worker process, the rack it found, and what it could not reach."""
 
     host: str
@@ -247,9 +247,9 @@ class Said(NamedTuple):
     cut_off: Sequence[str] = ()
 
 
-def gathered(answers: Iterable[Said]) -> list[Executor]:
+def group_by_executor(answers: Iterable[ExecutorProbe]) -> list[Executor]:
     """Return the executors behind what tasks have said."""
-    workers: defaultdict[tuple[str, int, str | None], list[Said]] = defaultdict(list)
+    workers: defaultdict[tuple[str, int, str | None], list[ExecutorProbe]] = defaultdict(list)
     for said in answers:
         workers[said.host, said.process, said.rack].append(said)
     return [

@@ -35,7 +35,7 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ExpectedLocality:
     """What part is read at home, from 0 to 1.
 
     Args:
@@ -49,7 +49,9 @@ class Shares:
     pull: float
 
 
-def shares(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> Shares:
+def shares(
+    executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
+) -> ExpectedLocality:
     """Work out what is to be expected.
 
     Args:
@@ -59,7 +61,7 @@ def shares(executors: Sequence[Executor], partitions: Sequence[Partition], racks
     """
     slots = sum(executor.slots for executor in executors)
     if not slots or not partitions:
-        return Shares(0.0, 0.0, 0.0)
+        return ExpectedLocality(0.0, 0.0, 0.0)
     off = late = 0.0
     for executor in executors:
         if executor.rack is None:
@@ -69,7 +71,7 @@ def shares(executors: Sequence[Executor], partitions: Sequence[Partition], racks
         off += executor.slots * led
         late += executor.slots * near
     whole = slots * len(partitions)
-    return Shares(off / whole, late / whole, _pulled(executors, partitions, racks))
+    return ExpectedLocality(off / whole, late / whole, _pulled(executors, partitions, racks))
 
 
 def _pulled(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:

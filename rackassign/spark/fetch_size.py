@@ -36,7 +36,7 @@ _LARGE_BATCH = 128 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class RecordStats:
     """What records of a topic are like on the wire.
 
     Args:
@@ -48,11 +48,11 @@ class Grain:
     batch: float
 
 
-UNKNOWN = Grain(1024.0, 16384.0)
+UNKNOWN = RecordStats(1024.0, 16384.0)
 """For a topic nobody has looked at: the Java producer's batches."""
 
 
-def fetch_bytes(records: int, grain: Grain, most: int = LARGEST_FETCH) -> int:
+def fetch_size(records: int, grain: RecordStats, most: int = LARGEST_FETCH) -> int:
     """Return the limit of bytes for the fetches of a range.
 
     Args:

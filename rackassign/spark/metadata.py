@@ -39,7 +39,7 @@ _SELECTOR = "replica.selector.class"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TopicLayout:
     """Partitions, and where they are.
 
     Args:
@@ -56,7 +56,7 @@ class Places:
         return tuple(sorted({self.racks[replica] for replica in replicas if replica in self.racks}))
 
 
-class Cluster:
+class KafkaMetadata:
     """The brokers, as one long-lived client of the driver sees them.
 
     Args:
@@ -84,7 +84,7 @@ class Cluster:
             said = without_secrets(error.args[0].str().strip(), self._client)
             raise ConfigError(f"kafka.*: librdkafka refuses it: {strip_control_chars(said)}") from None
 
-    def places(self, topics: Topics) -> Places:
+    def describe_topics(self, topics: Topics) -> TopicLayout:
         """Return the partitions of topics.
 
         Raises:
@@ -103,7 +103,7 @@ class Cluster:
             partitions = {place: partitions[place] for place in topics.assigned}
         self._memory.update(self.brokers())
         known = {broker: rack for broker, rack in self._memory.racks().items() if rack is not None}
-        return Places(partitions, known)
+        return TopicLayout(partitions, known)
 
     def brokers(self) -> list[Broker]:
         """Return the brokers there are now.
@@ -145,7 +145,7 @@ class Cluster:
         spec = {LATEST: specs.latest, EARLIEST: specs.earliest}[logical]()
         return self._listed(dict.fromkeys(places, spec), committed=self._committed)
 
-    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where logs end, open transactions included.
 
         Args:

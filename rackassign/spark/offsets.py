@@ -87,7 +87,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     return written
 
 
-def rationed(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
+def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
     """Return where a batch ends that takes at most so many offsets.
 
     Each partition gets the share of the limit that it has of all that is there, rounded down; one whose share is less

@@ -52,7 +52,7 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class StartingOffsets:
     """Where reading starts or ends.
 
     Args:
@@ -101,8 +101,8 @@ class Options:
 
     client: Mapping[str, str]
     topics: Topics
-    start: Bound
-    end: Bound
+    start: StartingOffsets
+    end: StartingOffsets
     no_later_record: Literal["error", "latest"] = "error"
     limit: int | None = None
     fail_on_loss: bool = True
@@ -289,7 +289,7 @@ def _check_topics(option: str, names: Iterable[str]) -> None:
             raise ConfigError(f"{option}: {short_repr(name)} is no name of a topic")
 
 
-def _start(own: Mapping[str, str], mode: Mode) -> Bound:
+def _start(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
     names = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
     bound = _bound(own, names, "latest" if mode == "stream" else "earliest")
     if mode == "batch":
@@ -297,7 +297,7 @@ def _start(own: Mapping[str, str], mode: Mode) -> Bound:
     return bound
 
 
-def _end(own: Mapping[str, str], mode: Mode) -> Bound:
+def _end(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
     names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     if mode == "stream":
         told = [name for name in names if name.lower() in own]
@@ -308,19 +308,21 @@ def _end(own: Mapping[str, str], mode: Mode) -> Bound:
     return bound
 
 
-def _forbid(bound: Bound, logical: int, problem: str) -> None:
+def _forbid(bound: StartingOffsets, logical: int, problem: str) -> None:
     if bound.everywhere == logical or logical in (bound.offsets or {}).values():
         raise ConfigError(problem)
 
 
-def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Bound:
+def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> StartingOffsets:
     """Return what the first of the options says that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
-        return Bound(timestamp=whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
+        return StartingOffsets(timestamp=whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
     if timestamps.lower() in own:
-        return Bound(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
+        return StartingOffsets(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
     value = own.get(offsets.lower(), default)
     if value.startswith("{"):
-        return Bound(offsets=parse_offsets(offsets, value))
-    return Bound(everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)])
+        return StartingOffsets(offsets=parse_offsets(offsets, value))
+    return StartingOffsets(
+        everywhere={"earliest": EARLIEST, "latest": LATEST}[one_of("earliest", "latest")(offsets, value)]
+    )

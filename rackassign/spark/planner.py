@@ -10,12 +10,12 @@ from typing import Protocol
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.spark import splits
-from rackassign.spark.fetch_size import UNKNOWN, Grain, fetch_bytes
-from rackassign.spark.metadata import NO_LATER, Places
-from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, places, rationed
-from rackassign.spark.options import Bound, Options, Topics
+from rackassign.spark.fetch_size import UNKNOWN, RecordStats, fetch_size
+from rackassign.spark.metadata import NO_LATER, TopicLayout
+from rackassign.spark.offsets import EARLIEST, LATEST, Offsets, limit_offsets, places
+from rackassign.spark.options import Options, StartingOffsets, Topics
 from rackassign.spark.range_reader import DataLossError
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.splits import OffsetRange, Split
 from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
@@ -29,16 +29,16 @@ _WORTH_A_LOOK = 100
 """Records; fewer are read one batch at a time, whatever the batches are."""
 
 
-class Brokers(Protocol):
-    """What is asked of the brokers; see `cluster.Cluster`."""
+class MetadataSource(Protocol):
+    """What is asked of the brokers; see `metadata.KafkaMetadata`."""
 
-    def places(self, topics: Topics) -> Places:
+    def describe_topics(self, topics: Topics) -> TopicLayout:
         """Return the partitions of topics."""
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         """Return the earliest or the latest offsets."""
 
-    def high(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where logs end, open transactions included."""
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -54,11 +54,11 @@ class Planner:
         look: Finds out what the records of a range are like.
     """
 
-    def __init__(self, options: Options, brokers: Brokers, look: Callable[[Range], Grain]) -> None:
+    def __init__(self, options: Options, brokers: MetadataSource, look: Callable[[OffsetRange], RecordStats]) -> None:
         self._options = options
         self._brokers = brokers
         self._look = look
-        self._grains: dict[str, tuple[Grain, float]] = {}
+        self._grains: dict[str, tuple[RecordStats, float]] = {}
         self._start: Offsets = {}
         self._warned: set[str] = set()
 
@@ -68,7 +68,7 @@ class Planner:
         Raises:
             RackassignError: An option does not fit to what there is, or there is no answer.
         """
-        known = self._brokers.places(self._options.topics)
+        known = self._brokers.describe_topics(self._options.topics)
         starts = self._resolved("startingOffsets", self._options.start, known.partitions)
         ends = self._resolved("endingOffsets", self._options.end, known.partitions)
         for place in sorted(ends):
@@ -80,12 +80,12 @@ class Planner:
 
     def initial(self) -> dict[TopicPartition, int]:
         """Return where a stream begins that has no checkpoint."""
-        known = self._brokers.places(self._options.topics)
+        known = self._brokers.describe_topics(self._options.topics)
         return self._resolved("startingOffsets", self._options.start, known.partitions)
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return all there is now."""
-        return self._brokers.offsets(self._brokers.places(self._options.topics).partitions, LATEST)
+        return self._brokers.offsets(self._brokers.describe_topics(self._options.topics).partitions, LATEST)
 
     def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
         """Return where the next batch of a stream ends.
@@ -107,7 +107,7 @@ class Planner:
         begun = self._begun(start, latest)
         # What was read of open transactions before is not gone: there is nothing new yet.
         latest = {**latest, **{place: begun[place] for place in self._still_there(begun, latest)}}
-        return dict(latest) if limit is None else rationed(begun, latest, limit)
+        return dict(latest) if limit is None else limit_offsets(begun, latest, limit)
 
     def stream(self, start: Offsets, end: Offsets) -> list[Split]:
         """Return the splits of a batch of a stream.
@@ -149,7 +149,7 @@ class Planner:
             DataLossError: The log of another ends before the start as well.
         """
         behind = [place for place in sorted(end) if end[place] < begun[place]]
-        high = self._brokers.high(behind) if behind else {}
+        high = self._brokers.high_watermarks(behind) if behind else {}
         for place in behind:
             if high[place] < begun[place]:
                 self._lost(f"{_name(place)} ends at {end[place]}, and was read to {begun[place]}")
@@ -161,11 +161,11 @@ class Planner:
             self._start = dict(start)
             self._warned.clear()
 
-    def _known_with(self, end: Offsets) -> Places:
+    def _known_with(self, end: Offsets) -> TopicLayout:
         """Return the partitions there are; one broker may not know yet what another has told of."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
-            known = self._brokers.places(self._options.topics)
+            known = self._brokers.describe_topics(self._options.topics)
             if known.partitions.keys() >= end.keys() or time.monotonic() >= deadline:
                 return known
             time.sleep(_AGAIN_S)
@@ -187,7 +187,9 @@ class Planner:
             self._warned.add(what)
             log.warning("%s: %s, and failOnDataLoss=false %s", what, means, then)
 
-    def _resolved(self, name: str, bound: Bound, known: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _resolved(
+        self, name: str, bound: StartingOffsets, known: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """Return the offsets that an option means."""
         wanted = set(known)
         if bound.everywhere is not None:
@@ -214,25 +216,25 @@ class Planner:
             )
         return found | self._brokers.offsets(none, LATEST)
 
-    def _splits(self, known: Places, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
+    def _splits(self, known: TopicLayout, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
         """Return what is to be read, cut as the options say."""
         # Empty ones are left out where they are cut, and one that runs backwards is an error: nothing is dropped here.
-        whole = [Range(place, start, end) for place, (start, end) in bounds.items()]
-        pieces = splits.cut(whole, least=self._options.least_splits, most_records=self._options.most_records)
+        whole = [OffsetRange(place, start, end) for place, (start, end) in bounds.items()]
+        pieces = splits.split_ranges(whole, least=self._options.least_splits, most_records=self._options.most_records)
         grains = self._grains_of(whole)
         return [
             Split(
                 piece,
                 known.racks_of(piece.place),
                 round(len(piece) * grains[piece.place.topic].record),
-                fetch_bytes(len(piece), grains[piece.place.topic], self._options.most_fetched),
+                fetch_size(len(piece), grains[piece.place.topic], self._options.most_fetched),
             )
             for piece in pieces
         ]
 
-    def _grains_of(self, whole: Iterable[Range]) -> dict[str, Grain]:
+    def _grains_of(self, whole: Iterable[OffsetRange]) -> dict[str, RecordStats]:
         """Return what the records of each topic are like, looking where that is not known or long ago."""
-        largest: dict[str, Range] = {}
+        largest: dict[str, OffsetRange] = {}
         for each in whole:
             if each.place.topic not in largest or len(each) > len(largest[each.place.topic]):
                 largest[each.place.topic] = each
@@ -245,7 +247,7 @@ class Planner:
                 self._grains[topic] = (self._looked(wanted, grain), now)
         return {topic: self._grains.get(topic, (UNKNOWN, now))[0] for topic in largest}
 
-    def _looked(self, wanted: Range, otherwise: Grain) -> Grain:
+    def _looked(self, wanted: OffsetRange, otherwise: RecordStats) -> RecordStats:
         try:
             return self._look(wanted)
         except RackassignError as error:

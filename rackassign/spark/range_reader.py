@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.spark.splits import Range
+from rackassign.spark.splits import OffsetRange
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -39,7 +39,7 @@ class DataLossError(RackassignError):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReadOptions:
     """How ranges are read.
 
     Args:
@@ -59,7 +59,7 @@ class Terms:
     high: Callable[[TopicPartition], int] | None = None
 
 
-def settings(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
+def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
     """Return librdkafka's properties for ranges that are fetched so many bytes at a time.
 
     Args:
@@ -84,11 +84,11 @@ def settings(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> d
     }
 
 
-def read(consumer: Consumer, wanted: Range, terms: Terms, record_bytes: int = 0) -> Iterator[list[Message]]:
+def read(consumer: Consumer, wanted: OffsetRange, terms: ReadOptions, record_bytes: int = 0) -> Iterator[list[Message]]:
     """Yield the records of a range, in order.
 
     Args:
-        consumer: With `settings`; is assigned to the range, and left so.
+        consumer: With `consumer_properties`; is assigned to the range, and left so.
         wanted: What to read.
         terms: How.
         record_bytes: What a record is thought to have; 0 if nobody knows.
@@ -100,7 +100,7 @@ def read(consumer: Consumer, wanted: Range, terms: Terms, record_bytes: int = 0)
     return _Reading(consumer, wanted, terms, record_bytes).records()
 
 
-def end_of_log(client: Mapping[str, str], place: TopicPartition) -> int:
+def end_offset(client: Mapping[str, str], place: TopicPartition) -> int:
     """Return where the log of a partition ends, open transactions included.
 
     Args:
@@ -123,7 +123,7 @@ def end_of_log(client: Mapping[str, str], place: TopicPartition) -> int:
 
 
 class _Reading:
-    def __init__(self, consumer: Consumer, wanted: Range, terms: Terms, record_bytes: int) -> None:
+    def __init__(self, consumer: Consumer, wanted: OffsetRange, terms: ReadOptions, record_bytes: int) -> None:
         self._consumer = consumer
         self._wanted = wanted
         self._terms = terms

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rackassign.spark.range_reader import settings
-from rackassign.spark.splits import Range
+from rackassign.spark.range_reader import consumer_properties
+from rackassign.spark.splits import OffsetRange
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, Grain
+from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
 
 _ENOUGH_FETCHES = 8
 
@@ -26,7 +26,7 @@ _MOST_S = 3.0
 _STATISTICS_MS = 20
 
 
-def sample(client: Mapping[str, str], wanted: Range) -> Grain:
+def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
     """Read the first batches of a range, one by one: eight, or a quarter of a megabyte, or what comes in time.
 
     What a topic is like only decides how much is read at once, so that a guess is no error: where nothing comes, the
@@ -40,7 +40,7 @@ def sample(client: Mapping[str, str], wanted: Range) -> Grain:
 
     seen = _Statistics()
     consumer = Consumer({
-        **settings(client, None, ONE_BATCH),
+        **consumer_properties(client, None, ONE_BATCH),
         "statistics.interval.ms": _STATISTICS_MS,
         "stats_cb": seen,
     })  # fmt: skip
@@ -60,7 +60,7 @@ def sample(client: Mapping[str, str], wanted: Range) -> Grain:
         size = seen.received - before
     finally:
         consumer.close()
-    return Grain(size / seen.records, size / seen.fetches) if seen.records and seen.fetches else UNKNOWN
+    return RecordStats(size / seen.records, size / seen.fetches) if seen.records and seen.fetches else UNKNOWN
 
 
 class _Statistics:

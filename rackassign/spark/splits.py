@@ -11,7 +11,7 @@ from rackassign.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets of one partition.
 
     Args:
@@ -43,13 +43,13 @@ class Split:
         fetch_bytes: How much may be fetched at once.
     """
 
-    range: Range
+    range: OffsetRange
     racks: tuple[str, ...]
     size: int
     fetch_bytes: int
 
 
-def cut(ranges: Iterable[Range], *, least: int = 0, most_records: int = 0) -> list[Range]:
+def split_ranges(ranges: Iterable[OffsetRange], *, least: int = 0, most_records: int = 0) -> list[OffsetRange]:
     """Cut ranges until there are enough of them, and none is too large; empty ones are left out.
 
     Args:
@@ -67,12 +67,12 @@ def cut(ranges: Iterable[Range], *, least: int = 0, most_records: int = 0) -> li
     return [part for each, count in zip(whole, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
 
 
-def _shared_out(whole: Sequence[Range], pieces: Sequence[int], least: int) -> list[int]:
+def _shared_out(whole: Sequence[OffsetRange], pieces: Sequence[int], least: int) -> list[int]:
     """Give each range as many pieces as its share of all records asks for, at least what it has."""
     total = sum(map(len, whole))
     return [max(count, -(-least * len(each) // total)) for each, count in zip(whole, pieces, strict=True)]
 
 
-def _parts(whole: Range, count: int) -> list[Range]:
+def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [whole.start + len(whole) * i // count for i in range(count + 1)]
-    return [Range(whole.place, *pair) for pair in pairwise(bounds)]
+    return [OffsetRange(whole.place, *pair) for pair in pairwise(bounds)]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from rackassign.errors import ConfigError
 from rackassign.spark.consumer_pool import consumers_of_this_process
 from rackassign.spark.options import Options
-from rackassign.spark.range_reader import Terms, end_of_log, read, settings
+from rackassign.spark.range_reader import ReadOptions, consumer_properties, end_offset, read
 from rackassign.spark.splits import Split
-from rackassign.spark.task_metrics import meter_of_this_process, metered, report
+from rackassign.spark.task_metrics import metered_properties, process_meter, write_report
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def rack_here(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
+def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the rack that reads from this executor are bound to; None: they go to leaders.
 
     Raises:
@@ -50,18 +50,20 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     """
     from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - not before it is needed
 
-    terms = Terms(
+    terms = ReadOptions(
         options.poll_timeout_s,
         options.fail_on_loss,
         options.batch_rows,
         options.batch_bytes,
         HEADERS in names,
-        partial(end_of_log, options.client) if options.client.get("isolation.level") == "read_committed" else None,
+        partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
-    rack = rack_here(options)
-    wanted = settings(options.client, rack, split.fetch_bytes) | (metered() if options.report_path else {})
-    with consumers_of_this_process().lent(wanted) as consumer:
-        before = meter_of_this_process().received()
+    rack = executor_rack(options)
+    wanted = consumer_properties(options.client, rack, split.fetch_bytes) | (
+        metered_properties() if options.report_path else {}
+    )
+    with consumers_of_this_process().borrow(wanted) as consumer:
+        before = process_meter().received()
         useful = 0
         for records in read(consumer, split.range, terms, split.size // max(1, len(split.range))):
             if options.report_path:
@@ -69,7 +71,7 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
             yield to_batch(records, split.range.place, names)
         if options.report_path:
             consumer.unassign()
-            meter_of_this_process().settle(consumer)
+            process_meter().settle(consumer)
             # Where it is, also if it was not to make use of that.
             here = _environments(options, os.environ)
-            report(options.report_path, split, here, useful, meter_of_this_process().received() - before)
+            write_report(options.report_path, split, here, useful, process_meter().received() - before)

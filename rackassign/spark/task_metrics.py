@@ -54,17 +54,17 @@ class Meter:
 
 
 @functools.cache
-def meter_of_this_process() -> Meter:
+def process_meter() -> Meter:
     """Return the one that all consumers of this worker report to."""
     return Meter()
 
 
-def metered() -> dict[str, Any]:
+def metered_properties() -> dict[str, Any]:
     """Return the properties of a consumer that is counted."""
-    return {"statistics.interval.ms": _EVERY_MS, "stats_cb": meter_of_this_process()}
+    return {"statistics.interval.ms": _EVERY_MS, "stats_cb": process_meter()}
 
 
-def report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
+def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
     """Add a line to this process's file.
 
     Args:

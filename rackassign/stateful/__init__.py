@@ -17,6 +17,6 @@ from __future__ import annotations
 
 from rackassign.stateful.active_partition import StateLostError
 from rackassign.stateful.consumer import StatefulConsumer
-from rackassign.stateful.state_store import Store, StoreError
+from rackassign.stateful.state_store import StateStore, StoreError
 
-__all__ = ["StateLostError", "StatefulConsumer", "Store", "StoreError"]
+__all__ = ["StateLostError", "StateStore", "StatefulConsumer", "StoreError"]

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful.records import Change
-from rackassign.stateful.state_store import Store
+from rackassign.stateful.records import ChangelogRecord
+from rackassign.stateful.state_store import StateStore
 
 log = logging.getLogger(__name__)
 
@@ -22,23 +22,23 @@ class StateLostError(RackassignError):
     """A changelog has lost records and has others behind them, so that the state cannot be told from it."""
 
 
-class Log(Protocol):
-    """A changelog; see `changelog.Changelogs`."""
+class ChangelogPort(Protocol):
+    """A changelog; see `changelog.ChangelogClient`."""
 
-    def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
+    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
         """Write records; return the first offset and the one behind the last."""
 
-    def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return where changelogs begin and end."""
 
-    def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:
+    def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Read what is there from one offset to another."""
 
 
-class Owner:
+class ActivePartition:
     """A partition that was given to this member.
 
-    Until it is `ready`, somebody feeds its store from the changelog and calls `advance`.
+    Until it is `ready`, somebody feeds its store from the changelog and calls `continue_restore`.
 
     Args:
         place: The partition.
@@ -47,7 +47,7 @@ class Owner:
         generation: Of the group, in which it was given.
     """
 
-    def __init__(self, place: TopicPartition, store: Store, log: Log, generation: int = -1) -> None:
+    def __init__(self, place: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
         self.place = place
         self.generation = generation
         self.store = store
@@ -67,7 +67,7 @@ class Owner:
         end = self._start if self._end is None else self._end
         return min(self.store.position, end) - self._start, max(0, end - self._start)
 
-    def advance(self) -> None:
+    def continue_restore(self) -> None:
         """Do what can be done by now: look where the log ends, fence, heal.
 
         Raises:
@@ -76,7 +76,7 @@ class Owner:
             NoAnswerError: Kafka does not answer; it may be called again.
         """
         if self._end is None:
-            begin, self._end = self._log.bounds([self.place])[self.place]
+            begin, self._end = self._log.offset_range([self.place])[self.place]
             if self.store.position > self._end:
                 log.warning(
                     "%s-%d: its changelog ends at %d, and %d records were there: its state is made anew",
@@ -91,7 +91,7 @@ class Owner:
             raise self._lost()
         self._epoch = self.store.replay.epoch + 1
         # Whoever has written in between, before the fence or with one of its own, is seen here.
-        self._written([Change("fence", self._epoch)])
+        self._written([ChangelogRecord("fence", self._epoch)])
         if self.store.replay.fences > 1:
             raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another's")
         self._heal()
@@ -109,7 +109,7 @@ class Owner:
             NoAnswerError: It is not known what was written; nothing is taken in.
         """
         changes = [
-            Change("last" if number == len(keys) else "change", self._epoch, source, key, value)
+            ChangelogRecord("last" if number == len(keys) else "change", self._epoch, source, key, value)
             for source, keys in changed
             for number, (key, value) in enumerate(keys.items(), 1)
         ]
@@ -117,7 +117,7 @@ class Owner:
             self._written([*changes, self._mark(changed[-1][0])])
         self._heal()
 
-    def catch_up(self) -> None:
+    def reconcile(self) -> None:
         """Read what somebody else has written, and heal it.
 
         Raises:
@@ -125,7 +125,7 @@ class Owner:
             StateLostError: The changelog has lost what was written before.
             NoAnswerError: Kafka does not answer, or not all is there that was, and can be restored.
         """
-        _, end = self._log.bounds([self.place])[self.place]
+        _, end = self._log.offset_range([self.place])[self.place]
         if end < self.store.position:
             raise KafkaUnavailableError(f"its changelog ends at {end}, and {self.store.position} records were there")
         self._read_to(end)
@@ -135,23 +135,26 @@ class Owner:
         while healing := self._healing():
             self._written(healing)
 
-    def _healing(self) -> list[Change]:
+    def _healing(self) -> list[ChangelogRecord]:
         """Return what has to be written once more, because others have written over it."""
         replay, store = self.store.replay, self.store
-        found = [Change("fence", self._epoch)] if replay.unfenced else []
-        found += [Change("heal", self._epoch, replay.source, key, store.kept(key)) for key in replay.to_heal()]
-        return [*found, self._mark(replay.source)] if found or replay.unmarked else []
+        found = [ChangelogRecord("fence", self._epoch)] if replay.fence_overwritten else []
+        found += [
+            ChangelogRecord("heal", self._epoch, replay.source, key, store.stored_value(key))
+            for key in replay.to_heal()
+        ]
+        return [*found, self._mark(replay.source)] if found or replay.checkpoint_missing else []
 
-    def _mark(self, source: int) -> Change:
+    def _mark(self, source: int) -> ChangelogRecord:
         # What was deleted last leaves nothing that says for which record that was, once compaction forgets deletions.
-        return Change("mark", self._epoch, source)
+        return ChangelogRecord("mark", self._epoch, source)
 
-    def _written(self, changes: Sequence[Change]) -> None:
+    def _written(self, changes: Sequence[ChangelogRecord]) -> None:
         first, behind = self._log.write(self.place, changes)
         if first < self.store.position:
             # What counts on records that are missing stands in their place now, and everybody is to know.
             try:
-                self._log.write(self.place, [Change("lost", self._epoch)])
+                self._log.write(self.place, [ChangelogRecord("lost", self._epoch)])
             except KafkaUnavailableError as error:
                 raise self._lost() from error
             raise self._lost()
@@ -159,12 +162,12 @@ class Owner:
             self.store.apply(changes, behind)
         else:
             # Somebody else wrote there as well. What counts of that the log says.
-            self.store.forget()
+            self.store.discard_uncommitted()
             self._read_to(behind)
 
     def _read_to(self, end: int) -> None:
         if self.store.position < end:
-            self.store.apply(self._log.between(self.place, self.store.position, end), end)
+            self.store.apply(self._log.read_range(self.place, self.store.position, end), end)
         if self.store.replay.epoch > self._epoch:
             raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self.store.replay.epoch} has begun")
         if self.store.replay.lost:

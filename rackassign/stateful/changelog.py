@@ -17,8 +17,8 @@ from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog_topics import prepare
-from rackassign.stateful.records import HEADER, Change, read_change
+from rackassign.stateful.changelog_topics import ensure_changelog_topics
+from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 from rackassign.util.log_once import WarnOnce
 
 _ANSWER_S = 60.0
@@ -27,7 +27,7 @@ _READ_MS = 200
 _AT_ONCE = 5000
 
 
-class Read(NamedTuple):
+class ChangelogBatch(NamedTuple):
     """What has come of a changelog.
 
     Args:
@@ -36,12 +36,12 @@ class Read(NamedTuple):
         end: The one behind the last.
     """
 
-    changes: list[Change]
+    changes: list[ChangelogRecord]
     start: int
     end: int
 
 
-class Changelogs:
+class ChangelogClient:
     """The changelogs of a group's topics.
 
     Args:
@@ -69,7 +69,7 @@ class Changelogs:
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
-        found = prepare(connection, wanted)
+        found = ensure_changelog_topics(connection, wanted)
         self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
         """Of the changelog of each topic."""
         self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
@@ -110,7 +110,7 @@ class Changelogs:
             # The host asks one broker, and another the next time.
             return False
 
-    def write(self, place: TopicPartition, changes: Sequence[Change]) -> tuple[int, int]:
+    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.
 
         Raises:
@@ -142,7 +142,7 @@ class Changelogs:
             ) from None
         return offsets[0], offsets[-1] + 1
 
-    def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, from these offsets: where each state is, whoever has brought it there."""
         wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
         before = self._reader.assignment()
@@ -154,7 +154,7 @@ class Changelogs:
             if places.get(host) != at:
                 self._reader.seek(host, at)
 
-    def read(self, timeout_ms: int = 0) -> dict[TopicPartition, Read]:
+    def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
         """Return what has come of the partitions that are followed.
 
         Args:
@@ -162,14 +162,14 @@ class Changelogs:
         """
         if not self._reader.assignment():
             return {}
-        found: dict[TopicPartition, Read] = {}
+        found: dict[TopicPartition, ChangelogBatch] = {}
         for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
             place = TopicPartition(self._topics[host.topic], host.partition)
             # Behind records that compaction has taken as well.
-            found[place] = Read(_changes(records), records[0].offset, self._reader.position(host))
+            found[place] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(host))
         return found
 
-    def between(self, place: TopicPartition, start: int, end: int) -> list[Change]:
+    def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Return what stands from one offset to another, which is there.
 
         Raises:
@@ -180,7 +180,7 @@ class Changelogs:
             self._finder = self._new_reader()
         self._finder.assign([where])
         self._finder.seek(where, start)
-        found: list[Change] = []
+        found: list[ChangelogRecord] = []
         deadline = time.monotonic() + _ANSWER_S
         while self._finder.position(where) < end:
             if time.monotonic() >= deadline:
@@ -193,7 +193,7 @@ class Changelogs:
         """Yield all partitions that have a changelog."""
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
-    def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return where changelogs begin and end.
 
         Raises:
@@ -230,7 +230,7 @@ class Changelogs:
 _CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "client_id", "request_timeout_ms")
 
 
-def _changes(records: Iterable[Any]) -> list[Change]:
+def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:
     """Return what records say; those that are none of ours say nothing."""
     found = []
     for record in records:

@@ -42,7 +42,7 @@ class Changelog(NamedTuple):
     id: str
 
 
-def prepare(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
+def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
     """Make the changelogs that are missing, with as many partitions and replicas as their topics.
 
     Args:

@@ -17,10 +17,10 @@ from kafka.structs import OffsetAndMetadata
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.stateful.active_partition import FencedError, Owner
-from rackassign.stateful.changelog import Changelogs, Read
-from rackassign.stateful.state_directory import LONGEST_LEFT_S, Shelf
-from rackassign.stateful.state_store import Store, StoreError
+from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
+from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
+from rackassign.stateful.state_store import StateStore, StoreError
 from rackassign.stateful.validation import OnRestore, Process, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
@@ -58,7 +58,7 @@ class StatefulConsumer:
         process: What a record does.
         state_dir: Folder for local files, one member's own. What is in it from before is made use of.
         client_tags: Where this member stands, for who spreads copies (`zone`, `cluster`, ..).
-        standbys: How copies are placed.
+        standby_partitions: How copies are placed.
         on_restore: Told how far a restore is.
         changelog: Names the changelog of a topic; `{group}-{topic}-changelog` by default. Made where it is missing.
         client_rack: As for `RackAwareConsumer`.
@@ -87,7 +87,7 @@ class StatefulConsumer:
         self._process = process
         self._on_restore = on_restore
         self._known = _Known({}, {})
-        self._owners: dict[TopicPartition, Owner] = {}
+        self._owners: dict[TopicPartition, ActivePartition] = {}
         self._unwanted: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
         self._polled_at = time.monotonic()
@@ -105,11 +105,11 @@ class StatefulConsumer:
             changelog=named,
         )
         with ExitStack() as begun:
-            self._shelf = Shelf(Path(state_dir))
+            self._shelf = StateDirectory(Path(state_dir))
             begun.callback(self._shelf.close)
-            self._logs = Changelogs(named, topics, config, client_rack)
+            self._logs = ChangelogClient(named, topics, config, client_rack)
             begun.callback(self._logs.close)
-            self._shelf.take_up(self._logs.ids)
+            self._shelf.open_existing(self._logs.ids)
             self._consumer = RackAwareConsumer(
                 client_rack=client_rack,
                 enable_auto_commit=False,
@@ -127,21 +127,21 @@ class StatefulConsumer:
         """The consumer that reads the topics; for looking, not for polling."""
         return self._consumer
 
-    def running(self) -> frozenset[TopicPartition]:
+    def active_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions this member runs, their state restored."""
         return frozenset(place for place, owner in self._owners.items() if owner.ready)
 
-    def standbys(self) -> frozenset[TopicPartition]:
+    def standby_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions this member keeps a copy of."""
         return self._assignor.standbys - set(self._owners)
 
-    def store(self, place: TopicPartition) -> Store:
+    def store(self, place: TopicPartition) -> StateStore:
         """Return the state of a partition that is here, run or copied.
 
         Raises:
             StoreError: It is not.
         """
-        if place not in self._shelf.here():
+        if place not in self._shelf.positions():
             raise StoreError(f"{place.topic}-{place.partition} is not here")
         return self._shelf.open(place)
 
@@ -162,18 +162,18 @@ class StatefulConsumer:
         except BaseException:
             # Interrupted anywhere, in the host as well: what was read is read again, to what is in the files.
             for place in list(self._owners):
-                self._let_go(place)
+                self._release(place)
             raise
 
     def _polled(self, timeout_ms: int) -> int:
-        self._be_in_time()
+        self._reset_after_long_pause()
         restoring = any(not owner.ready for owner in self._owners.values())
         polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
         todo = {TopicPartition(*host): batch for host, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
             # Whether this is still a member is known by now, and only then anybody is fenced off.
-            self._seat()
+            self._apply_assignment()
             reading = {place for place, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
@@ -198,14 +198,14 @@ class StatefulConsumer:
             self._publish()
         return done
 
-    def _be_in_time(self) -> None:
+    def _reset_after_long_pause(self) -> None:
         """Begin anew after a pause that was so long that compaction may have forgotten deletions since."""
         now, before = time.monotonic(), self._polled_at
         self._polled_at = now
         if now - before > LONGEST_LEFT_S:
             for place in list(self._owners):
-                self._let_go(place)
-            for place in self._shelf.here():
+                self._release(place)
+            for place in self._shelf.positions():
                 self._shelf.open(place).clear()
 
     def _stop_reading(self, place: TopicPartition) -> None:
@@ -228,11 +228,11 @@ class StatefulConsumer:
     ) -> None:
         self.close()
 
-    def _seat(self) -> None:
+    def _apply_assignment(self) -> None:
         """Take up partitions that were given, and let go of those that were taken."""
         assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
         for place in set(self._owners) - assigned:
-            self._owners.pop(place).store.forget()
+            self._owners.pop(place).store.discard_uncommitted()
         if self._assignor.generation != self._generation:
             self._generation = self._assignor.generation
             self._fenced.clear()
@@ -246,19 +246,19 @@ class StatefulConsumer:
                     f"{self._logs.sizes[place.topic]} partitions: partitions cannot be added where there is state"
                 )
             self._stop_reading(place)
-            self._owners[place] = Owner(place, self._shelf.open(place), self._logs, self._generation)
+            self._owners[place] = ActivePartition(place, self._shelf.open(place), self._logs, self._generation)
 
     def _follow(self) -> None:
         """Read the changelogs of copies, and of what is being restored; throw away what nobody wants any more."""
-        wanted = self.standbys() | {place for place, owner in self._owners.items() if not owner.ready}
-        self._logs.follow({place: self._shelf.open(place).position for place in wanted})
+        wanted = self.standby_partitions() | {place for place, owner in self._owners.items() if not owner.ready}
+        self._logs.assign({place: self._shelf.open(place).position for place in wanted})
         now = time.monotonic()
-        for place in set(self._shelf.here()) - wanted - set(self._owners):
+        for place in set(self._shelf.positions()) - wanted - set(self._owners):
             if now - self._unwanted.setdefault(place, now) > _KEEP_S:
-                self._shelf.forget(place)
+                self._shelf.delete(place)
         self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
 
-    def _take(self, found: Mapping[TopicPartition, Read]) -> None:
+    def _take(self, found: Mapping[TopicPartition, ChangelogBatch]) -> None:
         for place, read in found.items():
             store = self._shelf.open(place)
             if read.start < store.position:
@@ -271,7 +271,7 @@ class StatefulConsumer:
     def _advance(self) -> None:
         """Bring restores further, and see whether somebody else writes to what this member runs."""
         for place, owner in list(self._owners.items()):
-            if owner.reads or not (owner.ready or self._guarded(place, owner.advance)):
+            if owner.reads or not (owner.ready or self._guarded(place, owner.continue_restore)):
                 continue
             restored = owner.first is not None
             if owner.ready:
@@ -280,21 +280,21 @@ class StatefulConsumer:
                 self._on_restore(place, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
             self._looked = time.monotonic()
-            self._look()
+            self._check_changelogs()
 
-    def _look(self) -> None:
+    def _check_changelogs(self) -> None:
         """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
         try:
-            bounds = self._logs.bounds(self._logs.places())
+            bounds = self._logs.offset_range(self._logs.places())
         except KafkaUnavailableError as error:
             log.warning("%s", error)
             return
         self._known = _Known(self._known.positions, {place: end for place, (_, end) in bounds.items()})
         for place, owner in list(self._owners.items()):
             if owner.ready and bounds[place][1] != owner.store.position:
-                self._guarded(place, owner.catch_up)
+                self._guarded(place, owner.reconcile)
 
-    def _begin(self, place: TopicPartition, owner: Owner) -> None:
+    def _begin(self, place: TopicPartition, owner: ActivePartition) -> None:
         """Read the input from where the state ends, now or, if Kafka does not answer, with the next poll."""
         host, start = HostPartition(*place), owner.store.replay.source + 1
         if owner.first is None:
@@ -336,7 +336,7 @@ class StatefulConsumer:
         return start
 
     def _processed(
-        self, place: TopicPartition, owner: Owner, batch: Sequence[Any], ends: dict[TopicPartition, int]
+        self, place: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
     ) -> tuple[int, Exception | None]:
         """Process records, have what they change written, and note up to where all is done.
 
@@ -360,10 +360,10 @@ class StatefulConsumer:
             try:
                 self._process(record, owner.store)
             except Exception as error:  # noqa: BLE001 - the user's; what was done before it is kept
-                owner.store.drop()
+                owner.store.rollback_record()
                 failure = error
                 break
-            changed.append((record.offset, owner.store.processed()))
+            changed.append((record.offset, owner.store.commit_record()))
         if changed:
             if not self._guarded(place, lambda: owner.write(changed)):
                 return 0, None
@@ -387,16 +387,16 @@ class StatefulConsumer:
             )
         except BaseException:
             # Nobody knows what the changelog has of it: its state is found out anew.
-            self._let_go(place)
+            self._release(place)
             raise
         else:
             return True
-        self._let_go(place)
+        self._release(place)
         return False
 
-    def _let_go(self, place: TopicPartition) -> None:
+    def _release(self, place: TopicPartition) -> None:
         """Forget what is not in the file; who owns the partition next, this member maybe, finds out what there is."""
-        self._owners.pop(place).store.forget()
+        self._owners.pop(place).store.discard_uncommitted()
         self._stop_reading(place)
 
     def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -409,5 +409,5 @@ class StatefulConsumer:
             log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:
-        positions = {place: at for place, at in self._shelf.here().items() if place not in self._owners}
+        positions = {place: at for place, at in self._shelf.positions().items() if place not in self._owners}
         self._known = _Known(positions, self._known.ends)

@@ -34,7 +34,7 @@ NO_SOURCE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangelogRecord:
     """A record of a changelog.
 
     Args:
@@ -66,7 +66,7 @@ class Change:
         return _OTHERS.get(self.kind) or _STATE + self.key
 
 
-def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> Change:
+def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
     """Return what a record of a changelog says.
 
     Args:
@@ -83,7 +83,7 @@ def read_change(key: bytes | None, value: bytes | None, header: bytes | None) ->
     if not 0 <= kind < len(_KINDS):
         raise WireError(0, f"kind {kind}: expected 0 to {len(_KINDS) - 1}")
     if _KINDS[kind] in _OTHERS:
-        return Change(_KINDS[kind], epoch, source)
+        return ChangelogRecord(_KINDS[kind], epoch, source)
     if not key or key[:1] != _STATE:
         raise WireError(0, "the key of a change does not begin as ours do")
-    return Change(_KINDS[kind], epoch, source, key[1:], value)
+    return ChangelogRecord(_KINDS[kind], epoch, source, key[1:], value)

@@ -31,38 +31,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rackassign.stateful.records import NO_SOURCE, Change
+from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
 
 NO_EPOCH = -1
 
 
 @dataclass(slots=True)
-class Replay:
+class ChangelogReplay:
     """How far a changelog was read, and what pends.
 
     Args:
         epoch: The greatest seen.
         fences: How many of that epoch were seen; of several owners with one epoch, whose fence is the first runs.
         source: The last input record of which all is in the state; -1 for none.
-        pending: Changes of the input record after that, by key.
+        uncommitted: Changes of the input record after that, by key.
         pending_of: The epoch and the offset of that record.
-        spoiled: Keys whose last record is none that counts.
-        unfenced: Whether the last fence is none that counts.
-        unmarked: Whether the last mark is none that counts, or of who ran it before.
+        stale_keys: Keys whose last record is none that counts.
+        fence_overwritten: Whether the last fence is none that counts.
+        checkpoint_missing: Whether the last mark is none that counts, or of who ran it before.
         lost: Whether somebody has found that records are missing.
     """
 
     epoch: int = NO_EPOCH
     fences: int = 0
     source: int = NO_SOURCE
-    pending: dict[bytes, bytes | None] = field(default_factory=dict)
+    uncommitted: dict[bytes, bytes | None] = field(default_factory=dict)
     pending_of: tuple[int, int] = (NO_EPOCH, NO_SOURCE)
-    spoiled: set[bytes] = field(default_factory=set)
-    unfenced: bool = False
-    unmarked: bool = False
+    stale_keys: set[bytes] = field(default_factory=set)
+    fence_overwritten: bool = False
+    checkpoint_missing: bool = False
     lost: bool = False
 
-    def take(self, change: Change) -> Iterator[tuple[bytes, bytes | None]]:
+    def take(self, change: ChangelogRecord) -> Iterator[tuple[bytes, bytes | None]]:
         """Take in the next record; yield the keys whose values change by it, in order."""
         if change.kind == "lost":
             self.lost = True
@@ -74,43 +74,43 @@ class Replay:
             self.epoch, self.fences = change.epoch, 0
         if change.kind == "fence":
             self.fences += 1
-            self.unfenced = False
+            self.fence_overwritten = False
             # Who came before may have died between a record and its mark.
-            self.unmarked = True
+            self.checkpoint_missing = True
             return
         if change.kind in {"heal", "mark"}:
             if self.pending_of[1] <= change.source:
                 yield from self._completed()
             self.source = max(self.source, change.source)
         if change.kind == "mark":
-            self.unmarked = False
+            self.checkpoint_missing = False
             return
-        self.spoiled.discard(change.key)
+        self.stale_keys.discard(change.key)
         if change.kind == "heal":
-            self.pending.pop(change.key, None)
+            self.uncommitted.pop(change.key, None)
             yield change.key, change.value
             return
         if self.pending_of != (change.epoch, change.source):
             yield from self._completed()
-        self.pending[change.key] = change.value
+        self.uncommitted[change.key] = change.value
         self.pending_of = change.epoch, change.source
         if change.kind == "last":
             yield from self._completed()
 
-    def _spoiled_by(self, change: Change) -> None:
+    def _spoiled_by(self, change: ChangelogRecord) -> None:
         if change.kind == "fence":
-            self.unfenced = True
+            self.fence_overwritten = True
         elif change.kind == "mark":
-            self.unmarked = True
+            self.checkpoint_missing = True
         else:
-            self.spoiled.add(change.key)
+            self.stale_keys.add(change.key)
 
     def _completed(self) -> Iterator[tuple[bytes, bytes | None]]:
-        if self.pending:
-            yield from self.pending.items()
+        if self.uncommitted:
+            yield from self.uncommitted.items()
             self.source = max(self.source, self.pending_of[1])
-            self.pending = {}
+            self.uncommitted = {}
 
     def to_heal(self) -> list[bytes]:
         """Return the keys that a new owner writes once more before anything else, and a running one when it can."""
-        return sorted(self.spoiled.union(self.pending))
+        return sorted(self.stale_keys.union(self.uncommitted))

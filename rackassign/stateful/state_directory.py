@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.stateful.state_store import _ENDS, DamagedError, Store, StoreError
+from rackassign.stateful.state_store import _ENDS, DamagedError, StateStore, StoreError
 
 
-class Shelf:
+class StateDirectory:
     """A folder with the files of a member, one for each partition.
 
     The name of a file has the id of the changelog that it is a copy of.
@@ -27,7 +27,7 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ids: Mapping[str, str] = {}
-        self._open: dict[TopicPartition, Store] = {}
+        self._open: dict[TopicPartition, StateStore] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("w")
@@ -39,7 +39,7 @@ class Shelf:
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
 
-    def take_up(self, ids: Mapping[str, str]) -> None:
+    def open_existing(self, ids: Mapping[str, str]) -> None:
         """Open what is there of some changelogs; what is of others, or more than half a day old, is thrown away.
 
         Args:
@@ -56,22 +56,22 @@ class Shelf:
             else:
                 self.open(place)
 
-    def open(self, place: TopicPartition) -> Store:
+    def open(self, place: TopicPartition) -> StateStore:
         """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
         if place not in self._open:
             file = self._file(place)
             try:
-                self._open[place] = Store(file)
+                self._open[place] = StateStore(file)
             except DamagedError:
                 _remove(file)
-                self._open[place] = Store(file)
+                self._open[place] = StateStore(file)
         return self._open[place]
 
-    def here(self) -> dict[TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return how far each file is that is here, made since or left from before."""
         return {place: store.position for place, store in sorted(self._open.items())}
 
-    def forget(self, place: TopicPartition) -> None:
+    def delete(self, place: TopicPartition) -> None:
         """Throw a file away."""
         store = self._open.pop(place, None)
         if store is not None:

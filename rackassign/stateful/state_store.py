@@ -9,8 +9,8 @@ from heapq import merge
 from pathlib import Path
 
 from rackassign.errors import RackassignError
-from rackassign.stateful.records import NO_SOURCE, Change
-from rackassign.stateful.replay import NO_EPOCH, Replay
+from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
+from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
 
 _FORMAT = 1
 _SCHEMA = f"""
@@ -31,7 +31,7 @@ class DamagedError(StoreError):
     """It is none of ours, or not as it was written."""
 
 
-class Store:
+class StateStore:
     """A local file.
 
     What is read while an input record is processed is the state with what that record has changed so far.
@@ -48,7 +48,7 @@ class Store:
         self.file = file
         self.position = 0
         """Offset in the changelog up to which it was read."""
-        self.replay = Replay()
+        self.replay = ChangelogReplay()
         self._takes = False
         self._changed: dict[bytes, bytes | None] = {}
         self._before: dict[bytes, bytes | None] = {}
@@ -77,7 +77,7 @@ class Store:
     def _load(self) -> None:
         about = dict(self._db.execute("SELECT name, value FROM about"))
         self.position = about.get("position", 0)
-        self.replay = Replay(
+        self.replay = ChangelogReplay(
             about.get("epoch", NO_EPOCH),
             about.get("fences", 0),
             about.get("source", NO_SOURCE),
@@ -94,9 +94,9 @@ class Store:
         for changed in (self._changed, self._before):
             if key in changed:
                 return changed[key]
-        return self.kept(key)
+        return self.stored_value(key)
 
-    def kept(self, key: bytes) -> bytes | None:
+    def stored_value(self, key: bytes) -> bytes | None:
         """Return what a key has in the file."""
         row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
@@ -130,17 +130,17 @@ class Store:
         """Take what an input record changes, from now until it is processed or dropped."""
         self._takes = True
 
-    def processed(self) -> dict[bytes, bytes | None]:
+    def commit_record(self) -> dict[bytes, bytes | None]:
         """Return what an input record has changed; the next one sees it, though it is not in the file yet."""
         changed, self._changed, self._takes = self._changed, {}, False
         self._before.update(changed)
         return changed
 
-    def drop(self) -> None:
+    def rollback_record(self) -> None:
         """Forget what the input record that is being processed has changed."""
         self._changed, self._takes = {}, False
 
-    def forget(self) -> None:
+    def discard_uncommitted(self) -> None:
         """Forget what is not in the file."""
         self._changed, self._before, self._takes = {}, {}, False
 
@@ -150,7 +150,7 @@ class Store:
         Raises:
             StoreError: The file cannot be written.
         """
-        self.replay = Replay()
+        self.replay = ChangelogReplay()
         try:
             with self._transaction():
                 self._db.execute("DELETE FROM state")
@@ -158,9 +158,9 @@ class Store:
         except sqlite3.Error as error:
             raise StoreError(f"{self.file}: {error}") from None
         self.position = 0
-        self.forget()
+        self.discard_uncommitted()
 
-    def apply(self, changes: Iterable[Change], position: int) -> None:
+    def apply(self, changes: Iterable[ChangelogRecord], position: int) -> None:
         """Take in the next records of the changelog, all or none.
 
         Args:
@@ -178,12 +178,12 @@ class Store:
         except BaseException as error:
             # What was taken in before the failure is not in the file.
             self._load()
-            self.forget()
+            self.discard_uncommitted()
             if isinstance(error, sqlite3.Error):
                 raise StoreError(f"{self.file}: {error}") from None
             raise
         self.position = position
-        self.forget()
+        self.discard_uncommitted()
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -210,9 +210,9 @@ class Store:
         """Write down how far it is."""
         replay = self.replay
         self._db.execute("DELETE FROM pending")
-        self._db.executemany("INSERT INTO pending VALUES (?, ?)", replay.pending.items())
+        self._db.executemany("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
         self._db.execute("DELETE FROM spoiled")
-        self._db.executemany("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.spoiled))
+        self._db.executemany("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.stale_keys))
         epoch, source = replay.pending_of
         about = {
             "position": position,
@@ -221,8 +221,8 @@ class Store:
             "source": replay.source,
             "pending_epoch": epoch,
             "pending_source": source,
-            "unfenced": replay.unfenced,
-            "unmarked": replay.unmarked,
+            "unfenced": replay.fence_overwritten,
+            "unmarked": replay.checkpoint_missing,
             "lost": replay.lost,
         }
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())

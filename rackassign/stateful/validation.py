@@ -8,10 +8,10 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful.state_store import Store
+from rackassign.stateful.state_store import StateStore
 from rackassign.util.text import short_repr
 
-Process = Callable[[Any, Store], None]
+Process = Callable[[Any, StateStore], None]
 """Called with a record of kafka-python and the state of its partition, which it reads and changes."""
 
 OnRestore = Callable[[TopicPartition, int, int], None]

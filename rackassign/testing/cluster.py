@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing.readiness import unready_brokers
-from rackassign.testing.security import Security, check_listeners, create_user, secured
+from rackassign.testing.security import ClusterCertificates, check_listeners, create_user, secured
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,7 +57,7 @@ class Cluster(ABC):
         check_listeners(listeners)
         self._start_timeout_s = start_timeout_s
         self._listeners = dict(listeners)
-        self._security: Security | None = None
+        self._security: ClusterCertificates | None = None
         self._user_made = False
         self._brokers: tuple[Broker, ...] = ()
         self._wanted: set[int] = set()
@@ -92,7 +92,7 @@ class Cluster(ABC):
         """Make certificates if a listener needs them; return what brokers are told of them."""
         if not secured(self._listeners):
             return {}
-        self._security = Security.issued(host, directory)
+        self._security = ClusterCertificates.issued(host, directory)
         self._user_made = False
         return self._security.broker_properties(self._listeners)
 
@@ -159,7 +159,7 @@ class Cluster(ABC):
         """
         broker = self._broker(broker_id)
         if broker_id not in self._paused:
-            self._freeze(broker)
+            self._pause(broker)
             self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
@@ -170,7 +170,7 @@ class Cluster(ABC):
         """
         broker = self._broker(broker_id)
         if broker_id in self._paused:
-            self._thaw(broker)
+            self._unpause(broker)
             self._paused.discard(broker_id)
 
     def start_rack(self, rack: str) -> None:
@@ -234,12 +234,12 @@ class Cluster(ABC):
         """Kill brokers together and wait for their end; those that are down already are no error."""
 
     @abstractmethod
-    def _freeze(self, broker: Broker) -> None:
+    def _pause(self, broker: Broker) -> None:
         """Stop a running broker's threads."""
 
     @abstractmethod
-    def _thaw(self, broker: Broker) -> None:
-        """Undo `_freeze`."""
+    def _unpause(self, broker: Broker) -> None:
+        """Undo `_pause`."""
 
     @abstractmethod
     def _runs(self, broker: Broker) -> bool:

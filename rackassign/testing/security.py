@@ -44,7 +44,7 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class ClusterCertificates:
     """The certificates of one cluster: an authority of its own, and what it has issued to the brokers.
 
     Args:
@@ -58,7 +58,7 @@ class Security:
     chain: str
 
     @classmethod
-    def issued(cls, host: str, directory: Path) -> Security:
+    def issued(cls, host: str, directory: Path) -> ClusterCertificates:
         """Make a new authority and a certificate for a host name or address.
 
         Raises:

@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
-from rackassign.testing.local.cluster_dir import Home, new_home
+from rackassign.testing.local.cluster_dir import ClusterDirectory, create_cluster_directory
 from rackassign.testing.processes.listing import processes
-from rackassign.testing.processes.supervisor import Keeper
+from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SparkCluster:
         self._racks = tuple(racks)
         self._words = ["--cores", str(cores), "--memory", memory]
         self._variable = variable
-        self._keeper: Keeper | None = None
+        self._keeper: ProcessSupervisor | None = None
         self._folder = Path()
         self._master = ""
 
@@ -104,7 +104,7 @@ class SparkCluster:
             raise ClusterError("Spark is already running: close() it first")
         check_java()
         spark = _spark_home()
-        home = new_home()
+        home = create_cluster_directory()
         try:
             self._keep(home)
             self._run(spark, "master", ["master", "Master"], [], "")
@@ -142,16 +142,16 @@ class SparkCluster:
     ) -> None:
         self.close()
 
-    def _keep(self, home: Home) -> None:
+    def _keep(self, home: ClusterDirectory) -> None:
         try:
-            self._keeper = Keeper(home)
+            self._keeper = ProcessSupervisor(home)
         finally:
             # The keeper holds it from here on.
             os.close(home.descriptor)
         self._folder = home.directory
         atexit.register(self.close)
 
-    def _kept(self) -> Keeper:
+    def _kept(self) -> ProcessSupervisor:
         if self._keeper is None:
             raise ClusterError("Spark is not running: start() first, or use it in a with block")
         return self._keeper

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.commands.create_topic import STATE
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, plain, safe
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.output import check_output, plain_console, plain_text
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
@@ -43,14 +43,14 @@ def audit(
     from rackassign.placement.cluster_state import describe_cluster_state, with_rates  # noqa: PLC0415
 
     known = state_file.read(Path(state))
-    with connected(bootstrap, client_config) as admin:
+    with admin_client(bootstrap, client_config) as admin:
         known = known.for_cluster(cluster_id(admin))
         found = with_rates(admin, describe_cluster_state(admin, topic))
     seen = judged(found.with_known_racks(known.brokers), want_rf=want_rf or None, plans=known.plans)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:
-        _show(seen, plain())
+        _show(seen, plain_console())
     if not seen.is_consistent:
         return UNRELIABLE
     return FINDINGS if seen.findings else SOUND
@@ -79,7 +79,9 @@ def _show(seen: Audit, console: Console) -> None:
         for column in ("what", "where", "what to do"):
             table.add_column(column, overflow="fold")
         for finding in seen.findings:
-            table.add_row(safe(finding.problem), safe(_where(finding)), safe(finding.advice), end_section=True)
+            table.add_row(
+                plain_text(finding.problem), plain_text(_where(finding)), plain_text(finding.advice), end_section=True
+            )
         console.print(table)
     console.print(_loads("rack", {"none" if rack is None else rack: load for rack, load in seen.by_rack.items()}))
     console.print(_loads("broker", {str(broker): load for broker, load in seen.by_broker.items()}))
@@ -107,5 +109,5 @@ def _loads(kind: str, loads: dict[str, Load]) -> Table:
     for name, load in loads.items():
         shares = (f"{100 * share:.1f} %" for share in (load.leader_share, load.replica_share))
         leaders, replicas = shares
-        table.add_row(safe(name), str(load.leaders), leaders, str(load.replicas), replicas)
+        table.add_row(plain_text(name), str(load.leaders), leaders, str(load.replicas), replicas)
     return table

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from rackassign.cli.commands.reassign import TAKING_BACK, told_if_interrupted
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, plain
-from rackassign.cli.progress import steps
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.output import check_output, plain_console
+from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted, figures
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
-from rackassign.cli.signals import asked_to_stop
+from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
 
@@ -52,11 +52,11 @@ def leaders(
     if not dry_run:
         journal.require_finished(file)
     rules = PlacementConstraints.of({"leaders": even, "leader_racks": leader_rack or []})
-    with connected(bootstrap, client_config) as admin:
+    with admin_client(bootstrap, client_config) as admin:
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
-            with journal.file_lock(file), steps() as display, asked_to_stop(TAKING_BACK) as stop:
+            with journal.file_lock(file), progress_display() as display, stop_requested(TAKING_BACK) as stop:
                 journal.begin(file, prepared.journal)
                 with told_if_interrupted(file):
                     _, outcome = execute(
@@ -73,7 +73,7 @@ def leaders(
         result = {} if outcome is None else outcome_as_json(outcome)
         sys.stdout.write(json.dumps({**planned_as_json(planned), **result}) + "\n")
     else:
-        console = plain()
+        console = plain_console()
         before = LayoutMetrics.among(planned.before, planned.topics)
         after = LayoutMetrics.among(planned.after, planned.topics, planned.before)
         console.print(figures({"now": before, "then": after}))

@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output, safe
-from rackassign.cli.progress import steps
+from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def up(
 
     check_output(output, "table", "json")
     signal.signal(signal.SIGTERM, _stop)
-    with _registered(name), steps() as show:
-        cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.heard)
+    with _registered(name), progress_display() as show:
+        cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.on_progress)
         with cluster:
             show.say("Up; Ctrl-C ends it")
             _print(cluster, output)
@@ -118,5 +118,5 @@ def _print(cluster: LocalCluster, output: str) -> None:
     for column in ("broker", "rack", "address"):
         table.add_column(column)
     for broker in cluster.brokers:
-        table.add_row(str(broker.id), safe(broker.rack or "-"), f"{broker.host}:{broker.port}")
+        table.add_row(str(broker.id), plain_text(broker.rack or "-"), f"{broker.host}:{broker.port}")
     console.print(table)

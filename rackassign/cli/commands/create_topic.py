@@ -12,8 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, complain, plain, safe
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.output import check_output, plain_console, plain_text, warn
 from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, pairs_of, settings_of
 from rackassign.cli.render.layout import counted, waiting
 from rackassign.errors import ConfigError
@@ -74,19 +74,19 @@ def create(
     chosen = load_validated_placer(placer, settings_of(placer, placer_config, placer_config_file))
     make = making.add_partitions if add_to else making.create
     try:
-        with connected(bootstrap, client_config) as admin:
+        with admin_client(bootstrap, client_config) as admin:
             new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
     except NotEnoughBrokersError as error:
-        complain(str(error))
+        warn(str(error))
         return NO
     finally:
         chosen.close()
     for doubt in new.notes:
-        complain(f"not proven best: {doubt}")
+        warn(f"not proven best: {doubt}")
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:
-        show_new(new, plain(), made=not dry_run)
+        show_new(new, plain_console(), made=not dry_run)
     return DONE
 
 
@@ -123,4 +123,4 @@ def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
         line += f", {placed.under_replicated()} of them with replicas missing"
     if placed.placeholders():
         line += f"; {waiting(placed.placeholders())}: `repair plan` finds one when it is there"
-    console.print(safe(line), soft_wrap=True)
+    console.print(plain_text(line), soft_wrap=True)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.progress import Steps, steps
+from rackassign.cli.progress import ProgressDisplay, progress_display
 
 RACKS = ("a", "b", "c")
 PARTITIONS = 9
@@ -61,12 +61,12 @@ def demo(
     ] = 0.02,
 ) -> None:
     """Start a real three-rack Kafka, read a topic with and without rackassign, show the bytes measured."""
-    with steps() as show:
+    with progress_display() as show:
         runs = _measure(show)
     _show(Console(highlight=False), runs, price)
 
 
-def _measure(show: Steps) -> list[Run]:
+def _measure(show: ProgressDisplay) -> list[Run]:
     # Only this command needs a client and a cluster: the others start quicker, and without the extra.
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # noqa: PLC0415
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
@@ -85,7 +85,7 @@ def _measure(show: Steps) -> list[Run]:
         "rackassign cooperative": lambda rack: RackAwareCooperativeStickyAssignor(rack=rack),
     }
     runs: list[Run] = []
-    with LocalCluster(list(RACKS), progress=show.heard) as cluster:
+    with LocalCluster(list(RACKS), progress=show.on_progress) as cluster:
         rack_of = {broker.id: broker.rack or "" for broker in cluster.brokers}
         for replication in (2, 3):
             topic = f"orders-rf{replication}"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output, safe
+from rackassign.cli.output import check_output, plain_text
 from rackassign.racks import detect_all
 
 FOUND, NO_RACK = 0, 1
@@ -35,8 +35,8 @@ def rack(
             table.add_column(column, overflow="fold")
         for finding in findings:
             style = "bold" if finding is chosen else None
-            table.add_row(finding.source, safe(finding.rack or "-"), safe(finding.note), style=style)
+            table.add_row(finding.source, plain_text(finding.rack or "-"), plain_text(finding.note), style=style)
         console = Console(highlight=False)
         console.print(table)
-        console.print(safe(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
+        console.print(plain_text(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
     return FOUND if chosen else NO_RACK

@@ -11,14 +11,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, safe
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.output import check_output, plain_text
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from rackassign.monitoring import Finding, Freed, LiveGroup, LiveMember, Step
+    from rackassign.monitoring import Finding, GroupDescription, MemberDescription, MigrationStep, RecoveryResult
 
 HEALTHY, FINDINGS = 0, 1
 
@@ -42,7 +42,7 @@ def doctor(
     check_output(output, "table", "json")
     if not group:
         raise ConfigError("group: expected the name of a group")
-    with connected(bootstrap, client_config) as admin:
+    with admin_client(bootstrap, client_config) as admin:
         examined = _Examined(admin, group, watch_s, fix=fix)
     if output == "json":
         sys.stdout.write(json.dumps(examined.as_json()) + "\n")
@@ -71,17 +71,17 @@ class _Examined:
         def tell() -> None:
             sys.stderr.write(f"Watching {name} for {watch_s:g} s at most\n")
 
-        def look() -> tuple[monitoring.Watched, bool | None]:
+        def look() -> tuple[monitoring.GroupObservation, bool | None]:
             seen = monitoring.watch(calls, name, watch_s, suspicious=monitoring.may_not_settle, waiting=tell)
             return seen, seen.preparing and monitoring.is_wedged(calls, name)
 
         seen, wedged = look()
-        self.freed: Freed = monitoring.Freed()
+        self.freed: RecoveryResult = monitoring.RecoveryResult()
         if wedged and fix:
-            self.freed = monitoring.free(admin, calls, name)
+            self.freed = monitoring.recover(admin, calls, name)
             seen, wedged = look()
-        self.group: LiveGroup = seen.group
-        self.step: Step = monitoring.step(seen.group)
+        self.group: GroupDescription = seen.group
+        self.step: MigrationStep = monitoring.migration_step(seen.group)
         self.findings: Sequence[Finding] = monitoring.findings(seen, monitoring.describe_brokers(admin), wedged=wedged)
 
     def as_json(self) -> dict[str, Any]:
@@ -111,18 +111,23 @@ class _Examined:
     def show(self, console: Console) -> None:
         """Print it for people."""
         for line in _of_the_fix(self.freed):
-            console.print(safe(line))
+            console.print(plain_text(line))
         if self.findings:
             table = Table()
             for column in ("what", "who", "what to do"):
                 table.add_column(column, overflow="fold")
             for finding in self.findings:
                 who = [f"broker {number}" for number in finding.brokers] + [_shown(m) for m in finding.members]
-                table.add_row(safe(finding.problem), safe("\n".join(who)), safe(finding.advice), end_section=True)
+                table.add_row(
+                    plain_text(finding.problem),
+                    plain_text("\n".join(who)),
+                    plain_text(finding.advice),
+                    end_section=True,
+                )
             console.print(table, soft_wrap=False)
-        console.print(safe(self._summary()))
+        console.print(plain_text(self._summary()))
         if self.findings and self.step.next:
-            console.print(safe(f"next: {self.step.next}"))
+            console.print(plain_text(f"next: {self.step.next}"))
 
     def _summary(self) -> str:
         members = self.group.members
@@ -133,7 +138,7 @@ class _Examined:
         return f"{self.group.name}: {verdict}: {count}, racks {racks}; {self.step.now}{unseen}"
 
 
-def _of_the_fix(freed: Freed) -> list[str]:
+def _of_the_fix(freed: RecoveryResult) -> list[str]:
     if not freed.removed:
         return []
     lines = [f"removed {_shown(member)}" for member in freed.removed]
@@ -142,7 +147,7 @@ def _of_the_fix(freed: Freed) -> list[str]:
     return [*lines, f"the group went on without {_shown(freed.culprit)}: mend that one before it joins again"]
 
 
-def _named(member: LiveMember) -> dict[str, Any]:
+def _named(member: MemberDescription) -> dict[str, Any]:
     return {
         "id": member.id,
         "client_id": member.client_id,
@@ -151,5 +156,5 @@ def _named(member: LiveMember) -> dict[str, Any]:
     }
 
 
-def _shown(member: LiveMember) -> str:
+def _shown(member: MemberDescription) -> str:
     return f"{member.client_id} on {member.host} ({member.id})"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.group_options import (
     All,
     Groups,
@@ -15,12 +15,12 @@ from rackassign.cli.group_options import (
     PriceOption,
     RackMapFile,
     check_interval,
+    collect_repeatedly,
     read_rack_map,
-    surveys,
     wanted_groups,
 )
-from rackassign.cli.output import complain
-from rackassign.cli.signals import stopped_by_signals
+from rackassign.cli.output import warn
+from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.errors import ConfigError
 from rackassign.util.text import short_repr
 
@@ -49,9 +49,9 @@ def exporter(
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - comes with an extra
 
     from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.prometheus import SurveyMetrics  # noqa: PLC0415 - the same
+    from rackassign.monitoring.prometheus import ReportMetrics  # noqa: PLC0415 - the same
 
-    metrics = SurveyMetrics(Price.given(price))
+    metrics = ReportMetrics(Price.from_option(price))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     try:
@@ -59,12 +59,12 @@ def exporter(
     except OSError as error:
         raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
     try:
-        with stopped_by_signals(), connected(bootstrap, client_config) as admin:
+        with terminate_as_interrupt(), admin_client(bootstrap, client_config) as admin:
             sys.stderr.write(f"Serving http://{address}:{server.server_port}/metrics\n")
-            for survey in surveys(admin, names, racks, interval_s=interval, looks=0):
+            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=0):
                 if isinstance(survey, str):
                     metrics.fail()
-                    complain(survey)
+                    warn(survey)
                 else:
                     metrics.take(survey)
     except KeyboardInterrupt:

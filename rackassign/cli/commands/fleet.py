@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.group_options import PriceOption
-from rackassign.cli.output import check_output, check_writable, plain, write_text
-from rackassign.cli.progress import Steps, steps
+from rackassign.cli.output import check_output, check_writable, plain_console, write_text
+from rackassign.cli.progress import ProgressDisplay, progress_display
 from rackassign.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def fleet(
     # These import pyarrow, which comes with an extra.
     from rackassign.cli.render.fleet import as_json, as_lines, show  # noqa: PLC0415
     from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage  # noqa: PLC0415
-    from rackassign.fleet.aggregate import summed  # noqa: PLC0415
+    from rackassign.fleet.aggregate import aggregate  # noqa: PLC0415
     from rackassign.monitoring import Price  # noqa: PLC0415
 
-    cost = Price.given(price)
+    cost = Price.from_option(price)
     wanted = what_if or []
     named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
     how = FleetAudit(cost, tuple(named), advise)
@@ -64,15 +64,15 @@ def fleet(
     total = storage.count(source)
     with ExitStack() as kept:
         folder = Path(out or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
-        with steps() as progress:
-            storage.keep(folder, audit_groups(_counted(storage.load(source), total, progress), how))
-        found = summed(storage.kept(folder))
+        with progress_display() as progress:
+            storage.write_results(folder, audit_groups(_counted(storage.read_snapshots(source), total, progress), how))
+        found = aggregate(storage.read_results(folder))
         if html:
             from rackassign.fleet.html import page  # noqa: PLC0415 - imports a template engine
 
             write_text("html", html, page(folder, cost))
     if output == "table":
-        show(found, cost, plain())
+        show(found, cost, plain_console())
     elif output == "json":
         _write(as_json(found, cost))
     else:
@@ -81,7 +81,7 @@ def fleet(
     return DONE
 
 
-def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: Steps) -> Iterator[pa.RecordBatch]:
+def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: ProgressDisplay) -> Iterator[pa.RecordBatch]:
     """Yield the same, and tell when each has been dealt with."""
     done = 0
     for batch in batches:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.group_options import (
     INTERVAL_S,
     All,
@@ -22,12 +22,12 @@ from rackassign.cli.group_options import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import check_output, check_writable, complain, safe, write_text
-from rackassign.cli.progress import steps
+from rackassign.cli.output import check_output, check_writable, plain_text, warn, write_text
+from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, KafkaUnavailableError
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import Inspection, Price, Survey
+    from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
 
 ENOUGH, BELOW = 0, 1
 
@@ -54,13 +54,13 @@ def inspect(
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     check_writable("html", html)
-    from rackassign.monitoring import Inspector, Price, as_json  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
 
-    cost = Price.given(price)
-    with connected(bootstrap, client_config) as admin, steps() as progress:
-        survey = Inspector(admin, racks).survey(names, interval_s=interval, told=progress.count)
+    cost = Price.from_option(price)
+    with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
+        survey = GroupCollector(admin, racks).report(names, interval_s=interval, told=progress.count)
     for line in warnings(survey, racks):
-        complain(line)
+        warn(line)
     if html:
         from rackassign.monitoring.html.page import page  # noqa: PLC0415 - imports a template engine
 
@@ -75,12 +75,12 @@ def inspect(
         )
     if any(_below(inspected, least) for inspected in survey.inspections):
         return BELOW
-    if least is not None and any(odd.unseen for odd in survey.odd):
+    if least is not None and any(odd.unseen for odd in survey.skipped):
         raise KafkaUnavailableError("not all groups were seen, so it cannot be said that all are local enough")
     return ENOUGH
 
 
-def _show(survey: Survey, price: Price, console: Console) -> None:
+def _show(survey: ClusterReport, price: Price, console: Console) -> None:
     from rackassign.cli.render.inspection import actions, detail, overview, totals  # noqa: PLC0415 - imports a client
 
     if survey.inspections:
@@ -90,10 +90,10 @@ def _show(survey: Survey, price: Price, console: Console) -> None:
     to_do = actions(survey, price)
     if to_do is not None:
         console.print(to_do)
-    console.print(safe(totals(survey, price)), soft_wrap=True)
+    console.print(plain_text(totals(survey, price)), soft_wrap=True)
 
 
-def _below(inspected: Inspection, least: float | None) -> bool:
+def _below(inspected: GroupAnalysis, least: float | None) -> bool:
     return least is not None and inspected.local_share is not None and inspected.local_share < least
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign import scenario
-from rackassign.cli.output import check_output, safe
+from rackassign.cli.output import check_output, plain_text
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation
@@ -168,14 +168,14 @@ def _write_line(value: dict[str, Any]) -> None:
 
 
 def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
-    table = Table(title=None if group.name is None else safe(group.name))
+    table = Table(title=None if group.name is None else plain_text(group.name))
     for column in ("member", "rack", "partitions", "which"):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
     racks = {member.id: member.rack for member in group.members}
     for member, owned in made.target.items():
         which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
         count = str(sum(map(len, owned.values())))
-        table.add_row(safe(member), safe(racks[member] or "-"), count, safe(which))
+        table.add_row(plain_text(member), plain_text(racks[member] or "-"), count, plain_text(which))
     counts = Locality.of(group, made)
     console = Console()
     console.print(table)
@@ -185,7 +185,7 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(safe(_said(advice)), highlight=False)
+        console.print(plain_text(_said(advice)), highlight=False)
 
 
 def _said(advice: Recommendation) -> str:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.commands.create_topic import STATE
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.inputs import json_of
-from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.inputs import read_json
+from rackassign.cli.output import check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks
-from rackassign.cli.progress import steps
+from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted
 from rackassign.cli.render.layout import waiting as told_waiting
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
-from rackassign.cli.signals import asked_to_stop
+from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError, RackassignError
 from rackassign.util.text import short_repr
 
@@ -82,7 +82,7 @@ def plan(
     """Work out a repair with the fewest copies, and write it down; nothing is changed. Exit 1 if it is too uneven."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
-    from rackassign.monitoring.serialize import unasked  # noqa: PLC0415
+    from rackassign.monitoring.serialize import selector_warnings  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
     from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
     from rackassign.reassignment.evenness import UnevenError  # noqa: PLC0415
@@ -96,23 +96,23 @@ def plan(
         frozenset(replace or ()),
         even,
         for_group,
-        json_of(rules, lambda parsed: parsed) if rules else {},
+        read_json(rules, lambda parsed: parsed) if rules else {},
         force,
         ignore_racks,
         allow_placeholders,
     )
-    given = json_of(import_, read_reassignment) if import_ else None
+    given = read_json(import_, read_reassignment) if import_ else None
     if given is not None and wish != ReassignmentRequest(force=force):
         raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
     with journal.file_lock(file):
         journal.require_finished(file)
         try:
-            with connected(bootstrap, client_config) as admin:
+            with admin_client(bootstrap, client_config) as admin:
                 prepared = (
                     prepare(admin, wish, known) if given is None else prepare_from_lists(admin, given, force=force)
                 )
         except UnevenError as error:
-            complain(f"{error}; nothing is written")
+            warn(f"{error}; nothing is written")
             return NO
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
@@ -125,12 +125,12 @@ def plan(
                 ),
             )
         put_by = journal.begin(file, prepared.journal) if written else journal.archive(file)
-    for trouble in unasked(prepared.readers.cluster) if prepared.readers is not None else ():
-        complain(trouble)
+    for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
+        warn(trouble)
     if output == "json":
         sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
         return DONE
-    console = plain()
+    console = plain_console()
     show_prepared(prepared, console)
     if written:
         named = "" if plan == PLAN else f" --plan {plan}"
@@ -168,8 +168,8 @@ def apply(
     # What is wrong with the plan is said before anything else is begun.
     with (
         journal.open_exclusive(Path(plan)) as found,
-        connected(bootstrap, client_config) as admin,
-        asked_to_stop(TAKING_BACK) as stop,
+        admin_client(bootstrap, client_config) as admin,
+        stop_requested(TAKING_BACK) as stop,
     ):
         work = _Work(admin, Path(plan), Path(state), pace, stop)
         kept, outcome = work.carry(found, "apply")
@@ -202,8 +202,8 @@ def rollback(
     # What is wrong with the plan is said before anything else is begun.
     with (
         journal.open_exclusive(Path(plan)) as found,
-        connected(bootstrap, client_config) as admin,
-        asked_to_stop(TAKING_BACK) as stop,
+        admin_client(bootstrap, client_config) as admin,
+        stop_requested(TAKING_BACK) as stop,
     ):
         kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
@@ -232,7 +232,7 @@ def told_if_interrupted(plan: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        complain(
+        warn(
             "ended in the middle: partitions may be between their old list and the new one, or still be reassigned"
             f" (`repair status --plan {plan}` tells which); `repair apply --plan {plan}` goes on,"
             f" `repair rollback --plan {plan}` goes back"
@@ -262,7 +262,7 @@ class _Work:
         if direction == "apply":
             # One of another cluster is told before anything is begun.
             state_file.read(self._state).for_cluster(kept.cluster)
-        with steps() as display:
+        with progress_display() as display:
 
             def told(progress: Progress) -> None:
                 display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
@@ -296,7 +296,7 @@ class _Work:
                 if more is not None and not self._stop():
                     kept, outcome = self.carry(more, "apply")
             except (KafkaError, RackassignError) as error:
-                complain(f"not seen now: {type(error).__name__}: {error}")
+                warn(f"not seen now: {type(error).__name__}: {error}")
         return kept, outcome
 
     def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
@@ -310,7 +310,7 @@ class _Work:
             try:
                 near = describe_readers(self._admin, group)
             except (KafkaError, RackassignError) as error:
-                complain(f"not measured: {error}")
+                warn(f"not measured: {error}")
                 return None
             now = near.inspection.partitions
             best = near.inspection.reach("cooperative-sticky").partitions
@@ -339,14 +339,14 @@ def _end(
         told = {**outcome_as_json(outcome), "phase": kept.phase, "waiting_replicas": waiting, "group_partitions": local}
         sys.stdout.write(json.dumps(told) + "\n")
     else:
-        console = plain()
+        console = plain_console()
         show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
         if waiting:
             console.print(f"{told_waiting(waiting)}; see --watch", soft_wrap=True)
         if measured is not None:
             console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
         if outcome.final:
-            complain(
+            warn(
                 f"{counted(len(outcome.final), 'partition')} can no longer be had as the plan says, and"
                 f" {'is' if len(outcome.final) == 1 else 'are'} left alone: {_ENDS[direction]}"
             )

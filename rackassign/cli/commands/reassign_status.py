@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rackassign.cli.commands import reassign
 from rackassign.cli.commands.reassign import DONE, NO, PLAN, Output, PlanFile
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
-from rackassign.cli.output import check_output, plain, safe
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.output import check_output, plain_console, plain_text
 from rackassign.cli.render.layout import counted
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def status(
     from rackassign.reassignment.service import look  # noqa: PLC0415
 
     found = journal.read(Path(plan))
-    with connected(bootstrap, client_config) as admin:
+    with admin_client(bootstrap, client_config) as admin:
         seen = look(admin, found)
     _show(found, seen, output)
     if output == "table" and found.open:
         named = "" if plan == PLAN else f" --plan {plan}"
-        plain().print(
+        plain_console().print(
             f"not over: `repair apply{named}` goes on, `repair rollback{named}` goes back,"
             f" `repair abandon{named}` leaves all as it is",
             soft_wrap=True,
@@ -74,11 +74,11 @@ def abandon(
     from rackassign.reassignment import journal, service  # noqa: PLC0415
 
     file = Path(plan)
-    with journal.open_exclusive(file) as found, connected(bootstrap, client_config) as admin:
+    with journal.open_exclusive(file) as found, admin_client(bootstrap, client_config) as admin:
         kept, seen = service.abandon(admin, found, lambda written: journal.write(file, written))
     _show(kept, seen, output)
     if output == "table":
-        plain().print(
+        plain_console().print(
             f"left as it is; {plan} still has the lists as they were: `repair export --before` prints them",
             soft_wrap=True,
         )
@@ -93,13 +93,13 @@ def _show(found: Journal, seen: PlanStatus, output: str) -> None:
         written: dict[str, Any] = {place: _by_topic(partitions, seen) for place, partitions in at.items()}
         sys.stdout.write(json.dumps({"phase": found.phase, "throttled": seen.throttled, **written}) + "\n")
         return
-    console = plain()
+    console = plain_console()
     console.print(f"{found.phase}: {counted(len(found.moves), 'partition')}", soft_wrap=True)
     for place, partitions in at.items():
         if partitions:
             names = ", ".join(_named(partition, place, seen) for partition in partitions[:_NAMED])
             more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
-            console.print(safe(f"{len(partitions)} {_WORDS[place]}: {names}{more}"), soft_wrap=True)
+            console.print(plain_text(f"{len(partitions)} {_WORDS[place]}: {names}{more}"), soft_wrap=True)
     if seen.throttled:
         console.print("the throttle is still set", soft_wrap=True)
 

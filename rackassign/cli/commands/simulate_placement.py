@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign import scenario
-from rackassign.cli.inputs import text_of
-from rackassign.cli.output import check_output, complain, plain
+from rackassign.cli.inputs import read_text
+from rackassign.cli.output import check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
 from rackassign.cli.render.layout import figures, picture
 from rackassign.errors import ConfigError
@@ -42,7 +42,7 @@ def place(
     from rackassign.placement.layout import Layout  # noqa: PLC0415
     from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415
 
-    layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else text_of(file)))
+    layout = Layout.read(scenario.parse(sys.stdin.read() if file == "-" else read_text(file)))
     names = list(dict.fromkeys((placer, *(COMPARED if compare else ()))))
     base = _without_racks(layout) if ignore_racks else layout
     configs = settings_of(placer, placer_config, placer_config_file)
@@ -51,7 +51,7 @@ def place(
     layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
     for name, (_, notes) in found.items():
         for note in notes:
-            complain(f"{name}: not proven best: {note}")
+            warn(f"{name}: not proven best: {note}")
     quality = {NOW: LayoutMetrics.of(layout)} | {name: LayoutMetrics.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
@@ -60,7 +60,7 @@ def place(
         }
         sys.stdout.write(json.dumps({"now": asdict(quality[NOW]), "placers": written}) + "\n")
     else:
-        console = plain()
+        console = plain_console()
         console.print(figures(quality))
         console.print(picture({NOW: layout, **layouts}))
     return DONE

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.group_options import All, Groups, RackMapFile, check_interval, read_rack_map, wanted_groups
-from rackassign.cli.output import check_output, complain
-from rackassign.cli.progress import steps
+from rackassign.cli.output import check_output, warn
+from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, KafkaUnavailableError, MissingExtraError
 from rackassign.scenario import write_group
 
@@ -43,27 +43,27 @@ def snapshot(
     if parquet and find_spec("pyarrow") is None:
         raise MissingExtraError("pyarrow", "spark")
     file = _file(parquet) if parquet else None
-    from rackassign.monitoring import Inspector  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
 
-    with connected(bootstrap, client_config) as admin, steps() as progress:
-        shots, rates = Inspector(admin, racks).measure(names, interval_s=interval, told=progress.count)
-    for odd in shots.odd:
-        complain(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
+    with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
+        shots, rates = GroupCollector(admin, racks).measure(names, interval_s=interval, told=progress.count)
+    for odd in shots.skipped:
+        warn(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
     for topic, why in shots.cluster.missing.items():
-        complain(f"topic {topic} is not described: {why}")
+        warn(f"topic {topic} is not described: {why}")
     for shot in shots.snapshots:
         if shot.unknown:
             who = ", ".join(f"{member.client_id} on {member.host}" for member in shot.unknown)
-            complain(f"{shot.live.name}: rack not known of {who}")
+            warn(f"{shot.live.name}: rack not known of {who}")
         if file is not None:
             continue
         written = write_group(shot.group)
         text = json.dumps(written, indent=2) if output == "json" else json.dumps(written, separators=(",", ":"))
         sys.stdout.write(f"{text}\n")
     if file is not None:
-        from rackassign.fleet.storage import save  # noqa: PLC0415 - imports pyarrow
+        from rackassign.fleet.storage import write_snapshot  # noqa: PLC0415 - imports pyarrow
 
-        save(file, datetime.now(timezone.utc), shots, rates)
+        write_snapshot(file, datetime.now(timezone.utc), shots, rates)
         sys.stdout.write(f"{file}\n")
     if names is not None and len(shots.snapshots) < len(names):
         raise KafkaUnavailableError(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
-from rackassign.cli.output import check_output, safe
+from rackassign.cli.output import check_output, plain_text
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
@@ -106,14 +106,14 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
         table.add_column(heading)
     for executor in diagnosis.executors:
         rack = "unknown" if executor.rack is None else executor.rack
-        table.add_row(safe(executor.host), str(executor.process), safe(rack), str(executor.slots))
+        table.add_row(plain_text(executor.host), str(executor.process), plain_text(rack), str(executor.slots))
     console.print(table)
     least, most = diagnosis.replicas
     spread = str(least) if least == most else f"{least} to {most}"
     racks = ", ".join(diagnosis.broker_racks) or "none"
-    console.print(safe(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
+    console.print(plain_text(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
     expected = diagnosis.expected
     for name, share in (("off", expected.off), ("late", expected.late), ("pull", expected.pull)):
-        console.print(safe(f"read at home with binding={name}: {share:.0%} to be expected"))
+        console.print(plain_text(f"read at home with binding={name}: {share:.0%} to be expected"))
     for finding in diagnosis.findings:
-        console.print(safe(f"- {finding}"))
+        console.print(plain_text(f"- {finding}"))

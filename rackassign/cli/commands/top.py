@@ -10,7 +10,7 @@ from rich.console import Group as Stack
 from rich.live import Live
 from rich.text import Text
 
-from rackassign.cli.connection import Bootstrap, ClientConfig, connected
+from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.group_options import (
     All,
     Groups,
@@ -18,16 +18,16 @@ from rackassign.cli.group_options import (
     PriceOption,
     RackMapFile,
     check_interval,
+    collect_repeatedly,
     read_rack_map,
-    surveys,
     wanted_groups,
     warnings,
 )
-from rackassign.cli.signals import stopped_by_signals
+from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.util.text import strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import Price, RackMap, Survey
+    from rackassign.monitoring import ClusterReport, Price, RackMap
 
 STOPPED = 0
 INTERVAL_S = 5.0
@@ -50,18 +50,18 @@ def top(
     racks = read_rack_map(rack_map)
     from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
 
-    cost = Price.given(price)
+    cost = Price.from_option(price)
     console = Console(highlight=False)
     screen = console.is_terminal
     try:
         with (
-            stopped_by_signals(),
-            connected(bootstrap, client_config) as admin,
+            terminate_as_interrupt(),
+            admin_client(bootstrap, client_config) as admin,
             Live(
                 Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True
             ) as live,
         ):
-            for survey in surveys(admin, names, racks, interval_s=interval, looks=looks):
+            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=looks):
                 picture = _picture(survey, racks, cost)
                 if screen:
                     live.update(picture, refresh=True)
@@ -73,7 +73,7 @@ def top(
     return STOPPED
 
 
-def _picture(survey: Survey | str, racks: RackMap, price: Price) -> RenderableType:
+def _picture(survey: ClusterReport | str, racks: RackMap, price: Price) -> RenderableType:
     from rackassign.cli.render.inspection import actions, overview, totals  # noqa: PLC0415 - imports a client
 
     if isinstance(survey, str):

@@ -10,8 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import safe
-from rackassign.fleet.aggregate import Fleet, GroupSums, Sum, total
+from rackassign.cli.output import plain_text
+from rackassign.fleet.aggregate import Fleet, GroupSums, Totals, total
 from rackassign.fleet.audit import NOW
 from rackassign.fleet.format import Figures
 from rackassign.fleet.what_if import AS_IS
@@ -28,10 +28,10 @@ def show(fleet: Fleet, price: Price, console: Console) -> None:
         console.print(_groups(fleet, figures))
     if len(fleet.what_ifs) > 1:
         console.print(_changes(fleet, figures))
-    told = [group for group in fleet.groups if group.take]
+    told = [group for group in fleet.groups if group.required_changes]
     if told:
         console.print(_told(told))
-    console.print(safe(_totals(fleet, figures)), soft_wrap=True)
+    console.print(plain_text(_totals(fleet, figures)), soft_wrap=True)
 
 
 def _table(**more: Any) -> Table:  # noqa: ANN401 - what rich takes
@@ -51,7 +51,7 @@ def _groups(fleet: Fleet, figures: Figures) -> Table:
         strategy, changed = group.strategy(group.change), group.at_best(group.change)
         ways = ["-" if strategy == NOW else strategy, "-" if group.change == AS_IS else group.change]
         row = [group.name, *_figures(group.now, changed, figures), *ways[: 1 + tried]]
-        table.add_row(*map(safe, row))
+        table.add_row(*map(plain_text, row))
     rest = fleet.groups[_MOST_GROUPS:]
     if rest:
         table.add_section()
@@ -60,7 +60,7 @@ def _groups(fleet: Fleet, figures: Figures) -> Table:
     return table
 
 
-def _figures(now: Sum, changed: Sum, figures: Figures) -> tuple[str, str, str]:
+def _figures(now: Totals, changed: Totals, figures: Figures) -> tuple[str, str, str]:
     return figures.at_most(now), figures.less(now, changed), f"{changed.moved:,}"
 
 
@@ -76,7 +76,7 @@ def _changes(fleet: Fleet, figures: Figures) -> Table:
     return table
 
 
-def _with(groups: Iterable[GroupSums], what_if: str) -> Sum:
+def _with(groups: Iterable[GroupSums], what_if: str) -> Totals:
     return total(groups, lambda group: group.at_best(what_if))
 
 
@@ -86,7 +86,7 @@ def _told(groups: Sequence[GroupSums]) -> Table:
     for column in ("group", "what it takes"):
         table.add_column(column, overflow="fold")
     for group in groups[:_MOST_TOLD]:
-        table.add_row(safe(group.name), safe("\n".join(group.take or ())))
+        table.add_row(plain_text(group.name), plain_text("\n".join(group.required_changes or ())))
     return table
 
 
@@ -138,11 +138,11 @@ def as_lines(fleet: Fleet, price: Price) -> Iterator[dict[str, Any]]:
             "what_ifs": {
                 name: {strategy: _sum(of, price) for strategy, of in ways.items()} for name, ways in group.ways.items()
             },
-            "take": None if group.take is None else list(group.take),
+            "take": None if group.required_changes is None else list(group.required_changes),
         }
 
 
-def _sum(of: Sum, price: Price) -> dict[str, Any]:
+def _sum(of: Totals, price: Price) -> dict[str, Any]:
     measured = of.unmeasured < of.partitions.total
     bytes_s = {kind: round(rate, 1) for kind, rate in asdict(of.bytes_s).items()}
     usd = {"cross": of.bytes_s.cross, "unknown_at_most": of.bytes_s.unknown}

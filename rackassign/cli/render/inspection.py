@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rackassign.cli.output import safe
+from rackassign.cli.output import plain_text
 from rackassign.locality import Locality
-from rackassign.monitoring import Flows, Inspection, Price, Survey, said
-from rackassign.monitoring.format import at_least, money, percent, size
+from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, TrafficMatrix, describe_action
+from rackassign.monitoring.format import format_bytes, format_percent, format_usd, mark_lower_bound
 from rackassign.util.text import strip_control_chars
 
 _MOST_ACTIONS = 10
@@ -38,7 +38,7 @@ def _table(*, title: str | None = None, caption: str | None = None) -> Table:
     )
 
 
-def overview(survey: Survey, price: Price) -> Table:
+def overview(survey: ClusterReport, price: Price) -> Table:
     """One row for each group, that fits into eighty columns."""
     measured = bool(survey.measured.seconds)
     table = _table()
@@ -50,23 +50,23 @@ def overview(survey: Survey, price: Price) -> Table:
         row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
         if measured:
             row += _traffic(inspected.flows, price)
-        table.add_row(*map(safe, (*row, *_could(inspected))))
+        table.add_row(*map(plain_text, (*row, *_could(inspected))))
     return table
 
 
-def _traffic(flows: Flows, price: Price) -> tuple[str, str]:
-    figures = size(flows.cross), money(price.monthly(flows.cross))
-    return at_least(figures[0], flows.unmeasured), at_least(figures[1], flows.unmeasured)
+def _traffic(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
+    figures = format_bytes(flows.cross), format_usd(price.monthly(flows.cross))
+    return mark_lower_bound(figures[0], flows.unmeasured), mark_lower_bound(figures[1], flows.unmeasured)
 
 
-def _could(inspected: Inspection) -> tuple[str, str]:
+def _could(inspected: GroupAnalysis) -> tuple[str, str]:
     if not inspected.reaches:
         return "-", "-"
     reach = inspected.reach("cooperative-sticky")
-    return percent(reach.partitions.local, _total(reach.partitions)), str(reach.moved)
+    return format_percent(reach.partitions.local, _total(reach.partitions)), str(reach.moved)
 
 
-def detail(inspected: Inspection, survey: Survey, price: Price) -> RenderableType:
+def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
     """All there is to say of one group."""
     parts: list[RenderableType] = [_modes(inspected)]
     if survey.measured.seconds:
@@ -76,34 +76,35 @@ def detail(inspected: Inspection, survey: Survey, price: Price) -> RenderableTyp
     if inspected.out_of_sync:
         text = f"{inspected.out_of_sync} partitions would be local if their near replica were in sync"
         parts.append(Text(text))
-    if inspected.unread:
-        parts.append(Text(f"{inspected.unread} partitions of subscribed topics have no reader"))
+    if inspected.unassigned:
+        parts.append(Text(f"{inspected.unassigned} partitions of subscribed topics have no reader"))
     if inspected.snapshot.unknown:
         who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
         parts.append(Text(strip_control_chars(f"rack not known of {who}")))
     return Stack(*parts)
 
 
-def _modes(inspected: Inspection) -> Text:
+def _modes(inspected: GroupAnalysis) -> Text:
     said = ", ".join(
-        f"{percent(counts.local, _total(counts))} if {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
+        f"{format_percent(counts.local, _total(counts))} if"
+        f" {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
         for mode, counts in inspected.by_mode.items()
     )
     live = inspected.snapshot.live
     who = "the broker's assignor" if live.kind == "consumer" else "strategy"
-    return Text(strip_control_chars(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.holds]}"))
+    return Text(strip_control_chars(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.read_policy]}"))
 
 
-def _rack_pairs(inspected: Inspection) -> Table:
+def _rack_pairs(inspected: GroupAnalysis) -> Table:
     pairs = inspected.flows.pairs
     racks = sorted({rack for pair in pairs for rack in pair}, key=lambda rack: (rack is None, rack or ""))
     table = _table(title="read a second, from (row) and to (column) each rack")
     table.add_column("")
     for rack in racks:
-        table.add_column(safe(_rack(rack)), justify="right")
+        table.add_column(plain_text(_rack(rack)), justify="right")
     for source in racks:
-        cells = [size(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
-        table.add_row(safe(_rack(source)), *cells)
+        cells = [format_bytes(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
+        table.add_row(plain_text(_rack(source)), *cells)
     return table
 
 
@@ -111,7 +112,7 @@ def _rack(rack: str | None) -> str:
     return "unknown" if rack is None else rack
 
 
-def _strategies(inspected: Inspection, survey: Survey, price: Price) -> Table:
+def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Table:
     measured = bool(survey.measured.seconds)
     table = _table(title="what strategies would reach")
     for column in ("", "local", "cross", "unknown", "moves", *_TRAFFIC[: 2 * measured]):
@@ -124,7 +125,7 @@ def _strategies(inspected: Inspection, survey: Survey, price: Price) -> Table:
     return table
 
 
-def actions(survey: Survey, price: Price) -> Table | None:
+def actions(survey: ClusterReport, price: Price) -> Table | None:
     """Return what to do, what gains most first; None if there is nothing."""
     measured = bool(survey.measured.seconds)
     rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
@@ -139,13 +140,15 @@ def actions(survey: Survey, price: Price) -> Table | None:
     for column in ("partitions", *(("bytes/s", "USD a month") if measured else ())):
         table.add_column(column, justify="right", no_wrap=" " not in column)
     for action, inspected in rows[:_MOST_ACTIONS]:
-        traffic = (size(action.gain_bytes_s), money(price.monthly(action.gain_bytes_s))) if measured else ()
-        what = said(action, inspected)
-        table.add_row(safe(inspected.snapshot.live.name), safe(what), str(action.gain), *traffic)
+        traffic = (
+            (format_bytes(action.gain_bytes_s), format_usd(price.monthly(action.gain_bytes_s))) if measured else ()
+        )
+        what = describe_action(action, inspected)
+        table.add_row(plain_text(inspected.snapshot.live.name), plain_text(what), str(action.gain), *traffic)
     return table
 
 
-def totals(survey: Survey, price: Price) -> str:
+def totals(survey: ClusterReport, price: Price) -> str:
     """Say what all groups together read across racks."""
     groups = f"{len(survey.inspections)} group{'' if len(survey.inspections) == 1 else 's'}"
     if not survey.measured.seconds:
@@ -153,16 +156,17 @@ def totals(survey: Survey, price: Price) -> str:
     cross = sum(inspected.flows.cross for inspected in survey.inspections)
     unknown = sum(inspected.flows.unknown for inspected in survey.inspections)
     more = "at least " if any(inspected.flows.unmeasured for inspected in survey.inspections) else ""
-    line = f"{groups}: {more}{size(cross)}/s across racks, {money(price.monthly(cross))} USD a month"
+    line = f"{groups}: {more}{format_bytes(cross)}/s across racks, {format_usd(price.monthly(cross))} USD a month"
     if unknown:
-        line += f", and {size(unknown)}/s of which it is not known ({money(price.monthly(unknown))} USD at most)"
+        most = format_usd(price.monthly(unknown))
+        line += f", and {format_bytes(unknown)}/s of which it is not known ({most} USD at most)"
     seconds = survey.measured.seconds
     return f"{line}; written in {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
 
 
 def _shares(counts: Locality) -> list[str]:
     total = _total(counts)
-    return [percent(count, total) for count in (counts.local, counts.cross, counts.unknown)]
+    return [format_percent(count, total) for count in (counts.local, counts.cross, counts.unknown)]
 
 
 def _total(counts: Locality) -> int:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import safe
+from rackassign.cli.output import plain_text
 from rackassign.cli.render.layout import counted, figures, waiting
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
     """Print a repair that could begin."""
-    from rackassign.monitoring.format import size  # noqa: PLC0415 - as above
+    from rackassign.monitoring.format import format_bytes  # noqa: PLC0415 - as above
 
     planned = prepared.planned
     show_planned(planned, console)
-    copied = "" if prepared.bytes is None else f", {size(prepared.bytes)} as logs are now"
+    copied = "" if prepared.bytes is None else f", {format_bytes(prepared.bytes)} as logs are now"
     if planned.moves:
         console.print(
             f"{counted(len(planned.moves), 'partition')} to change, {counted(planned.copies, 'replica')} to copy"
@@ -128,7 +128,7 @@ def show_rest(planned: ReassignmentPlan, console: Console) -> None:
             f"{counted(len(planned.obsolete_placeholders), 'partition')} {waits} for a broker no longer", soft_wrap=True
         )
     for doubt in planned.notes:
-        console.print(safe(f"not proven best: {doubt}"), soft_wrap=True)
+        console.print(plain_text(f"not proven best: {doubt}"), soft_wrap=True)
 
 
 def show_outcome(outcome: ExecutionResult, verb: str, console: Console) -> None:
@@ -148,7 +148,7 @@ def _moves(moves: Mapping[TopicPartition, ReplicaMove]) -> Table:
     for column in ("partition", "replicas now", "then"):
         table.add_column(column, overflow="fold")
     for place, move in list(moves.items())[:_SHOWN]:
-        table.add_row(safe(f"{place.topic}-{place.partition}"), _listed(move.before), _listed(move.after))
+        table.add_row(plain_text(f"{place.topic}-{place.partition}"), _listed(move.before), _listed(move.after))
     if len(moves) > _SHOWN:
         table.add_row(f".. and {len(moves) - _SHOWN} more", "", "")
     return table
@@ -163,7 +163,7 @@ def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) ->
     for why, count in sorted(Counter(rows.values()).items()):
         places = [f"{place.topic}-{place.partition}" for place, reason in rows.items() if reason == why]
         more = f" and {count - _NAMED} more" if count > _NAMED else ""
-        console.print(safe(f"{what}: {', '.join(places[:_NAMED])}{more}: {why}"), soft_wrap=True)
+        console.print(plain_text(f"{what}: {', '.join(places[:_NAMED])}{more}: {why}"), soft_wrap=True)
 
 
 def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
@@ -171,7 +171,7 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
     racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
     possible = near.inspection.reach("cooperative-sticky").partitions
     unknown = f", {near.unknown} nobody knows where" if near.unknown else ""
-    console.print(safe(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
+    console.print(plain_text(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
     console.print(
         f"read at home: now {share(near.inspection.partitions)}, with the best assignment {share(possible)};"
         f" after the repair {share(after)}",
@@ -181,6 +181,6 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
 
 def share(partitions: Locality) -> str:
     """Show the part of the partitions that is surely read at home."""
-    from rackassign.monitoring.format import percent  # noqa: PLC0415 - as above
+    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - as above
 
-    return percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)
+    return format_percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)

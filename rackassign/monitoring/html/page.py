@@ -14,13 +14,13 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rackassign.model import Reason
-from rackassign.monitoring.analysis import Inspection
-from rackassign.monitoring.collector import Survey
-from rackassign.monitoring.format import at_least, money, percent, size
-from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, Picture, picture
+from rackassign.monitoring.analysis import GroupAnalysis
+from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.format import format_bytes, format_percent, format_usd, mark_lower_bound
+from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, SankeyLayout, sankey_layout
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.serialize import said, troubles
-from rackassign.monitoring.traffic import Flows, Read
+from rackassign.monitoring.serialize import collection_warnings, describe_action
+from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
 from rackassign.util.text import strip_control_chars
 
 _MOST_CELLS = 2000
@@ -40,7 +40,7 @@ class Row:
     client_id: str
     member: str
     rack: str | None
-    reads: tuple[Read, ...]
+    reads: tuple[PartitionRead, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Side:
     """A group now, or as it could be."""
 
     title: str
-    picture: Picture
+    picture: SankeyLayout
     rows: tuple[Row, ...]
     undrawn: int
     partitions: Mapping[str, int]
-    flows: Flows
+    flows: TrafficMatrix
 
 
-def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
+def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str:
     """Return the page, as HTML.
 
     Args:
@@ -72,11 +72,11 @@ def page(survey: Survey, price: Price, at: datetime | None = None) -> str:
             price=price,
             at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
             measured=measured,
-            amount=(lambda n: f"{size(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
-            said=said,
+            amount=(lambda n: f"{format_bytes(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
+            said=describe_action,
             sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
             reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
-            problems=troubles(survey),
+            problems=collection_warnings(survey),
         )
     )
 
@@ -96,8 +96,8 @@ def environment(package: str, price: Price) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"size": size, "money": money, "monthly": price.monthly}
-    made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": percent, "at_least": at_least}
+    made.filters |= {"size": format_bytes, "money": format_usd, "monthly": price.monthly}
+    made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": format_percent, "at_least": mark_lower_bound}
     return made
 
 
@@ -106,7 +106,7 @@ def _plain(value: object) -> object:
     return strip_control_chars(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:
+def _sides(inspected: GroupAnalysis, *, measured: bool) -> list[Side]:
     now = _side("now", inspected, inspected.now, inspected.flows, measured=measured)
     if not inspected.reaches:
         return [now]
@@ -114,7 +114,9 @@ def _sides(inspected: Inspection, *, measured: bool) -> list[Side]:
     return [now, _side("with rackassign", inspected, reach.reads, reach.flows, measured=measured)]
 
 
-def _side(title: str, inspected: Inspection, reads: tuple[Read, ...], flows: Flows, *, measured: bool) -> Side:
+def _side(
+    title: str, inspected: GroupAnalysis, reads: tuple[PartitionRead, ...], flows: TrafficMatrix, *, measured: bool
+) -> Side:
     pairs: dict[tuple[str | None, str | None], float] = {}
     partitions = {"local": 0, "cross": 0, "unknown": 0}
     for read in reads:
@@ -123,7 +125,7 @@ def _side(title: str, inspected: Inspection, reads: tuple[Read, ...], flows: Flo
     drawn = reads[:_MOST_CELLS]
     return Side(
         title,
-        picture(flows.pairs if measured and flows.total else pairs),
+        sankey_layout(flows.pairs if measured and flows.total else pairs),
         tuple(_rows(inspected, drawn)),
         len(reads) - len(drawn),
         partitions,
@@ -131,8 +133,8 @@ def _side(title: str, inspected: Inspection, reads: tuple[Read, ...], flows: Flo
     )
 
 
-def _rows(inspected: Inspection, reads: Iterable[Read]) -> Iterable[Row]:
-    of_member: dict[str, list[Read]] = {}
+def _rows(inspected: GroupAnalysis, reads: Iterable[PartitionRead]) -> Iterable[Row]:
+    of_member: dict[str, list[PartitionRead]] = {}
     for read in reads:
         of_member.setdefault(read.member, []).append(read)
     racks = {member.id: member.rack for member in inspected.snapshot.group.members}
@@ -140,7 +142,7 @@ def _rows(inspected: Inspection, reads: Iterable[Read]) -> Iterable[Row]:
         yield Row(member.client_id, member.id, racks[member.id], tuple(of_member.get(member.id, ())))
 
 
-def _reasons(inspected: Inspection) -> list[tuple[int, str]]:
+def _reasons(inspected: GroupAnalysis) -> list[tuple[int, str]]:
     if not inspected.reaches:
         return []
     counts = inspected.reach("cooperative-sticky").reasons

@@ -20,7 +20,7 @@ Rack = str | None
 """None stands for what is not known."""
 
 
-class Box(NamedTuple):
+class SankeyNode(NamedTuple):
     """A rack on one side: its left edge, its upper edge, and how high it is."""
 
     rack: Rack
@@ -30,7 +30,7 @@ class Box(NamedTuple):
     amount: float
 
 
-class Ribbon(NamedTuple):
+class SankeyLink(NamedTuple):
     """What goes from one rack to another: an SVG path, and what it stands for."""
 
     source: Rack
@@ -41,15 +41,15 @@ class Ribbon(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class SankeyLayout:
     """Boxes on both sides, and the ribbons between them, in units of a `WIDTH` x `HEIGHT` canvas."""
 
-    left: tuple[Box, ...]
-    right: tuple[Box, ...]
-    ribbons: tuple[Ribbon, ...]
+    left: tuple[SankeyNode, ...]
+    right: tuple[SankeyNode, ...]
+    ribbons: tuple[SankeyLink, ...]
 
 
-def picture(pairs: Mapping[tuple[Rack, Rack], float]) -> Picture:
+def sankey_layout(pairs: Mapping[tuple[Rack, Rack], float]) -> SankeyLayout:
     """Lay out what is read, by the rack it comes from and the rack it goes to."""
     flowing = {pair: amount for pair, amount in pairs.items() if amount > 0}
     total = sum(flowing.values())
@@ -61,15 +61,15 @@ def picture(pairs: Mapping[tuple[Rack, Rack], float]) -> Picture:
     left, right = _boxes(sides[0], 0.0, scale, gap), _boxes(sides[1], WIDTH - _BOX, scale, gap)
     starts = {box.rack: box.y for box in left}
     ends = {box.rack: box.y for box in right}
-    ribbons: list[Ribbon] = []
+    ribbons: list[SankeyLink] = []
     for source, home in sorted(flowing, key=lambda pair: (_order(pair[0]), _order(pair[1]))):
         thick = flowing[source, home] * scale
         path = _ribbon(starts[source], ends[home], thick)
         starts[source] += thick
         ends[home] += thick
         kind: Kind = "unknown" if None in {source, home} else "local" if source == home else "cross"
-        ribbons.append(Ribbon(source, home, path, kind, flowing[source, home]))
-    return Picture(left, right, tuple(ribbons))
+        ribbons.append(SankeyLink(source, home, path, kind, flowing[source, home]))
+    return SankeyLayout(left, right, tuple(ribbons))
 
 
 def _order(rack: Rack) -> tuple[bool, str]:
@@ -83,11 +83,11 @@ def _sums(flowing: Mapping[tuple[Rack, Rack], float], side: int) -> dict[Rack, f
     return sums
 
 
-def _boxes(sums: Mapping[Rack, float], x: float, scale: float, gap: float) -> tuple[Box, ...]:
-    boxes: list[Box] = []
+def _boxes(sums: Mapping[Rack, float], x: float, scale: float, gap: float) -> tuple[SankeyNode, ...]:
+    boxes: list[SankeyNode] = []
     y = 0.0
     for rack, amount in sums.items():
-        boxes.append(Box(rack, x, round(y, 2), round(amount * scale, 2), amount))
+        boxes.append(SankeyNode(rack, x, round(y, 2), round(amount * scale, 2), amount))
         y += amount * scale + gap
     return tuple(boxes)
 

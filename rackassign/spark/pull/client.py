@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
-from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
+from rackassign.spark.pull.protocol import CoordinatorEndpoint, decode_split, encode_split
 from rackassign.spark.pull.server import LONGEST, read_line
 from rackassign.spark.splits import Split
 from rackassign.util.text import short_repr
@@ -23,7 +23,7 @@ class RefusedError(RackassignError):
     """The coordinator answers, and will not deal out what is asked for."""
 
 
-def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterator[Split]:
+def request_splits(desk: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float) -> Iterator[Split]:
     """Yield the splits of a task until there are no more.
 
     Args:
@@ -46,13 +46,13 @@ def pulled(desk: Desk, task: int, rack: str | None, timeout_s: float) -> Iterato
             continue
         if said["split"] is None:
             return
-        yield from_wire(said["split"])
+        yield decode_split(said["split"])
         number += 1
 
 
-def offered(
-    desk: Desk, splits: Sequence[Split], tasks: int, *, each: int, steal_after_s: float, timeout_s: float
-) -> Desk:
+def submit_batch(
+    desk: CoordinatorEndpoint, splits: Sequence[Split], tasks: int, *, each: int, steal_after_s: float, timeout_s: float
+) -> CoordinatorEndpoint:
     """Offer the splits of a batch to a coordinator that somebody holds, and return where tasks ask for them.
 
     Args:
@@ -83,7 +83,7 @@ def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
     some: list[bytes] = []
     size = 0
     for split in splits:
-        written = json.dumps(to_wire(split)).encode()
+        written = json.dumps(encode_split(split)).encode()
         if some and size + len(written) > LONGEST // 2:
             yield some
             some, size = [], 0
@@ -94,7 +94,7 @@ def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
         yield some
 
 
-def _asked(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
+def _asked(desk: CoordinatorEndpoint, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
     """Ask until there is an answer, and return it unless it refuses: the same question always has the same one."""
     said = _answer(desk, line, wanted, timeout_s)
     if "error" in said:
@@ -102,7 +102,7 @@ def _asked(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str, 
     return said
 
 
-def _answer(desk: Desk, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
+def _answer(desk: CoordinatorEndpoint, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     while True:
         left = deadline - time.monotonic()

@@ -5,7 +5,7 @@ query, is short, and has little time (`listener`). The token keeps strangers fro
 who can read the traffic between driver and executors can do worse.
 
 The batches of a stream are begun where it listens. Those of batch queries are planned in a process that does not live
-on, and are offered to one that does (`HeldCoordinator`): their splits in as many lines as it takes, for a line is
+on, and are offered to one that does (`SplitCoordinator`): their splits in as many lines as it takes, for a line is
 short, and then one that begins the batch.
 """
 
@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rackassign.errors import ConfigError, RackassignError
-from rackassign.spark.pull.protocol import Desk, from_wire, to_wire
-from rackassign.spark.pull.scheduler import Deal, Dealt
+from rackassign.spark.pull.protocol import CoordinatorEndpoint, decode_split, encode_split
+from rackassign.spark.pull.scheduler import SchedulingStats, SplitScheduler
 from rackassign.spark.pull.server import listening
 from rackassign.spark.splits import Split
 from rackassign.util.redaction import Settings
@@ -57,9 +57,9 @@ class Coordinator:
     def __init__(self, host: str, port: int = 0, *, steal_after_s: float = 0.0, offers: bool = False) -> None:
         self._steal_after_s = steal_after_s
         self._kept = _KEPT_OFFERED if offers else _KEPT
-        self._drafts = _Drafts(self._kept) if offers else None
+        self._drafts = _PendingBatches(self._kept) if offers else None
         self._token = secrets.token_urlsafe(24)
-        self._deals: dict[int, Deal] = {}
+        self._deals: dict[int, SplitScheduler] = {}
         self._of: dict[int, Hashable] = {}
         self._next = 0
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class Coordinator:
         each: int = 0,
         steal_after_s: float | None = None,
         of: Hashable = None,
-    ) -> Desk:
+    ) -> CoordinatorEndpoint:
         """Begin a batch; those that are too old are forgotten.
 
         Args:
@@ -87,24 +87,24 @@ class Coordinator:
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
             slots = self._deals[self._next - 1].slots() if self._deals else {}
-            deal = Deal(splits, tasks, each=each, slots=slots, steal_after_s=wait_s)
+            deal = SplitScheduler(splits, tasks, each=each, slots=slots, steal_after_s=wait_s)
             batch, self._next = self._next, self._next + 1
             self._deals[batch] = deal
             self._of[batch] = batch if of is None else of
             living = set(list(dict.fromkeys(self._of.values()))[-self._kept :])
             for old in [number for number, whose in self._of.items() if whose not in living]:
                 del self._deals[old], self._of[old]
-        return self.desk(batch)
+        return self.endpoint(batch)
 
-    def desk(self, batch: int = 0) -> Desk:
+    def endpoint(self, batch: int = 0) -> CoordinatorEndpoint:
         """Return where to ask for a batch, begun or to be."""
-        return Desk(*self._listener.address, self._token, batch)
+        return CoordinatorEndpoint(*self._listener.address, self._token, batch)
 
-    def dealt(self) -> Dealt:
+    def dealt(self) -> SchedulingStats:
         """Return how much of the last batch was dealt."""
         with self._lock:
             deal = self._deals.get(self._next - 1)
-        return Dealt() if deal is None else deal.dealt()
+        return SchedulingStats() if deal is None else deal.dealt()
 
     def close(self) -> None:
         """Stop listening; may be called again."""
@@ -145,10 +145,10 @@ class Coordinator:
         if type(task) is not int or type(number) is not int or not (rack is None or isinstance(rack, str)):
             return {"error": "no question"}
         split = deal.answer(task, number, rack)
-        return {"split": to_wire(split) if isinstance(split, Split) else split}
+        return {"split": encode_split(split) if isinstance(split, Split) else split}
 
 
-class HeldCoordinator:
+class SplitCoordinator:
     """Deals out the splits of all batch queries that are read with its options, until it is closed.
 
     What plans a batch query does not live as long as its tasks do, so the user holds what answers them:
@@ -173,7 +173,7 @@ class HeldCoordinator:
     @property
     def options(self) -> dict[str, str]:
         """Options for `format("rackassign")`; they hold the token, which is not shown where they are printed."""
-        desk = self._dealing.desk()
+        desk = self._dealing.endpoint()
         return Settings({
             "binding": "pull",
             "coordinatorHost": desk.host,
@@ -181,7 +181,7 @@ class HeldCoordinator:
             "coordinatorToken": desk.token,
         })  # fmt: skip
 
-    def dealt(self) -> Dealt:
+    def dealt(self) -> SchedulingStats:
         """Return how much of the batch that was begun last was dealt, and how much of it across racks."""
         return self._dealing.dealt()
 
@@ -198,7 +198,7 @@ class HeldCoordinator:
         self.close()
 
 
-class _Drafts:
+class _PendingBatches:
     """Batches that are being offered, line by line; the same line may come again.
 
     Args:
@@ -211,7 +211,7 @@ class _Drafts:
         self._begun: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def heed(self, asked: Mapping[str, Any], begin: Callable[..., Desk]) -> dict[str, Any]:
+    def heed(self, asked: Mapping[str, Any], begin: Callable[..., CoordinatorEndpoint]) -> dict[str, Any]:
         """Take the splits of a line, or begin the batch that they make.
 
         Args:
@@ -226,7 +226,7 @@ class _Drafts:
         name = str(asked["offer"])
         with self._lock:
             if "splits" in asked:
-                return self._take(name, int(asked["at"]), [from_wire(each) for each in asked["splits"]])
+                return self._take(name, int(asked["at"]), [decode_split(each) for each in asked["splits"]])
             if name not in self._begun:
                 tasks, each, wait_s = int(asked["tasks"]), int(asked["each"]), float(asked["steal_after_s"])
                 if name not in self._splits:

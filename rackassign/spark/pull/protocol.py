@@ -9,11 +9,11 @@ from typing import Any
 from rackassign.errors import InputError
 from rackassign.model import TopicPartition
 from rackassign.spark.pull.server import check_reachable
-from rackassign.spark.splits import Range, Split
+from rackassign.spark.splits import OffsetRange, Split
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CoordinatorEndpoint:
     """Where to ask for a batch, and as whom.
 
     Args:
@@ -44,7 +44,7 @@ class Desk:
         return f"Desk({self.address}, batch {self.batch})"
 
 
-def to_wire(split: Split) -> dict[str, Any]:
+def encode_split(split: Split) -> dict[str, Any]:
     """Return a split as plain values."""
     place = split.range.place
     return {
@@ -58,7 +58,7 @@ def to_wire(split: Split) -> dict[str, Any]:
     }
 
 
-def from_wire(said: Mapping[str, Any]) -> Split:
+def decode_split(said: Mapping[str, Any]) -> Split:
     """Return the split behind plain values.
 
     Raises:
@@ -66,7 +66,7 @@ def from_wire(said: Mapping[str, Any]) -> Split:
     """
     try:
         place = TopicPartition(str(said["topic"]), int(said["partition"]))
-        wanted = Range(place, int(said["start"]), int(said["end"]))
+        wanted = OffsetRange(place, int(said["start"]), int(said["end"]))
         return Split(wanted, tuple(said["racks"]), int(said["size"]), int(said["fetch"]))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("split", f"not what a coordinator says: {error}") from None

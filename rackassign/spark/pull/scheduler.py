@@ -36,7 +36,7 @@ _MOST_READERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Dealt:
+class SchedulingStats:
     """How much was dealt, in bytes as they were thought to be.
 
     Args:
@@ -54,7 +54,7 @@ Wait = Literal["wait"]
 """An answer: not yet, ask again."""
 
 
-class Deal:
+class SplitScheduler:
     """The splits of one batch; may be asked from any thread.
 
     Args:
@@ -88,7 +88,7 @@ class Deal:
         self._expected = dict(slots or {})
         self._plan: dict[int, str] = {}
         self._planned_for: Counter[str | None] | None = None
-        self._dealt = Dealt()
+        self._dealt = SchedulingStats()
         self._steal_after_s = steal_after_s
         self._clock = clock
         self._waiting: dict[int, tuple[int, float]] = {}
@@ -120,7 +120,7 @@ class Deal:
                 told.append(chosen)
             return self._splits[told[number]]
 
-    def dealt(self) -> Dealt:
+    def dealt(self) -> SchedulingStats:
         """Return how much was dealt so far."""
         with self._lock:
             return self._dealt
@@ -207,11 +207,11 @@ class Deal:
     def _count(self, split: Split, rack: str | None) -> None:
         local, stolen, unknown = self._dealt.local, self._dealt.stolen, self._dealt.unknown
         if self._is_stolen(split, rack):
-            self._dealt = Dealt(local, stolen + split.size, unknown)
+            self._dealt = SchedulingStats(local, stolen + split.size, unknown)
         elif rack in split.racks:
-            self._dealt = Dealt(local + split.size, stolen, unknown)
+            self._dealt = SchedulingStats(local + split.size, stolen, unknown)
         else:
-            self._dealt = Dealt(local, stolen, unknown + split.size)
+            self._dealt = SchedulingStats(local, stolen, unknown + split.size)
 
     def _replan(self) -> None:
         """Plan what is left, if what is known of the racks has changed."""

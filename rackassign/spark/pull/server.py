@@ -55,7 +55,7 @@ _HEAD = 128
 _BEGINS = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
 
 
-def address_towards(servers: str) -> str:
+def local_address_for(servers: str) -> str:
     """Return the address of this machine that it reaches these servers from; executors mostly reach it there.
 
     Args:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.spark.options import Mode, Options
-from rackassign.spark.source.partitions import Piece, Pull, planner, read_piece
+from rackassign.spark.source.partitions import PullPartition, SplitPartition, make_planner, read_partition
 from rackassign.spark.source.schema import columns, full_schema
 from rackassign.spark.splits import Split
 
@@ -77,14 +77,14 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks; runs on the driver."""
-        splits = planner(self._options).batch()
+        splits = make_planner(self._options).batch()
         if self._options.binding != "pull" or not splits:
-            return [Piece(split) for split in splits]
+            return [SplitPartition(split) for split in splits]
         return _offered(self._options, splits)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
-        return read_piece(self._options, partition, self._names)
+        return read_partition(self._options, partition, self._names)
 
 
 def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
@@ -92,13 +92,13 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
 
     Where nobody takes the offer, no task has been dealt anything yet: each split is bound to a task, as with `late`.
     """
-    from rackassign.spark.pull.client import offered  # noqa: PLC0415 - the same
-    from rackassign.spark.pull.protocol import Desk  # noqa: PLC0415 - most do without
+    from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - the same
+    from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most do without
 
     tasks = min(options.tasks or len(splits), len(splits))
-    held = Desk(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
+    held = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
     try:
-        desk = offered(
+        desk = submit_batch(
             held,
             splits,
             tasks,
@@ -108,5 +108,5 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
         )
     except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with binding=late", error)
-        return [Piece(split) for split in splits]
-    return [Pull(desk, task) for task in range(tasks)]
+        return [SplitPartition(split) for split in splits]
+    return [PullPartition(desk, task) for task in range(tasks)]

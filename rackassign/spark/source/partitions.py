@@ -10,15 +10,15 @@ from pyspark.sql.datasource import InputPartition
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
 from rackassign.spark.splits import Split
-from rackassign.spark.task import batches, rack_here
+from rackassign.spark.task import batches, executor_rack
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rackassign.spark.pull.protocol import Desk
+    from rackassign.spark.pull.protocol import CoordinatorEndpoint
 
 
-class Piece(InputPartition):
+class SplitPartition(InputPartition):
     """What one task reads.
 
     Args:
@@ -30,34 +30,34 @@ class Piece(InputPartition):
         self.split = split
 
 
-class Pull(InputPartition):
+class PullPartition(InputPartition):
     """A task that asks for what it reads.
 
     Args:
-        desk: Where.
+        endpoint: Where.
         task: Its index.
     """
 
-    def __init__(self, desk: Desk, task: int) -> None:
+    def __init__(self, desk: CoordinatorEndpoint, task: int) -> None:
         super().__init__(None)
-        self.desk = desk
+        self.endpoint = desk
         self.task = task
 
 
-def read_piece(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
+def read_partition(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     """Yield the rows of a task; Spark makes a task of nothing where there are no splits."""
-    if isinstance(piece, Piece):
+    if isinstance(piece, SplitPartition):
         yield from batches(options, piece.split, names)
-    elif isinstance(piece, Pull):
-        from rackassign.spark.pull.client import pulled  # noqa: PLC0415 - most do without
+    elif isinstance(piece, PullPartition):
+        from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most do without
 
-        for split in pulled(piece.desk, piece.task, rack_here(options), options.coordinator_timeout_s):
+        for split in request_splits(piece.endpoint, piece.task, executor_rack(options), options.coordinator_timeout_s):
             yield from batches(options, split, names)
 
 
-def planner(options: Options) -> Planner:
+def make_planner(options: Options) -> Planner:
     """Return what plans for these options, connected to the brokers."""
-    from rackassign.spark.metadata import Cluster  # noqa: PLC0415 - not where rows are read
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - not where rows are read
     from rackassign.spark.record_sampling import sample  # noqa: PLC0415
 
-    return Planner(options, Cluster(options.client), lambda wanted: sample(options.client, wanted))
+    return Planner(options, KafkaMetadata(options.client), lambda wanted: sample(options.client, wanted))

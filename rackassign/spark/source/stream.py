@@ -14,7 +14,7 @@ from rackassign.model import TopicPartition
 from rackassign.spark.offsets import from_json, to_json
 from rackassign.spark.options import Options
 from rackassign.spark.planner import Planner
-from rackassign.spark.source.partitions import Piece, Pull, planner, read_piece
+from rackassign.spark.source.partitions import PullPartition, SplitPartition, make_planner, read_partition
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rackassign.spark.pull.coordinator import Coordinator
 
 
-def knows_limits() -> bool:
+def supports_read_limits() -> bool:
     """Tell whether this Spark tells a source where a batch starts and how much it may hold: 4.2 and later."""
     return hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
 
@@ -33,14 +33,15 @@ def check_limit(options: Options) -> None:
     Raises:
         ConfigError: There is one, and this Spark is too old for it.
     """
-    if options.limit is not None and not knows_limits():
+    if options.limit is not None and not supports_read_limits():
         raise ConfigError("maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits from 4.2 on")
 
 
 class StreamReader(DataSourceStreamReader):
     """Reads a stream.
 
-    Spark makes one that lives as long as the query and plans, and others, of which it calls nothing but `read`, in the
+    Spark makes one that lives as long as the query and plans, and others, of which it calls nothing but `read`,
+    in the
     workers: what plans is made when it is first needed.
 
     Args:
@@ -86,16 +87,16 @@ class StreamReader(DataSourceStreamReader):
         self._reached = from_json(end)
         splits = self._planner().stream(from_json(start), self._reached)
         if self._options.binding != "pull" or not splits:
-            return [Piece(split) for split in splits]
+            return [SplitPartition(split) for split in splits]
         tasks = min(self._options.tasks or len(splits), len(splits))
         # Spark asks for the tasks of a batch once for each place in a query that reads it.
         of = json.dumps([start, end], sort_keys=True)
         desk = self._coordinator().begin(splits, tasks, each=0 if self._options.tasks else 1, of=of)
-        return [Pull(desk, task) for task in range(tasks)]
+        return [PullPartition(desk, task) for task in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
-        return read_piece(self._options, partition, self._names)
+        return read_partition(self._options, partition, self._names)
 
     def stop(self) -> None:
         """End what lives as long as the query."""
@@ -117,15 +118,15 @@ class StreamReader(DataSourceStreamReader):
 
     def _planner(self) -> Planner:
         if self._made is None:
-            self._made = planner(self._options)
+            self._made = make_planner(self._options)
         return self._made
 
     def _coordinator(self) -> Coordinator:
         if self._deals is None:
             from rackassign.spark.pull.coordinator import Coordinator  # noqa: PLC0415 - most do without
-            from rackassign.spark.pull.server import address_towards  # noqa: PLC0415 - the same
+            from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - the same
 
-            host = self._options.coordinator_host or address_towards(self._options.client["bootstrap.servers"])
+            host = self._options.coordinator_host or local_address_for(self._options.client["bootstrap.servers"])
             self._deals = Coordinator(host, self._options.coordinator_port, steal_after_s=self._options.steal_after_s)
         return self._deals
 
@@ -163,7 +164,7 @@ class RefusedStream(DataSourceStreamReader):
 
 def stream_reader(options: Options, names: Sequence[str]) -> StreamReader:
     """Return a reader that can do what this Spark knows of."""
-    if not knows_limits():
+    if not supports_read_limits():
         return StreamReader(options, names)
     from rackassign.spark.source.stream_limits import LimitedStreamReader  # noqa: PLC0415 - what it needs, older Sparks do not have
 

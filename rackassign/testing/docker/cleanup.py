@@ -28,7 +28,7 @@ _LOCK = "rackassign.owner.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ResourceOwner:
     """Who has made something on a Docker engine.
 
     Args:
@@ -42,7 +42,7 @@ class Owner:
     lock: str
 
     @classmethod
-    def holding(cls, lock: Path) -> Self:
+    def for_this_process(cls, lock: Path) -> Self:
         """Return this process as owner of a cluster named for the lock file it holds."""
         return cls(lock.stem, platform.node(), str(lock))
 
@@ -89,12 +89,12 @@ def sweep() -> int:
     """
     client = connect()
     try:
-        return remove(client, Owner.is_gone)
+        return remove(client, ResourceOwner.is_gone)
     finally:
         client.close()
 
 
-def remove(client: Any, condemned: Callable[[Owner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
+def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
     """Remove the containers, with their volumes, and then the networks of those owners; return how many.
 
     Raises:
@@ -105,14 +105,14 @@ def remove(client: Any, condemned: Callable[[Owner], bool]) -> int:  # noqa: ANN
     removed = 0
     with engine_errors("containers and networks cannot be removed"):
         for container in client.containers.list(all=True, filters={"label": _RUN}, ignore_removed=True):
-            owner = Owner.from_labels(container.labels)
+            owner = ResourceOwner.from_labels(container.labels)
             if owner and condemned(owner):
                 # Two may sweep at a time.
                 with suppress(NotFound):
                     container.remove(force=True, v=True)
                 removed += 1
         for network in client.networks.list(filters={"label": _RUN}):
-            owner = Owner.from_labels(network.attrs.get("Labels"))
+            owner = ResourceOwner.from_labels(network.attrs.get("Labels"))
             if owner and condemned(owner):
                 with suppress(NotFound):
                     network.remove()

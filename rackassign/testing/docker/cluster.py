@@ -14,7 +14,7 @@ from rackassign.testing.cluster import Broker, Cluster
 from rackassign.testing.docker.cleanup import sweep
 from rackassign.testing.docker.config import check_docker, environment
 from rackassign.testing.docker.engine import engine_errors, find_image
-from rackassign.testing.docker.resources import DockerClaim
+from rackassign.testing.docker.resources import DockerResources
 from rackassign.testing.local.broker_config import HOST, new_uuid
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
@@ -66,7 +66,7 @@ class DockerCluster(Cluster):
         self._image = image
         self._tell = progress or ignore_progress
         self._process = os.getpid()
-        self._claim: DockerClaim | None = None
+        self._claim: DockerResources | None = None
         self._cluster_id = new_uuid()
         self._containers: dict[int, Any] = {}
         self._cut: set[int] = set()
@@ -90,7 +90,7 @@ class DockerCluster(Cluster):
             sweep()
             self._tell(Progress(f"Starting {len(self._racks)} containers of {image}"))
             brokers = len(self._racks)
-            self._claim = claim = DockerClaim(image, brokers * (1 + len(self._listeners)))
+            self._claim = claim = DockerResources(image, brokers * (1 + len(self._listeners)))
             atexit.register(self.close)
             self._told = {**self._config, **self._secure(HOST, claim.directory)}
             self._brokers = tuple(
@@ -136,10 +136,10 @@ class DockerCluster(Cluster):
             ConfigError: There is no such broker.
             ClusterError: Its container cannot be started.
         """
-        self.mend(broker_id)
+        self.reconnect(broker_id)
         super().start(broker_id)
 
-    def cut(self, broker_id: int) -> None:
+    def disconnect(self, broker_id: int) -> None:
         """Take a broker off the network: its connections end, and neither clients nor brokers reach it.
 
         Raises:
@@ -152,9 +152,9 @@ class DockerCluster(Cluster):
             self._wanted.discard(broker_id)
             self._cut.add(broker_id)
             with engine_errors(f"broker {broker_id} cannot be cut off"):
-                self._claimed().cut(container)
+                self._claimed().disconnect(container)
 
-    def mend(self, broker_id: int) -> None:
+    def reconnect(self, broker_id: int) -> None:
         """Put a broker that is cut off on the network again, with the ports it had.
 
         Raises:
@@ -164,7 +164,7 @@ class DockerCluster(Cluster):
         broker = self._broker(broker_id)
         if broker_id in self._cut:
             with engine_errors(f"broker {broker_id} cannot be put on the network again"):
-                self._claimed().mend(self._container(broker), broker)
+                self._claimed().reconnect(self._container(broker), broker)
             self._cut.discard(broker_id)
             if self._runs(broker):
                 self._wanted.add(broker_id)
@@ -214,13 +214,13 @@ class DockerCluster(Cluster):
             for _ in pool.map(end_one, brokers):
                 pass
 
-    def _freeze(self, broker: Broker) -> None:
+    def _pause(self, broker: Broker) -> None:
         if not self._runs(broker):
             raise ClusterError(f"broker {broker.id} cannot be paused: it is down")
         with engine_errors(f"broker {broker.id} cannot be paused"):
             self._container(broker).pause()
 
-    def _thaw(self, broker: Broker) -> None:
+    def _unpause(self, broker: Broker) -> None:
         if self._state(broker) == "paused":
             with engine_errors(f"broker {broker.id} cannot be resumed"):
                 self._container(broker).unpause()
@@ -257,7 +257,7 @@ class DockerCluster(Cluster):
             raise ClusterError(f"broker {broker.id} was never started")
         return container
 
-    def _claimed(self) -> DockerClaim:
+    def _claimed(self) -> DockerResources:
         if self._claim is None:
             raise ClusterError("the cluster is not running: start_all() first, or use it in a with block")
         return self._claim

@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rackassign.testing.cluster import Broker
-from rackassign.testing.docker.cleanup import Owner, remove
+from rackassign.testing.docker.cleanup import ResourceOwner, remove
 from rackassign.testing.docker.config import alias, published
 from rackassign.testing.docker.engine import connect, engine_errors
-from rackassign.testing.local.cluster_dir import Home, new_home
+from rackassign.testing.local.cluster_dir import ClusterDirectory, create_cluster_directory
 from rackassign.testing.ports import reserve_ports
 
 
-class DockerClaim:
+class DockerResources:
     """A lock that says we live, ports, a network, and whatever containers are run.
 
     Args:
@@ -30,7 +30,7 @@ class DockerClaim:
     def __init__(self, image: str, ports: int) -> None:
         self._image = image
         with ExitStack() as undo:
-            home = new_home()
+            home = create_cluster_directory()
             undo.callback(_remove_home, home)
             self.directory = home.directory
             reserved = reserve_ports(ports)
@@ -38,7 +38,7 @@ class DockerClaim:
             self.ports = reserved.numbers
             self._client = connect()
             undo.callback(self._client.close)
-            self._owner = Owner.holding(home.lock)
+            self._owner = ResourceOwner.for_this_process(home.lock)
             undo.callback(self._remove_all)
             self._network = self._new_network()
             self._undo = undo.pop_all()
@@ -69,7 +69,7 @@ class DockerClaim:
         finally:
             container.get_docker_client().client.close()
 
-    def cut(self, container: Any) -> None:  # noqa: ANN401
+    def disconnect(self, container: Any) -> None:  # noqa: ANN401
         """Take a container off the network.
 
         Raises:
@@ -77,7 +77,7 @@ class DockerClaim:
         """
         self._client.networks.get(self._network.id).disconnect(container, force=True)
 
-    def mend(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
+    def reconnect(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
         """Put a broker's container on the network again, under its name.
 
         Raises:
@@ -124,7 +124,7 @@ def _without_reaper() -> Iterator[None]:
         testcontainers_config.ryuk_disabled = before
 
 
-def _remove_home(home: Home) -> None:
+def _remove_home(home: ClusterDirectory) -> None:
     shutil.rmtree(home.directory)
     home.lock.unlink(missing_ok=True)
     os.close(home.descriptor)

@@ -50,7 +50,7 @@ logger.fetcher.level = ERROR
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BrokerSpec:
     """Where one broker lives.
 
     Args:
@@ -92,7 +92,7 @@ def ports_needed(brokers: int, listeners: int = 0) -> int:
 
 def lay_out(
     racks: Sequence[str | None], ports: Sequence[int], home: Path, listeners: Sequence[str] = ()
-) -> tuple[Node, ...]:
+) -> tuple[BrokerSpec, ...]:
     """Give every broker its ports and its directory; the first three are controllers too.
 
     Args:
@@ -108,7 +108,7 @@ def lay_out(
         ports[brokers * (1 + len(listeners)) :],
     )
     return tuple(
-        Node(
+        BrokerSpec(
             id=position + 1,
             rack=rack,
             port=clients[position],
@@ -135,7 +135,7 @@ def check_config(config: Mapping[str, str | None]) -> None:
 
 
 def write_files(
-    nodes: Sequence[Node], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
+    nodes: Sequence[BrokerSpec], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
 ) -> None:
     """Write what brokers need before their first start: properties, logging, formatted storage.
 
@@ -181,14 +181,14 @@ def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *argu
     ]
 
 
-def broker_command(java: Path, jars: Sequence[Path], node: Node) -> list[str]:
+def broker_command(java: Path, jars: Sequence[Path], node: BrokerSpec) -> list[str]:
     """Return the command line of a broker."""
     return _java_command(java, jars, node.home, "kafka.Kafka", str(node.properties))
 
 
 def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
     """Return the command line of Kafka's storage tool, which then formats `data` below a scratch directory."""
-    node = Node(1, None, 1, 2, {}, scratch)
+    node = BrokerSpec(1, None, 1, 2, {}, scratch)
     (scratch / "tmp").mkdir()
     (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
     node.properties.write_text(_render(_identity(node, [node], {})), "ascii")
@@ -231,7 +231,7 @@ def default_properties(brokers: int) -> dict[str, str]:
     }
 
 
-def _identity(node: Node, nodes: Sequence[Node], protocols: Mapping[str, str]) -> dict[str, str]:
+def _identity(node: BrokerSpec, nodes: Sequence[BrokerSpec], protocols: Mapping[str, str]) -> dict[str, str]:
     voters = [f"{n.id}@{HOST}:{n.controller_port}" for n in nodes if n.controller_port]
     clients = [f"{name}://{HOST}:{port}" for name, port in {"PLAINTEXT": node.port, **node.listeners}.items()]
     control = [f"CONTROLLER://{HOST}:{node.controller_port}"] if node.controller_port else []

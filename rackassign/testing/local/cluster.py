@@ -12,19 +12,19 @@ from rackassign.errors import ClusterError, ConfigError
 from rackassign.testing.cluster import READY_TIMEOUT_S, Broker, Cluster
 from rackassign.testing.local.broker_config import (
     HOST,
-    Node,
+    BrokerSpec,
     broker_command,
     check_config,
     lay_out,
     ports_needed,
     write_files,
 )
-from rackassign.testing.local.cluster_dir import new_home
+from rackassign.testing.local.cluster_dir import create_cluster_directory
 from rackassign.testing.local.format import bootstrap_checkpoint
 from rackassign.testing.local.jars import KAFKA_VERSION, kafka_jars
 from rackassign.testing.local.java import find_java
 from rackassign.testing.ports import reserve_ports
-from rackassign.testing.processes.supervisor import Keeper
+from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 _LOG_LINES = 30
@@ -68,8 +68,8 @@ class LocalCluster(Cluster):
         self._racks = tuple(racks)
         self._config = dict(config or {})
         self._tell = progress or ignore_progress
-        self._keeper: Keeper | None = None
-        self._nodes: dict[int, Node] = {}
+        self._keeper: ProcessSupervisor | None = None
+        self._nodes: dict[int, BrokerSpec] = {}
         self._java = Path()
         self._jars: tuple[Path, ...] = ()
 
@@ -124,11 +124,11 @@ class LocalCluster(Cluster):
 
     def _found(self) -> None:
         """Set up what the cluster keeps for all its life: ports, directory, keeper."""
-        home = new_home()
+        home = create_cluster_directory()
         try:
             ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
             try:
-                self._keeper = Keeper(home, inherit=ports.descriptors)
+                self._keeper = ProcessSupervisor(home, inherit=ports.descriptors)
             finally:
                 ports.close()
         finally:
@@ -142,7 +142,7 @@ class LocalCluster(Cluster):
         self._nodes = {node.id: node for node in nodes}
         self._brokers = tuple(Broker(node.id, node.rack, HOST, node.port, node.listeners) for node in nodes)
 
-    def _kept(self) -> Keeper:
+    def _kept(self) -> ProcessSupervisor:
         if self._keeper is None:
             raise ClusterError("the cluster is not running: start_all() first, or use it in a with block")
         return self._keeper
@@ -166,12 +166,12 @@ class LocalCluster(Cluster):
         if not self._kept().wait_exit([str(broker.id) for broker in brokers], _KILL_TIMEOUT_S):
             raise ClusterError(f"brokers {', '.join(str(broker.id) for broker in brokers)} survive SIGKILL")
 
-    def _freeze(self, broker: Broker) -> None:
+    def _pause(self, broker: Broker) -> None:
         if not self._runs(broker):
             raise ClusterError(f"broker {broker.id} cannot be paused: it is down")
         self._kept().signal(str(broker.id), signal.SIGSTOP)
 
-    def _thaw(self, broker: Broker) -> None:
+    def _unpause(self, broker: Broker) -> None:
         self._signal([broker], signal.SIGCONT)
 
     def _signal(self, brokers: Sequence[Broker], number: int) -> None:

@@ -15,7 +15,7 @@ from rackassign.testing.paths import cache_dir
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class ClusterDirectory:
     """One cluster's directory.
 
     Args:
@@ -29,7 +29,7 @@ class Home:
     descriptor: int
 
 
-def new_home() -> Home:
+def create_cluster_directory() -> ClusterDirectory:
     """Remove what crashed clusters have left and make a directory for a new one."""
     root = cache_dir() / "clusters"
     root.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def new_home() -> Home:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         directory = root / name
         directory.mkdir()
-    return Home(directory, lock, descriptor)
+    return ClusterDirectory(directory, lock, descriptor)
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from rackassign.errors import ClusterError
 from rackassign.testing.local.broker_config import CHECKPOINT, format_command
 from rackassign.testing.local.jars import KAFKA_VERSION
 from rackassign.testing.paths import cache_dir
-from rackassign.testing.processes.supervisor import Keeper
+from rackassign.testing.processes.supervisor import ProcessSupervisor
 
 _NAME = "format"
 _TIMEOUT_S = 120.0
 
 
-def bootstrap_checkpoint(keeper: Keeper, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
+def bootstrap_checkpoint(keeper: ProcessSupervisor, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
     """Return a `bootstrap.checkpoint` as Kafka's storage tool writes it for new clusters of this version.
 
     It names the features a cluster starts with and nothing of the cluster, so one serves all.

@@ -1,7 +1,7 @@
 """The keeper: a process that holds one cluster's JVMs and ends them when their owner is gone.
 
-Run by path, as a script of its own, by `keeper.Keeper`; only the standard library is at hand. It reads commands as
-JSON lines from stdin and answers on stdout:
+Run by path, as a script of its own, by `supervisor.ProcessSupervisor`; only the standard library is at hand. It reads
+commands as JSON lines from stdin and answers on stdout:
 
     {"n": 1, "op": "start", "name": "1", "argv": [...], "log": path}   ->  {"n": 1, "name": "1", "pid": 4711}
     {"n": 2, "op": "signal", "name": "1", "signal": 9}                 ->  {"n": 2}
@@ -29,7 +29,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 
-class OwnerGone(Exception):  # noqa: N818 - it is the normal end, not an error
+class ParentExited(Exception):  # noqa: N818 - it is the normal end, not an error
     """There is nobody left to keep a cluster for."""
 
 
@@ -85,15 +85,15 @@ class Children:
             child.wait()
 
 
-def say(message: dict[str, object]) -> None:
+def send(message: dict[str, object]) -> None:
     """Write one line to the owner."""
     try:
         os.write(1, json.dumps(message).encode() + b"\n")
     except BrokenPipeError:
-        raise OwnerGone from None
+        raise ParentExited from None
 
 
-def obey(children: Children, line: bytes) -> None:
+def handle_command(children: Children, line: bytes) -> None:
     """Carry out one command and answer it."""
     command = json.loads(line)
     answer: dict[str, object] = {"n": command["n"]}
@@ -105,11 +105,11 @@ def obey(children: Children, line: bytes) -> None:
             children.signal(command["name"], command["signal"])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         answer["error"] = str(error)
-    say(answer)
+    send(answer)
 
 
-def watch(children: Children, owner: int) -> None:
-    """Serve the owner until it is gone; the end is always `OwnerGone`."""
+def serve(children: Children, owner: int) -> None:
+    """Serve the owner until it is gone; the end is always `ParentExited`."""
     with selectors.DefaultSelector() as ready:
         wake = _wake_on_signals()
         ready.register(wake, selectors.EVENT_READ)
@@ -119,24 +119,24 @@ def watch(children: Children, owner: int) -> None:
         if watched is not None:
             ready.register(watched, selectors.EVENT_READ)
         if os.getppid() != owner:
-            raise OwnerGone
-        say({"ready": os.getpid()})
+            raise ParentExited
+        send({"ready": os.getpid()})
         unread = b""
         while True:
             events = {key.fd for key, _ in ready.select()}
             if wake in events and set(os.read(wake, 4096)) - {signal.SIGCHLD}:
-                raise OwnerGone
+                raise ParentExited
             for message in children.reap():
-                say(message)
+                send(message)
             if 0 in events:
                 received = os.read(0, 65_536)
                 if not received:
-                    raise OwnerGone
+                    raise ParentExited
                 *lines, unread = (unread + received).split(b"\n")
                 for line in lines:
-                    obey(children, line)
+                    handle_command(children, line)
             elif watched in events:
-                raise OwnerGone
+                raise ParentExited
 
 
 def _wake_on_signals() -> int:
@@ -157,7 +157,7 @@ def _descriptor_of(process: int) -> int | None:
     try:
         return os.pidfd_open(process)
     except ProcessLookupError:
-        raise OwnerGone from None
+        raise ParentExited from None
     except OSError:
         # An old kernel: the end of stdin has to do.
         return None
@@ -168,8 +168,8 @@ def main() -> None:
     owner, directory, lock = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     children = Children()
     try:
-        watch(children, owner)
-    except OwnerGone:
+        serve(children, owner)
+    except ParentExited:
         pass
     finally:
         children.kill_all()

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from rackassign.errors import ClusterError
-from rackassign.testing.local.cluster_dir import Home
+from rackassign.testing.local.cluster_dir import ClusterDirectory
 
 _SCRIPT = Path(__file__).with_name("_supervisor.py")
 _ANSWER_TIMEOUT_S = 60.0
 _CLOSE_TIMEOUT_S = 60.0
 
 
-class Keeper:
+class ProcessSupervisor:
     """A child process that keeps a cluster's processes and outlives its owner just long enough to end them.
 
     Args:
@@ -33,7 +33,7 @@ class Keeper:
         ClusterError: The keeper does not start.
     """
 
-    def __init__(self, home: Home, inherit: Sequence[int] = ()) -> None:
+    def __init__(self, home: ClusterDirectory, inherit: Sequence[int] = ()) -> None:
         self._owner = os.getpid()
         self._changed = threading.Condition()
         self._answers: dict[int, dict[str, Any]] = {}
