@@ -106,21 +106,21 @@ bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside 
 
 .PHONY: defects
 defects: $(VENV)/dev.stamp ## kafka-python's defects on real brokers, without and with the patches: tables
-	$(BIN)/python -m integration.defects
+	$(BIN)/python -m tools.defects
 
 .PHONY: chaos
 SEEDS ?= 5
 CLIENT ?= kafka-python
 chaos: $(VENV)/dev.stamp ## Kills, outages, moves and more, and a checker: make chaos SEEDS=20 CLIENT=confluent
-	$(BIN)/python -m integration.chaos --seeds $(SEEDS) --client $(CLIENT)
+	$(BIN)/python -m tools.chaos --seeds $(SEEDS) --client $(CLIENT)
 
 .PHONY: chaos-stateful
 chaos-stateful: $(VENV)/dev.stamp ## Members with state are killed and paused, brokers restarted: make chaos-stateful SEEDS=20
-	$(BIN)/python -m integration.stateful_chaos --seeds $(SEEDS)
+	$(BIN)/python -m tools.stateful_chaos --seeds $(SEEDS)
 
 .PHONY: soak
 soak: $(VENV)/dev.stamp ## Ten minutes at constant load, a fault a minute: memory, threads and files stay flat
-	$(BIN)/python -m integration.soak
+	$(BIN)/python -m tools.soak
 
 .PHONY: test-oldest
 test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python that is supported
@@ -130,7 +130,7 @@ test-oldest: ## Unit tests and tests on brokers with the oldest kafka-python tha
 
 .PHONY: fuzz
 fuzz: $(VENV)/dev.stamp ## A million mutated inputs for the codec
-	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/test_wire.py
+	RACKASSIGN_FUZZ=1000000 $(BIN)/python -m pytest tests/unit/wire/test_consumer.py
 
 .PHONY: clean
 clean: ## Remove what make and the tools have made here; the cache of jars stays

@@ -21,11 +21,11 @@ from benchmarks import host_path
 from benchmarks.cases import BEYOND, NAMED, QUICK, Case, grid
 from benchmarks.cells import Cell, Verdict, run, sheets, verdicts
 from benchmarks.groups import Shape
-from benchmarks.java_peer import NoJdkError
 from benchmarks.java_side import WarmJava
 from benchmarks.ours import BRIEF, THOROUGH, Effort
 from benchmarks.ours import QUICK as QUICK_EFFORT
 from benchmarks.show import Sheet, show, write_markdown
+from tests.helpers.java.assignor_peer import NoJdkError
 
 JAVA_THOROUGH = Effort(rounds=15, warmup=30, budget_s=20)
 JAVA_BRIEF = Effort(rounds=5, warmup=10, budget_s=10)

@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.churn import Churn, Step
-from benchmarks.java_peer import NoJdkError
 from benchmarks.leaders import Java, KafkaPython, Leader, NoAnswerError, Ours
 from benchmarks.quality import Quality, count, readable
 from benchmarks.show import Sheet, show, write_markdown
 from rackassign.model import Group, Member, Partitions
 from rackassign.strategies import Options, plan_cooperative
+from tests.helpers.java.assignor_peer import NoJdkError
 
 STEPS = 500
 SEED = 2026

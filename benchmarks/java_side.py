@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import Case, StrategyName
 from benchmarks.groups import Shape
-from benchmarks.java_peer import Assignment, JavaPeer, JavaRaisedError, PeerLostError, PeerTimeoutError
 from benchmarks.ours import Effort
 from benchmarks.quality import Quality, count, readable
 from rackassign.model import Group
 from rackassign.scenario import write_group
+from tests.helpers.java.assignor_peer import Assignment, JavaPeer, JavaRaisedError, PeerLostError, PeerTimeoutError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,10 +11,10 @@ from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from benchmarks.host_path import cluster_of
-from benchmarks.java_peer import JavaPeer, JavaRaisedError, PeerLostError
 from rackassign.model import Group, Partitions
 from rackassign.scenario import write_group
 from rackassign.strategies import Options, plan_cooperative
+from tests.helpers.java.assignor_peer import JavaPeer, JavaRaisedError, PeerLostError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -17,13 +17,13 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from benchmarks.show import Sheet, show
-from integration.spark_stage import Received, fill, wire_size
 from rackassign.model import TopicPartition
 from rackassign.spark.fetch_size import fetch_size
 from rackassign.spark.range_reader import ReadOptions, consumer_properties, read
 from rackassign.spark.record_sampling import sample
 from rackassign.spark.splits import OffsetRange
 from rackassign.testing import LocalCluster, create_topic
+from tests.helpers.kafka.spark_harness import Received, fill, wire_size
 
 RECORD = 1000
 PARTITIONS = 3

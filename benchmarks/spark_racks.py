@@ -22,16 +22,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.java_peer import compiled, find_jdk
 from benchmarks.show import Sheet, show
-from integration.connector import check_spark, connector_jars
-from integration.spark_stage import fill, told_in, wire_size
-from integration.support import wait_until
 from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import total_slots
 from rackassign.testing import LocalCluster, create_topic
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import SparkCluster, session
+from tests.helpers.java.assignor_peer import compiled, find_jdk
+from tests.helpers.kafka.spark_connector import check_spark, connector_jars
+from tests.helpers.kafka.spark_harness import fill, told_in, wire_size
+from tests.helpers.kafka.support import wait_until
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]

@@ -16,10 +16,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks.show import Sheet, show
-from integration.stateful_fleet import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
-from integration.support import wait_until
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.testing import LocalCluster, create_topic
+from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
+from tests.helpers.kafka.support import wait_until
 
 PATIENCE_S = 600.0
 VALUE = bytes(range(256)) * 4

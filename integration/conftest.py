@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import heed_interrupts
+from tests.helpers.processes import heed_interrupts
 
 heed_interrupts()
 

@@ -6,9 +6,9 @@ import os
 
 from hypothesis import settings
 
-from .pages import browse, chromium
-from .processes import heed_interrupts
-from .stateful_members import kafka
+from tests.helpers.html_checks import browse, chromium
+from tests.helpers.processes import heed_interrupts
+from tests.helpers.stateful_consumers import kafka
 
 __all__ = ["browse", "chromium", "kafka"]
 

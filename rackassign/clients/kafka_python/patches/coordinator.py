@@ -43,7 +43,7 @@ RETRY_COORDINATOR_LOOKUP = Patch(
         "While a broker is down and the others still list it, the host may ask it for the coordinator, then for"
         " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could answer."
     ),
-    proof="integration/test_remedies.py::test_a_coordinator_is_looked_for_until_it_is_found",
+    proof="integration/clients/test_patches.py::test_a_coordinator_is_looked_for_until_it_is_found",
     methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
     needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
     install=_retry_coordinator_lookup,
@@ -68,7 +68,7 @@ BACKOFF_COORDINATOR_POLL = Patch(
         " wait for records at all: it spins at full speed, and each turn leaves a callback at the fetches under way,"
         " some ten megabytes a minute."
     ),
-    proof="integration/test_flow.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
+    proof="integration/clients/test_fetch_during_rebalance.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
     methods={"_coordinator.time_to_next_poll": ()},
     needs=(),
     install=_backoff_coordinator_poll,
@@ -106,7 +106,7 @@ RAISE_WHEN_FENCED = Patch(
         "A static member whose group.instance.id another one joins with is fenced: the host logs that its heartbeat"
         " failed, sends no more, and reads on for ever what the other one reads as well. poll() never raises."
     ),
-    proof="integration/test_remedies.py::test_a_fenced_static_member_is_told",
+    proof="integration/clients/test_patches.py::test_a_fenced_static_member_is_told",
     methods={
         "_coordinator._handle_heartbeat_response": ("response", "send_time"),
         "_coordinator.poll": ("timeout_ms",),

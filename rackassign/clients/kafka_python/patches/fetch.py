@@ -52,7 +52,7 @@ KEEP_PREFERRED_READ_REPLICA = Patch(
         "A follower's normal answer makes the host forget that it was sent there, so every second fetch asks the"
         " leader in another rack, which has nothing to say but the follower's name: twice the requests, half the speed."
     ),
-    proof="integration/test_followers.py::test_a_follower_is_not_left_after_each_answer",
+    proof="integration/clients/test_follower_fetching.py::test_a_follower_is_not_left_after_each_answer",
     methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
     needs=("_fetcher._subscriptions.assignment",),
     install=_keep_preferred_read_replica,
@@ -106,7 +106,7 @@ RESET_UNREACHABLE_READ_REPLICA = Patch(
         "When the follower that is read from dies, the host goes on trying to reach it, and nothing is read, until"
         " the controller has fenced it and the metadata says so: by default nine seconds and more."
     ),
-    proof="integration/test_followers.py::test_a_dead_follower_is_left_at_once",
+    proof="integration/clients/test_follower_fetching.py::test_a_dead_follower_is_left_at_once",
     methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
     needs=("_fetcher._subscriptions.assignment",),
     install=_reset_unreachable_read_replica,
@@ -133,7 +133,7 @@ WAIT_FOR_UNKNOWN_LEADER = Patch(
         "Metadata may name a leader that is not in its list of brokers. poll() then raises UnknownBrokerIdError, and"
         " the partitions of that broker are never fetched again, not even when it is back."
     ),
-    proof="integration/test_followers.py::test_a_leader_that_is_not_listed_is_waited_for",
+    proof="integration/clients/test_follower_fetching.py::test_a_leader_that_is_not_listed_is_waited_for",
     methods={"_fetcher._select_read_replica": ("tp",)},
     needs=("_cluster.broker_metadata",),
     install=_wait_for_unknown_leader,
@@ -174,7 +174,7 @@ REFRESH_ON_UNKNOWN_READ_REPLICA = Patch(
         " the leader sends it and asks the leader again, which sends it there again: nothing is read until the metadata"
         " is due, by default for five minutes."
     ),
-    proof="integration/test_followers.py::test_a_follower_that_is_back_is_read_from",
+    proof="integration/clients/test_follower_fetching.py::test_a_follower_that_is_back_is_read_from",
     methods={"_fetcher._select_read_replica": ("tp",)},
     needs=("_fetcher._subscriptions.assignment", "_cluster.request_update"),
     install=_refresh_on_unknown_read_replica,
@@ -203,7 +203,7 @@ RESUME_PAUSED_FETCHES = Patch(
         "A partition that is paused while some of what was fetched is not handed out yet, and resumed, is never read"
         " again: what is left is parked, and nothing is fetched of a partition of which something is."
     ),
-    proof="integration/test_followers.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
+    proof="integration/clients/test_follower_fetching.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
     methods={"_fetcher.fetched_records": ("max_records", "update_offsets")},
     needs=("_fetcher._next_partition_records", "_fetcher._paused_partition_records"),
     install=_resume_paused_fetches,

@@ -143,7 +143,7 @@ FETCH_DURING_REBALANCE = Patch(
         "poll() returns nothing while a join is under way, so partitions that a cooperative member keeps stop all"
         " the same, for both rounds of a rebalance, as long as the slowest member needs to join."
     ),
-    proof="integration/test_flow.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
+    proof="integration/clients/test_fetch_during_rebalance.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
     methods={
         "_coordinator.poll": ("timeout_ms",),
         "_coordinator.join_group_async": ("timeout_ms",),

@@ -111,7 +111,7 @@ KEEP_COMPLETED_JOIN = Patch(
         " started is never read at all, and the consumer is silent for ever. Short polls and long work in"
         " between meet it on every rebalance, others by chance at their start."
     ),
-    proof="integration/test_remedies.py::test_join_finished_between_polls_is_kept",
+    proof="integration/clients/test_patches.py::test_join_finished_between_polls_is_kept",
     methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
     needs=coordinator_paths(
         *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
@@ -167,7 +167,7 @@ HEARTBEAT_UNTIL_JOIN_READ = Patch(
         "From the end of a join to the poll() that reads it no heartbeat is sent, so a member that works"
         " longer than its session timeout at that moment is put out of the group it has just joined."
     ),
-    proof="integration/test_remedies.py::test_unread_join_is_kept_alive",
+    proof="integration/clients/test_patches.py::test_unread_join_is_kept_alive",
     methods={"_coordinator._do_join_and_sync_async": ()},
     needs=coordinator_paths(
         *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
@@ -206,7 +206,7 @@ CLAIM_CURRENT_ASSIGNMENT = Patch(
         " or unsubscribed from. They are withheld from everybody, for a member that has nothing to give up, and"
         " nobody reads them while the group is stable. (Ours claims what is held without this.)"
     ),
-    proof="integration/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
+    proof="integration/clients/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
     methods={"_coordinator.group_protocols": ()},
     needs=coordinator_paths(
         "_assignors", "_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.subscription"
@@ -238,7 +238,7 @@ TOLERATE_MALFORMED_METADATA = Patch(
         "The leader decodes every member's metadata unguarded: one member that sends broken bytes or an"
         " illegal topic name makes the leader's poll() raise at every attempt, and nobody gets an assignment."
     ),
-    proof="integration/test_remedies.py::test_group_goes_on_beside_a_broken_member",
+    proof="integration/clients/test_patches.py::test_group_goes_on_beside_a_broken_member",
     methods={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},
     needs=("_coordinator._lookup_assignor",),
     install=_tolerate_malformed_metadata,

@@ -1,0 +1,32 @@
+"""One short schedule of faults, of every kind that there is, as a test; `python -m tools.chaos` plays more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing.pytest_plugin import MakeCluster
+from tools.chaos.layout import RACKS, promised
+from tools.chaos.member import CONFLUENT
+from tools.chaos.run import can_cut, run
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+
+def test_a_group_under_faults_of_every_kind_loses_nothing(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_cluster(RACKS)
+    cuts = can_cut(cluster)
+    outcome = run(1, 48 if cuts else 36, cluster, tmp_path)
+    assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"
+    assert promised(cuts=cuts) <= {kind for kind, count in outcome.faults.items() if count}
+    assert outcome.acked >= 2000
+    # Rebalances that fall together are one, so there may be few.
+    assert outcome.generations >= 5
+
+
+def test_members_that_read_with_librdkafka_lose_nothing_either(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    outcome = run(1, 30, make_cluster(RACKS), tmp_path, CONFLUENT)
+    assert not outcome.violations, f"{outcome.line}\n{outcome.violations}\nsee {tmp_path}"
+    assert outcome.acked >= 2000
+    assert sum(outcome.faults.values()) >= 5

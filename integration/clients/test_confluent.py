@@ -1,0 +1,299 @@
+"""Members that join with kafka-python and read with librdkafka, in real groups."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
+from kafka import KafkaAdminClient
+from kafka.admin import MemberToRemove
+
+from rackassign import RackAwareConsumer as KafkaPythonConsumer
+from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.model import TopicPartition
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.assignment_recorder import given
+from tests.helpers.kafka.confluent_group import (
+    OUT,
+    PARTITIONS,
+    RACKS,
+    TWO_EACH,
+    Committing,
+    Service,
+    all_of,
+    committed,
+    fill,
+    places,
+    services,
+    sharing,
+)
+from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    return make_topic(replicas=TWO_EACH)
+
+
+@pytest.fixture
+def group(unique_name: Callable[[], str]) -> str:
+    return unique_name()
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "sticky", "range"])
+def test_three_members_read_everything_once_and_at_home(
+    rack_cluster: Cluster, topic: str, group: str, strategy: str
+) -> None:
+    def member(rack: str) -> Callable[[], Service]:
+        return lambda: Service(rack_cluster, group, [topic], rack, partition_assignment_strategy=strategy)
+
+    with services(*map(member, RACKS)) as members:
+        wait_until(sharing(members, topic), "a settled group")
+        fill(rack_cluster, topic, 200)
+        wait_until(lambda: sum(one.consume() for one in members) >= 200 * PARTITIONS, "all records")
+        for one in members:
+            one.check()
+        assert sum((one.read() for one in members), Counter()) == Counter(
+            (place, offset) for place in all_of(topic) for offset in range(200)
+        )
+        # Range is greedy, and does not promise it.
+        if strategy != "range":
+            wait_until(lambda: all(_by_home(one) for one in members), "statistics of all")
+            assert [one.consumer.locality().local_share() for one in members] == [1.0] * 3
+
+
+def _by_home(service: Service) -> int:
+    service.consume()
+    return service.consumer.locality().local().records
+
+
+def test_what_is_kept_flows_and_what_is_revoked_stops_while_others_come_and_go(
+    rack_cluster: Cluster, topic: str, group: str
+) -> None:
+    def member(rack: str) -> Callable[[], Service]:
+        return lambda: Committing(rack_cluster, group, [topic], rack)
+
+    fill(rack_cluster, topic, 2000)
+    with services(member("a"), member("b")) as members:
+        wait_until(sharing(members, topic), "two sharing")
+        before = [one.owned() for one in members]
+        with services(member("c")) as others:
+            wait_until(sharing([*members, *others], topic), "three sharing")
+            for one, had in zip(members, before, strict=True):
+                revoked = frozenset().union(*one.told("revoke"))
+                assert one.owned() == had - revoked
+                # One that keeps something is not told of it again, and never stops reading it.
+                assert len(one.told("assign")) <= 3
+        wait_until(sharing(members, topic), "two sharing again")
+        everyone = [*members, *others]
+        wait_until(lambda: bool([one.consume() for one in members]) and _all_read(everyone, topic, 2000), "all records")
+        for one in everyone:
+            one.check()
+            assert not one.told("lost")
+        # Each commits before it gives up, and is answered: nobody reads again what another has read.
+        assert max(sum((one.read() for one in everyone), Counter()).values()) == 1
+
+
+def _all_read(members: Sequence[Service], topic: str, each: int) -> bool:
+    read = set().union(*(set(one.read()) for one in members))
+    return len(read) == each * PARTITIONS and {place for place, _ in read} == set(all_of(topic))
+
+
+def test_a_member_that_was_put_out_commits_nothing_and_is_told_what_it_lost(
+    rack_cluster: Cluster, topic: str, group: str
+) -> None:
+    fill(rack_cluster, topic, 10)
+    refused: list[int] = []
+
+    class Stubborn(Service):
+        def on_lost(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
+            super().on_lost(consumer, partitions)
+            with pytest.raises(KafkaException) as problem:
+                consumer.commit(offsets=[Offset(topic, 0, 9)], asynchronous=False)
+            refused.append(problem.value.args[0].code())
+
+    with (
+        services(lambda: Stubborn(rack_cluster, group, [topic])) as [one],
+        closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
+    ):
+        wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
+        admin.remove_group_members(group, [MemberToRemove(member_id=one.consumer.memberid())])
+        with pytest.raises(KafkaException) as problem:
+            one.consumer.commit(asynchronous=False)
+        assert problem.value.args[0].code() in OUT
+        wait_until(lambda: one.consume() == 20 * PARTITIONS, "everything read again")
+        assert one.told("lost") == [frozenset(all_of(topic))]
+        assert [kind for kind, _ in one.journal if kind != "record"] == ["assign", "lost", "assign"]
+        assert set(refused) <= OUT
+        one.check()
+        assert one.consumer.commit(asynchronous=False)
+    assert committed(rack_cluster, group, topic) == [10] * PARTITIONS
+
+
+def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 100)
+    with (
+        # A session so long that the member leaves by itself, and knows it, however busy the machine is.
+        services(
+            lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=2000, session_timeout_ms=60_000)
+        ) as [one],
+        closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
+    ):
+        wait_until(lambda: one.consume() > 10, "some records")
+        # It is not kept alive behind its user's back.
+        wait_until(lambda: given(admin, group) in (None, {}), "a group without members")
+        # The broker knows that the member left before the member does: it resets its generation with the response.
+        wait_until(lambda: one.poll(5) >= 0 and bool(one.told("lost")), "the loss reported")
+        assert one.told("lost") == [frozenset(all_of(topic))]
+        kinds = [kind for kind, _ in one.journal]
+        count = kinds[: kinds.index("lost")].count("record")
+        wait_until(lambda: one.consume() == count + 100 * PARTITIONS, "all again")
+        one.check()
+
+
+def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str, group: str) -> None:
+    with services(*[lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=3000)] * 2) as [one, two]:
+        wait_until(sharing([one, two], topic), "two sharing")
+        two.consumer.close()
+        begun = time.monotonic()
+        # Without a record for longer than its poll interval, and it stays a member.
+        assert one.consumer.poll(5) is None
+        assert time.monotonic() - begun >= 5
+        assert one.owned() == set(all_of(topic))
+        assert not one.told("lost")
+
+
+def test_a_mixed_group_with_kafka_python(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 50)
+    other = KafkaPythonConsumer(
+        topic, bootstrap_servers=rack_cluster.bootstrap, group_id=group, client_rack="b", **CONSUMER
+    )
+    with closing(other), services(lambda: Service(rack_cluster, group, [topic], "a")) as [one]:
+
+        def look() -> bool:
+            one.consume()
+            for tp, records in other.poll(timeout_ms=50).items():
+                read.update((TopicPartition(*tp), record.offset) for record in records)
+            theirs = places(other.assignment())
+            return len(theirs) == len(one.owned()) == 3 and len(one.read() + read) == 50 * PARTITIONS
+
+        read: Counter[tuple[TopicPartition, int]] = Counter()
+        wait_until(look, "both sharing, and everything read")
+        assert places(other.assignment()) | one.owned() == set(all_of(topic))
+        one.check()
+
+
+def test_a_topic_that_does_not_exist_is_told_and_the_others_come_at_once(
+    rack_cluster: Cluster, topic: str, group: str, unique_name: Callable[[], str]
+) -> None:
+    missing = unique_name()
+    with services(lambda: Service(rack_cluster, group, [topic, missing])) as [one]:
+        with pytest.raises(KafkaException, match=missing) as problem:
+            one.consumer.poll(30)
+        assert problem.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "the other topic")
+        assert one.told("assign") == [frozenset(all_of(topic))]
+
+
+def test_topics_come_and_go_with_the_subscription(
+    rack_cluster: Cluster, make_topic: MakeTopic, topic: str, group: str
+) -> None:
+    second = make_topic(2)
+    fill(rack_cluster, topic, 1)
+    with services(lambda: Service(rack_cluster, group, [topic, second])) as [one]:
+        wait_until(lambda: one.poll() >= 0 and len(one.owned()) == PARTITIONS + 2, "both topics")
+        one.consumer.subscribe([second], one.on_assign, one.on_revoke, one.on_lost)
+        wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(second, 2)), "the second only")
+        assert one.told("revoke") == [frozenset(all_of(topic))]
+        one.consumer.subscribe([f"^{topic}"], one.on_assign, one.on_revoke, one.on_lost)
+        # From names to a pattern it leaves and joins anew.
+        assert one.told("revoke")[1:] == [frozenset(all_of(second, 2))]
+        wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "what the pattern matches")
+        one.consumer.unsubscribe()
+        assert not one.owned()
+        assert one.consumer.poll(0.2) is None
+        one.check()
+
+
+def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Cluster, topic: str, group: str) -> None:
+    class Failing(Service):
+        def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
+            super().on_assign(consumer, partitions)
+            raise LookupError(f"assign {len(partitions)}")
+
+        def on_revoke(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
+            super().on_revoke(consumer, partitions)
+            with pytest.raises(KafkaException):
+                consumer.poll(0)
+            raise LookupError("revoke")
+
+    fill(rack_cluster, topic, 10)
+    heard: list[str] = []
+
+    def look(*members: Service) -> bool:
+        for one in members:
+            try:
+                one.poll()
+            except LookupError as error:
+                heard.append(str(error))
+        return sorted(place for one in members for place in one.owned()) == all_of(topic)
+
+    with services(lambda: Failing(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: look(one) and len(one.told("record")) == 10 * PARTITIONS, "all records")
+        with services(lambda: Service(rack_cluster, group, [topic], "b")) as [two]:
+            wait_until(lambda: look(one, two) and len(two.owned()) == 3, "both sharing")
+        one.check()
+        with pytest.raises(LookupError, match="revoke"):
+            one.consumer.close()
+        assert heard == [f"assign {PARTITIONS}", "revoke"]
+        with pytest.raises(RuntimeError, match="closed"):
+            one.consumer.poll(0)
+
+
+def test_one_that_is_dropped_leaves_its_group(rack_cluster: Cluster, topic: str, group: str) -> None:
+    # Not put out: that would take longer than any test does.
+    patience = {"session.timeout.ms": 600_000, "max.poll.interval.ms": 600_000, "auto.offset.reset": "earliest"}
+    consumer = RackAwareConsumer({"bootstrap.servers": rack_cluster.bootstrap, "group.id": group, **patience})
+    consumer.subscribe([topic])
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "never came: its partitions"
+        consumer.poll(0.1)
+    del consumer
+    with services(lambda: Service(rack_cluster, group, [topic])) as (other,):
+
+        def has_all() -> bool:
+            other.consume()
+            return other.owned() == frozenset(all_of(topic))
+
+        wait_until(has_all, "all partitions")
+
+
+def test_a_static_member_comes_back_to_what_it_had(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 10)
+
+    def member(name: str) -> Service:
+        return Service(rack_cluster, group, [topic], group_instance_id=name, enable_auto_commit=True)
+
+    with services(lambda: member("one"), lambda: member("two")) as [one, two]:
+        wait_until(sharing([one, two], topic), "two sharing")
+        wait_until(lambda: one.consume() + two.consume() >= 10 * PARTITIONS, "all records")
+        had, rounds = one.owned(), len(two.journal)
+        one.consumer.close()
+        fill(rack_cluster, topic, 10)
+        with services(lambda: member("one")) as [again]:
+            wait_until(lambda: again.consume() == 30, "its records")
+            assert again.owned() == had
+            assert {offset for _, offset in again.read()} == set(range(10, 20))
+            # Nobody else has heard of it.
+            two.consume()
+            assert {kind for kind, _ in two.journal[rounds:]} <= {"record"}

@@ -1,0 +1,200 @@
+"""Where members on confluent-kafka begin, go on, and what they commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
+
+from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.model import TopicPartition
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.confluent_group import (
+    PARTITIONS,
+    TWO_EACH,
+    Service,
+    all_of,
+    committed,
+    fill,
+    services,
+    sharing,
+)
+from tests.helpers.kafka.support import wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    return make_topic(replicas=TWO_EACH)
+
+
+@pytest.fixture
+def group(unique_name: Callable[[], str]) -> str:
+    return unique_name()
+
+
+def test_what_was_delivered_is_committed_by_itself_when_it_closes(
+    rack_cluster: Cluster, topic: str, group: str
+) -> None:
+    fill(rack_cluster, topic, 100)
+    read: list[Counter[tuple[TopicPartition, int]]] = []
+    for part in range(2):
+        with services(lambda: Service(rack_cluster, group, [topic], enable_auto_commit=True)) as [one]:
+            wanted = 250 if part == 0 else 100 * PARTITIONS - 250
+
+            def enough(one: Service = one, wanted: int = wanted) -> bool:
+                for message in one.consumer.consume(min(60, wanted - len(one.told("record"))), 0.2):
+                    one.take(message)
+                return len(one.told("record")) == wanted
+
+            wait_until(enough, "some records")
+            one.consumer.close()
+            one.consumer.close()
+            one.check()
+            read.append(one.read())
+    assert max((read[0] + read[1]).values()) == 1
+    assert committed(rack_cluster, group, topic) == [100] * PARTITIONS
+
+
+def test_what_was_delivered_is_committed_by_itself_in_time(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 10)
+    told: list[Any] = []
+    more: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 300}
+    with services(lambda: Service(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said), **more)) as [
+        one
+    ]:
+        wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
+        wait_until(
+            lambda: (
+                one.poll() >= 0
+                and {place.partition: place.offset for _, offsets in told for place in offsets}
+                == dict.fromkeys(range(PARTITIONS), 10)
+            ),
+            "all of it committed",
+        )
+        assert {error for error, _ in told} == {None}
+        assert committed(rack_cluster, group, topic) == [10] * PARTITIONS
+        count = len(told)
+        # Nothing new, nothing to commit.
+        one.consumer.poll(1)
+        assert len(told) == count
+
+
+def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 70)
+    told: list[Any] = []
+    with services(lambda: Service(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said))) as [one]:
+        for _ in range(70 * PARTITIONS):
+            message = one.consumer.poll(30)
+            assert message is not None
+            one.take(message)
+            one.consumer.commit(message)
+    assert committed(rack_cluster, group, topic) == [70] * PARTITIONS
+    assert {error for error, _ in told} == {None}
+    # In the end all of it, and nothing older after something newer.
+    assert {place.partition: place.offset for _, offsets in told for place in offsets} == dict.fromkeys(
+        range(PARTITIONS), 70
+    )
+
+
+def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 10)
+    with services(lambda: Service(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:
+        first = one.consumer.poll(30)
+        assert first is not None
+        partition = first.partition()
+        assert partition is not None
+        with pytest.raises(KafkaException) as problem:
+            one.consumer.commit(asynchronous=False)
+        assert problem.value.args[0].code() == KafkaError._NO_OFFSET
+        one.consumer.commit(first, asynchronous=False)
+        place = Offset(topic, partition)
+        assert one.consumer.committed([place], 10)[0].offset == 1
+        one.consumer.store_offsets(offsets=[Offset(topic, 5, 7)])
+        one.consumer.commit(asynchronous=False)
+        assert one.consumer.committed([Offset(topic, 5)], 10)[0].offset == 7
+        for wrong in ([Offset("another", 0, 1)], [Offset(topic, 99, 1)]):
+            with pytest.raises(KafkaException) as problem:
+                one.consumer.store_offsets(offsets=wrong)
+            assert problem.value.args[0].code() == KafkaError._STATE
+            with pytest.raises(KafkaException) as problem:
+                one.consumer.commit(offsets=wrong, asynchronous=False)
+            assert problem.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+
+
+def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
+    rack_cluster: Cluster, topic: str, group: str
+) -> None:
+    fill(rack_cluster, topic, 100)
+
+    class Choosing(Service):
+        def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
+            super().on_assign(consumer, partitions)
+            consumer.incremental_assign([Offset(topic, each.partition, 90) for each in partitions])
+            consumer.pause([Offset(topic, 5)])
+
+    with services(lambda: Choosing(rack_cluster, group, [topic])) as [one]:
+        for call in (one.consumer.seek, lambda place: one.consumer.pause([place])):
+            with pytest.raises(KafkaException) as problem:
+                call(Offset(topic, 0, 1))
+            assert problem.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+        wait_until(lambda: one.consume() == 50, "the ends of five")
+        assert {offset for _, offset in one.read()} == set(range(90, 100))
+        assert one.consumer.position([Offset(topic, 4), Offset(topic, 5)]) == [Offset(topic, 4), Offset(topic, 5)]
+        assert [each.offset for each in one.consumer.position([Offset(topic, 4), Offset(topic, 5)])] == [100, -1001]
+        one.consumer.seek(Offset(topic, 5, 97))
+        one.consumer.seek(Offset(topic, 0, 95))
+        one.consumer.resume([Offset(topic, 5)])
+        wait_until(lambda: one.consume() == 58, "what was sought")
+        assert Counter(place.partition for place, _ in one.told("record")[50:]) == {0: 5, 5: 3}
+        with pytest.raises(KafkaException) as problem:
+            one.consumer.assign([Offset(topic, 0)])
+        assert problem.value.args[0].code() == KafkaError._STATE
+
+
+def test_a_seek_right_after_the_assignment_holds(rack_cluster: Cluster, topic: str, group: str) -> None:
+    fill(rack_cluster, topic, 100)
+    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: bool([one.poll(0)]) and bool(one.owned()), "an assignment")
+        begun = len(one.told("record"))
+        one.consumer.seek(Offset(topic, 0, 99))
+        wait_until(lambda: one.consume() - begun >= 100 * 5 + 1, "all but the skipped")
+        assert one.read()[TopicPartition(topic, 0), 99] == 1
+
+
+def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
+    rack_cluster: Cluster, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackassign.clients.confluent.stall_detector.QUIET_S", 0.5)
+    fill(rack_cluster, topic, 10)
+    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
+        # Nobody else knows of this, as nobody knows of librdkafka's own troubles.
+        one.consumer._reader.consumer.pause([Offset(topic, 3)])
+        fill(rack_cluster, topic, 10)
+        wait_until(lambda: one.consume() == 20 * PARTITIONS, "all records again")
+        fill(rack_cluster, topic, 10)
+        wait_until(lambda: one.consume() == 30 * PARTITIONS, "and all that follow")
+        assert one.consumer.commit(asynchronous=False)
+        one.check()
+        assert max(one.read().values()) == 1
+
+
+def test_what_comes_back_is_not_paused_any_more(rack_cluster: Cluster, topic: str, group: str) -> None:
+    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "an assignment")
+        one.consumer.pause([Offset(topic, p) for p in range(PARTITIONS)])
+        with services(lambda: Service(rack_cluster, group, [topic])) as [two]:
+            wait_until(sharing([one, two], topic), "two sharing")
+            kept = one.owned()
+        wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "everything back")
+        fill(rack_cluster, topic, 10)
+        wait_until(lambda: one.consume() == 10 * (PARTITIONS - len(kept)), "what came back")
+        assert one.consumer.poll(1) is None
+        assert {place for place, _ in one.read()} == set(all_of(topic)) - kept

@@ -1,0 +1,199 @@
+"""Reading from followers: what the host does, and what it does with the patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
+
+from rackassign import FetchMeter, attach
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.brokers
+
+LEADER, FOLLOWER = 2, 1
+"""In rack b, and in the reader's rack a."""
+
+BATCHES = 60
+
+ATTEMPTS = 20
+
+
+def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **config: object) -> KafkaConsumer:
+    """Return a consumer of one partition, in the follower's rack."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap, client_rack="a", group_id=None, **{**CONSUMER, **config}
+    )
+    consumer.assign([HostPartition(topic, 0)])
+    return attach(consumer, disable_patches=disable, meter=meter)
+
+
+def fill(cluster: Cluster, topic: str, batches: int) -> None:
+    """Write batches of one record each."""
+    with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=0)) as producer:
+        for _ in range(batches):
+            producer.send(topic, bytes(1000), partition=0).get(PATIENCE_S)
+
+
+def read(consumer: KafkaConsumer, count: int) -> None:
+    seen = 0
+
+    def all_read() -> bool:
+        nonlocal seen
+        seen += sum(map(len, consumer.poll(timeout_ms=100).values()))
+        return seen >= count
+
+    wait_until(all_read, f"{count} records")
+
+
+@pytest.fixture
+def near(rack_cluster: Cluster, make_topic: MakeTopic) -> Callable[..., dict[int, int]]:
+    """Read a topic a batch at a time; return how many answers came from each broker."""
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, BATCHES)
+
+    def answers(*disable: str) -> dict[int, int]:
+        meter = FetchMeter()
+        with closing(reader(rack_cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer:
+            read(consumer, BATCHES)
+        assert meter.bytes_by_broker().keys() == {FOLLOWER}
+        return meter.responses_by_broker()
+
+    return answers
+
+
+def test_a_follower_is_not_left_after_each_answer(near: Callable[..., dict[int, int]]) -> None:
+    answers = near()
+    assert answers[FOLLOWER] >= BATCHES
+    # It is asked when the consumer starts, and whenever what it said has expired.
+    assert answers[LEADER] <= BATCHES // 6
+
+
+def test_without_the_patch_the_leader_is_asked_each_time(near: Callable[..., dict[int, int]]) -> None:
+    answers = near("keep_preferred_read_replica")
+    assert answers[LEADER] >= BATCHES - 1
+
+
+@pytest.fixture
+def own_cluster(make_cluster: MakeCluster) -> Cluster:
+    """A cluster whose controller takes long to notice that a broker is dead."""
+    return make_cluster(["a", "b", "c"], config={"broker.session.timeout.ms": "12000"})
+
+
+def unfenced(cluster: Cluster) -> set[int]:
+    """Return the brokers that the controller holds to be alive, by those that are."""
+    living = [f"{broker.host}:{broker.port}" for broker in cluster.brokers if broker.id != FOLLOWER]
+    for _ in range(ATTEMPTS):
+        # It may ask the dead one all the same.
+        with suppress(KafkaConnectionError), closing(KafkaAdminClient(bootstrap_servers=living)) as admin:
+            return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"] if not broker["is_fenced"]}
+    raise AssertionError("nobody says which brokers are alive")
+
+
+def read_on_without(cluster: Cluster, *disable: str) -> bool:
+    """Kill the follower that is read from; tell whether what is left is read before the controller has noticed."""
+    topic = f"topic-{len(disable)}"
+    create_topic(cluster.bootstrap, topic, [[LEADER, FOLLOWER]])
+    fill(cluster, topic, BATCHES)
+    meter = FetchMeter()
+    with closing(reader(cluster, topic, meter, *disable, max_partition_fetch_bytes=1)) as consumer:
+        read(consumer, 3)
+        assert meter.bytes_by_broker().keys() == {FOLLOWER}
+        cluster.kill(FOLLOWER)
+        # What comes later than this no consumer may see: the leader waits for the follower before it shows it.
+        read(consumer, BATCHES - 3)
+        noticed = FOLLOWER not in unfenced(cluster)
+    cluster.start(FOLLOWER)
+    cluster.wait_ready()
+    return not noticed
+
+
+@pytest.mark.local
+def test_a_dead_follower_is_left_at_once(own_cluster: Cluster) -> None:
+    assert read_on_without(own_cluster)
+    assert not read_on_without(own_cluster, "reset_unreachable_read_replica")
+
+
+def unlisted(cluster: Cluster, topic: str, broker: int, *disable: str) -> KafkaConsumer:
+    """Return a consumer whose metadata names a replica that is not among its brokers, until the next refresh."""
+    consumer = reader(cluster, topic, FetchMeter(), *disable, metadata_max_age_ms=300_000)
+    wait_until(lambda: bool(consumer.partitions_for_topic(topic)), "metadata of the topic")
+    consumer.seek(HostPartition(topic, 0), 0)
+    manager = consumer._client._manager
+
+    def hide() -> None:
+        manager.close(broker)
+        del consumer._cluster._brokers[broker]
+
+    manager.run(hide)
+    wait_until(lambda: broker not in manager._conns, "no connection that is left to it")
+    return consumer
+
+
+def test_a_follower_that_is_back_is_read_from(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, FOLLOWER)) as consumer:
+        read(consumer, 1)
+
+
+def test_without_the_patch_a_follower_that_is_back_has_nothing_read(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[LEADER, FOLLOWER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, FOLLOWER, "refresh_on_unknown_read_replica")) as consumer:
+        for _ in range(20):
+            assert not consumer.poll(timeout_ms=100)
+        consumer._cluster.request_update()
+        read(consumer, 1)
+
+
+def test_a_leader_that_is_not_listed_is_waited_for(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, LEADER)) as consumer:
+        read(consumer, 1)
+
+
+def test_without_the_patch_a_leader_that_was_not_listed_is_never_read_from(
+    rack_cluster: Cluster, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(replicas=[[LEADER]])
+    fill(rack_cluster, topic, 1)
+    with closing(unlisted(rack_cluster, topic, LEADER, "wait_for_unknown_leader")) as consumer:
+        with pytest.raises(UnknownBrokerIdError):
+            consumer.poll(timeout_ms=100)
+        consumer._cluster.request_update()
+        wait_until(lambda: consumer._cluster.broker_metadata(LEADER) is not None, "the leader listed again")
+        for _ in range(20):
+            assert not consumer.poll(timeout_ms=100)
+
+
+def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
+    """Pause a partition in the middle of what was fetched, read another, resume; return how many records came."""
+    both = [HostPartition(topic, partition) for partition in range(2)]
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
+    with closing(attach(consumer, disable_patches=disable)):
+        consumer.assign(both)
+        first = consumer.poll(timeout_ms=PATIENCE_S * 1000)
+        (begun,) = first
+        consumer.pause(begun)
+        read(consumer, 10)
+        consumer.resume(begun)
+        return 10 + len(first[begun]) + sum(len(rows) for _ in range(20) for rows in consumer.poll(100).values())
+
+
+def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=[[LEADER], [LEADER]])
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all", linger_ms=0)) as producer:
+        for number in range(20):
+            producer.send(topic, b"", partition=number % 2).get(PATIENCE_S)
+    assert read_after_a_pause(rack_cluster, topic) == 20
+    assert read_after_a_pause(rack_cluster, topic, "resume_paused_fetches") == 13

@@ -1,0 +1,222 @@
+"""The assignor and the consumer as users have them, on real brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.errors import CommitFailedError, RebalanceInProgressError
+
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
+from rackassign.clients.kafka_python.measured_read import produce_records
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.support import CONSUMER, consumers, covers, numbers, polled, settled, together, wait_until
+
+pytestmark = pytest.mark.brokers
+
+Name = Callable[[], str]
+
+ONE_RACK_EACH = [[1], [2], [3], [1], [2], [3]]
+AT_HOME = {"a": [0, 3], "b": [1, 4], "c": [2, 5]}
+
+
+def by_rack(members: dict[str, KafkaConsumer]) -> dict[str, list[int]]:
+    return {rack: numbers(member) for rack, member in members.items()}
+
+
+def rack_aware(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> RackAwareConsumer:
+    return RackAwareConsumer(
+        topic, bootstrap_servers=cluster.bootstrap, group_id=group, client_rack=rack, **CONSUMER, **more
+    )
+
+
+def attached(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
+    return attach(plain(cluster, group, topic, rack, **more))
+
+
+def plain(cluster: Cluster, group: str, topic: str, rack: str | None, **more: Any) -> KafkaConsumer:
+    return KafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        group_id=group,
+        client_rack=rack or "",
+        partition_assignment_strategy=[RackAwareRangeAssignor(rack=rack)],
+        **CONSUMER,
+        **more,
+    )
+
+
+def from_class(cluster: Cluster, group: str, topic: str, rack: str | None) -> KafkaConsumer:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RACKASSIGN_RACK", rack or "")
+        return KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group,
+            partition_assignment_strategy=[RackAwareRangeAssignor],
+            **CONSUMER,
+        )
+
+
+@pytest.mark.parametrize("make", [rack_aware, attached, plain, from_class])
+def test_each_way_in_reads_at_home(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, make: Callable[..., KafkaConsumer]
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    racks = ("a", "b", "c")
+    with consumers(*(lambda rack=rack: make(rack_cluster, group, topic, rack) for rack in racks)) as members:
+        with polled(members):
+            wait_until(lambda: together(members, topic, 6), "three members sharing")
+        assert by_rack(dict(zip(racks, members, strict=True))) == AT_HOME
+
+
+def test_a_consumer_tells_from_which_racks_it_read(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic = make_topic(replicas=[[2, 1], [2, 3]])
+    produce_records(rack_cluster.client_config(), topic, 2, records=10, size=1000)
+    with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
+        left = 20
+
+        def read() -> bool:
+            nonlocal left
+            left -= sum(map(len, consumer.poll(timeout_ms=50).values()))
+            return left == 0
+
+        wait_until(read, "all records")
+        read_from = consumer.locality()
+        shown = consumer.metrics()["rackassign-locality-metrics"]
+    assert read_from.rack == "a"
+    assert read_from.topics.keys() == {topic}
+    assert {rack: amount.records for rack, amount in read_from.by_rack(topic).items()} == {"a": 10, "b": 10}
+    assert all(10_000 < amount.bytes < 12_000 for amount in read_from.by_rack().values())
+    assert consumer.bytes_by_rack() == {rack: amount.bytes for rack, amount in read_from.by_rack().items()}
+    assert read_from.local_share() == pytest.approx(0.5, abs=0.05)
+    assert shown["local-share"] == read_from.local_share()
+    assert shown[f"records-of-{topic}-from-b-total"] == 10
+
+
+def test_a_consumer_says_in_one_line_what_it_was_given(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rackassign.clients.kafka_python.assignors")
+    topic = make_topic(replicas=[[1], [2], [1]])
+    with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
+        wait_until(settled([consumer], topic, 3), "an assignment")
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    mine = f"rack a: 2 of 3 partitions local ({topic}-1 from rack b: no replica in a)"
+    assert said[-1] == f"cooperative-sticky: {mine}; the group of 1: 2 of 3 local, 0 moved"
+
+
+def test_members_join_and_leave_and_nothing_is_left_unowned(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (first,):
+        wait_until(settled([first], topic, 6), "one member with everything")
+        with consumers(
+            lambda: rack_aware(rack_cluster, group, topic, "b"),
+            lambda: rack_aware(rack_cluster, group, topic, "c"),
+        ) as (second, third):
+            wait_until(settled([first, second, third], topic, 6), "three members sharing")
+            assert by_rack({"a": first, "b": second, "c": third}) == AT_HOME
+        wait_until(settled([first], topic, 6), "the others' partitions taken over")
+
+
+def test_static_members_keep_their_partitions_over_a_restart(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+
+    def static(rack: str) -> RackAwareConsumer:
+        return rack_aware(rack_cluster, group, topic, rack, group_instance_id=f"static-{rack}")
+
+    with consumers(lambda: static("a"), lambda: static("b")) as members:
+        wait_until(settled(members, topic, 6), "two static members sharing")
+        before = numbers(members[1])
+        members[1].close()
+        with consumers(lambda: static("b")) as (again,):
+            wait_until(settled([members[0], again], topic, 6), "the static member back")
+            assert numbers(again) == before
+
+
+def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    with (
+        caplog.at_level(logging.WARNING, "rackassign"),
+        consumers(
+            lambda: rack_aware(rack_cluster, group, topic, "a"),
+            lambda: rack_aware(rack_cluster, group, topic, None),
+            lambda: rack_aware(rack_cluster, group, topic, "eu-central-1a"),
+        ) as members,
+    ):
+        wait_until(settled(members, topic, 6), "three members sharing")
+        assert sorted(len(numbers(member)) for member in members) == [2, 2, 2]
+        produce_records(rack_cluster.client_config(), topic, 6, records=1, size=10)
+        told_itself = "client_rack 'eu-central-1a' is the rack of no broker"
+
+        def told_by_the_member() -> bool:
+            for member in members:
+                member.poll(timeout_ms=50)
+            return told_itself in caplog.text
+
+        wait_until(told_by_the_member, "the member's own warning")
+    told = {record.getMessage() for record in caplog.records}
+    assert any("send no rack" in message for message in told)
+    assert any("'eu-central-1a'" in message and "racks there are: a, b, c" in message for message in told)
+
+
+def test_partitions_that_are_added_are_assigned(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=ONE_RACK_EACH), unique_name()
+    with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (consumer,):
+        wait_until(settled([consumer], topic, 6), "six partitions")
+        admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
+        admin.create_partitions({topic: {"count": 8, "assignments": [[1], [2]]}})
+        admin.close()
+        wait_until(settled([consumer], topic, 8), "eight partitions")
+
+
+def test_nothing_is_lost_when_members_come_and_go(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name
+) -> None:
+    topic, group = make_topic(replicas=[[1, 2], [2, 3], [3, 1]] * 2), unique_name()
+    producer = KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)
+    seen: set[tuple[int, int]] = set()
+    sent: set[tuple[int, int]] = set()
+
+    def send(count: int) -> None:
+        futures = [producer.send(topic, b"x", partition=i % 6) for i in range(count)]
+        producer.flush()
+        sent.update((future.get().partition, future.get().offset) for future in futures)
+
+    def read(members: list[KafkaConsumer]) -> bool:
+        for member in members:
+            for tp, records in member.poll(timeout_ms=50).items():
+                seen.update((tp.partition, record.offset) for record in records)
+            if member.assignment():
+                # A rebalance may have begun since the poll; what is not committed then is read again.
+                with suppress(RebalanceInProgressError, CommitFailedError):
+                    member.commit()
+        return seen >= sent and covers(members, topic, 6)
+
+    try:
+        with consumers(lambda: rack_aware(rack_cluster, group, topic, "a")) as (first,):
+            send(300)
+            wait_until(lambda: read([first]), "one member reading all")
+            with consumers(lambda: rack_aware(rack_cluster, group, topic, "b")) as (second,):
+                send(300)
+                wait_until(lambda: read([first, second]), "two members reading all")
+            send(300)
+            wait_until(lambda: read([first]), "the first reading on alone")
+    finally:
+        producer.close()
+    assert len(sent) == 900

@@ -1,0 +1,322 @@
+"""`inspect` on real brokers: its figures are those that consumers meter, and what it foretells comes true."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.protocol.consumer import JoinGroupRequest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.admin.cluster import list_brokers
+from rackassign.admin.groups import GroupAdmin
+from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
+from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
+from rackassign.scenario import read_group
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.java.group_member import java_command
+from tests.helpers.kafka.group_harness import Team
+from tests.helpers.kafka.members import UNHURRIED, Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
+from tests.helpers.kafka.support import CONSUMER, consumers, polled, rackassign, settled, together, wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RACKASSIGN = [sys.executable, "-m", "rackassign"]
+
+RECORD = 4000
+"""Bytes, so that what clients count beside them matters little."""
+
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def admin(rack_cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    with closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as made:
+        yield made
+
+
+def write(bootstrap: str, topics: list[str], counts: list[list[int]]) -> None:
+    """Write so many records to each partition of each topic."""
+    with closing(KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=20, batch_size=10 * RECORD)) as to:
+        for topic, row in zip(topics, counts, strict=True):
+            for partition, count in enumerate(row):
+                for _ in range(count):
+                    to.send(topic, os.urandom(RECORD), partition=partition)
+        to.flush()
+
+
+def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
+    """Return a member of each client; all send their racks but aiokafka's own, since it cannot."""
+    config = partial(properties, bootstrap, group)
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
+    aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
+    return [
+        KafkaPython(
+            lambda: RackAwareConsumer(
+                *topics, **python, client_rack="a", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")]
+            ),
+            "a",
+            tells=True,
+        ),
+        Librdkafka(config("librdkafka"), topics, "b", tells=True),
+        Java(java_command(), config("java"), topics, "b", tells=True),
+        Aiokafka(
+            lambda: AIOKafkaConsumer(
+                *topics, **aio, client_rack="a", partition_assignment_strategy=[AioRangeAssignor(rack="a")]
+            ),
+            "a",
+            tells=True,
+        ),
+    ]
+
+
+def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
+    """Return the same without a rack, each with a client id that says where it stands."""
+    config = partial(properties, bootstrap, group)
+    python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
+    aio = {k: v for k, v in python.items() if k != "max_poll_interval_ms"}
+    return [
+        KafkaPython(lambda: KafkaConsumer(*topics, **python, client_id="in-c-python"), "c", tells=False),
+        Librdkafka(config("in-a-librdkafka"), topics, "a", tells=False),
+        Java(java_command(), config("in-b-java"), topics, "b", tells=False),
+        Aiokafka(
+            lambda: AIOKafkaConsumer(
+                *topics, **aio, client_id="in-a-aio", partition_assignment_strategy=[RangePartitionAssignor]
+            ),
+            "a",
+            tells=False,
+        ),
+    ]
+
+
+Pairs = dict[tuple[str | None, str], int]
+
+
+def metered(animals: list[Animal]) -> Pairs:
+    """Return what all of them have read, by the rack it came from and the one they are in."""
+    pairs: Pairs = {}
+    for animal in animals:
+        for source, size in animal.bytes_from().items():
+            pairs[source, animal.rack] = pairs.get((source, animal.rack), 0) + size
+    return pairs
+
+
+@pytest.mark.java
+def test_its_figures_are_those_that_all_clients_meter(
+    rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    bootstrap, names = rack_cluster.bootstrap, (unique_name(), unique_name())
+    topics = [make_topic(replicas=[[1, 2], [2, 3], [3, 1], [3, 2]]), make_topic(replicas=[[1], [2], [3], [3], [2]])]
+    ones, counts = [[1] * 4, [1] * 5], [[20, 40, 60, 20], [40, 60, 20, 40, 60]]
+    zoo = [make(bootstrap, name, topics) for make, name in zip((with_racks, without_racks), names, strict=True)]
+    with ExitStack() as opened:
+        for animal in (*zoo[0], *zoo[1]):
+            opened.enter_context(animal)
+        inspector = GroupCollector(admin, RackMap({"in-a-*": "a", "in-b-*": "b", "in-c-*": "c"}))
+        for name in names:
+            wait_until(partial(whole, inspector, name, 4), f"{name} with four members that share all")
+        # By the second record of a partition its reader knows which replica to read from.
+        for round_ in range(1, ROUNDS + 1):
+            write(bootstrap, topics, ones)
+            wait_until(partial(have_read, zoo, 9 * round_), "all read")
+        before = [metered(group) for group in zoo]
+        wrote = False
+
+        def while_measuring(step: str, _done: int, _total: int) -> None:
+            nonlocal wrote
+            if step.startswith("Measuring") and not wrote:
+                wrote = True
+                write(bootstrap, topics, counts)
+                wait_until(partial(have_read, zoo, 9 * ROUNDS + sum(map(sum, counts))), "all read")
+
+        survey = inspector.report(names, interval_s=0.2, told=while_measuring)
+        after = [metered(group) for group in zoo]
+    assert wrote
+    found = {inspection.snapshot.live.name: inspection for inspection in survey.inspections}
+    for name, then, now in zip(names, before, after, strict=True):
+        counted = {pair: size - then.get(pair, 0) for pair, size in now.items()}
+        # What has come is what was written in the seconds between, and Java counts answers without records as well.
+        read = {pair: size for pair, size in counted.items() if size > 0.01 * sum(counted.values())}
+        foretold = {pair: rate * survey.measured.seconds for pair, rate in found[name].flows.pairs.items() if rate}
+        assert read.keys() == foretold.keys()
+        assert read == {pair: pytest.approx(size, rel=0.05) for pair, size in foretold.items()}
+    assert not found[names[0]].snapshot.rack_map_members
+    assert len(found[names[1]].snapshot.rack_map_members) == 4
+    assert found[names[1]].partitions.cross > 0
+
+
+def have_read(zoo: list[list[Animal]], records: int) -> bool:
+    """Tell whether each group has read so many."""
+    return all(sum(animal.records() for animal in group) >= records for group in zoo)
+
+
+def whole(inspector: GroupCollector, name: str, members: int) -> bool:
+    """Tell whether the group is at rest with so many members, and nothing is without a reader."""
+    inspections = inspector.report(None).inspections
+    return any(
+        i.snapshot.live.name == name and len(i.snapshot.live.members) == members and not i.unassigned and i.now
+        for i in inspections
+    )
+
+
+def inspected(admin: KafkaAdminClient, group: str, racks: RackMap) -> GroupAnalysis:
+    (inspection,) = GroupCollector(admin, racks).report([group]).inspections
+    return inspection
+
+
+def test_the_gain_that_was_foretold_is_the_gain_that_comes(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    replicas = [[2], [3], [1], [2], [3], [1]]
+    topic = make_topic(replicas=replicas)
+    racks = RackMap({"a*": "a", "b*": "b"}, follower_fetchers=("*",))
+    with Team(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
+        with team.traffic() as traffic:
+            for name in ("a1", "b1"):
+                team.start(name, KafkaConsumer, client_id=name)
+            team.settle()
+            before = inspected(team.admin, team.group, racks)
+            foretold = [action for action in before.actions if action.kind in {"strategy", "rack"}]
+            assert before.partitions.local + sum(action.gain for action in foretold) == 4
+            traffic.wait_for_more()
+            for name in ("a1", "b1"):
+                team.end(name)
+                team.start(
+                    name,
+                    client_id=name,
+                    partition_assignment_strategy=[
+                        RackAwareCooperativeStickyAssignor(rack=name[0]),
+                        RackAwareRangeAssignor(rack=name[0]),
+                    ],
+                )
+                team.settle()
+                traffic.wait_for_more()
+            after = inspected(team.admin, team.group, RackMap())
+        wait_until(lambda: team.processed() >= traffic.written(), "everything processed")
+    assert before.partitions.local < 4
+    assert (after.snapshot.live.strategy, after.partitions.local, after.partitions.cross) == (
+        "cooperative-sticky",
+        4,
+        2,
+    )
+    assert after.actions[0].kind != "strategy"
+
+
+def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    bootstrap, group, odd = rack_cluster.bootstrap, unique_name(), unique_name()
+    topic = make_topic(replicas=[[1, 3], [2, 1], [1, 2]])
+    make = partial(RackAwareConsumer, topic, bootstrap_servers=bootstrap, group_id=group, client_rack="c", **CONSUMER)
+    with consumers(make) as members, closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as asking:
+        wait_until(settled(members, topic, 3), "a member with all of it")
+        rack_cluster.kill(3)
+        wait_until(lambda: fenced(asking) == [3], "the broker is given up")
+        wait_until(settled(members, topic, 3), "a member with all of it again")
+        # A coordinator that dies takes a group along that was never complete.
+        join_as_connect(asking, odd)
+        page = tmp_path / "page.html"
+        told = rackassign("inspect", bootstrap, "--all", "--interval", "1", "--html", str(page), "--output", "json")
+        shot = rackassign("snapshot", bootstrap, "--group", group)
+    found = json.loads(told.stdout)
+    ours = next(row for row in found["groups"] if row["group"] == group)
+    # Its rack is remembered, so the copy there would be near; it serves nobody now.
+    assert ours["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
+    assert ours["out_of_sync"] == 1
+    assert [row["problem"] for row in found["odd"] if row["group"] == odd] == [
+        "not a group of consumers but of type 'connect', which is not supported"
+    ]
+    assert f"{odd}: not a group" in told.stderr
+    assert group in page.read_text("utf-8")
+    scenario = json.loads(shot.stdout)
+    assert {"id": 3, "rack": "c", "fenced": True} in scenario["brokers"]
+    assert read_group(scenario).members[0].owned == {topic: (0, 1, 2)}
+
+
+def fenced(admin: KafkaAdminClient) -> list[int]:
+    return [broker.id for broker in list_brokers(admin) if broker.fenced]
+
+
+def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
+    """Let a member join as Kafka Connect's do; nobody ever tells it what to do."""
+    calls = GroupAdmin(admin)
+    member = ""
+    for _ in range(2):
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"")
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id=member,
+            protocol_type="connect",
+            protocols=[protocol],
+            min_version=4,
+        )
+        member = calls._ask(group, request).member_id
+
+
+def test_groups_are_watched_and_exported(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    bootstrap, group = rack_cluster.bootstrap, unique_name()
+    topic = make_topic(replicas=[[1], [2]])
+    make = partial(RackAwareConsumer, topic, bootstrap_servers=bootstrap, group_id=group, client_rack="a", **CONSUMER)
+    with consumers(make) as members, polled(members):
+        wait_until(lambda: together(members, topic, 2), "a member with all of it")
+        shown = rackassign("top", bootstrap, "--group", group, "--interval", "1", "--looks", "2")
+        assert shown.stdout.count("50.0 %") >= 4
+        assert "add a replica of 1 partition" in shown.stdout
+        missing = rackassign("inspect", bootstrap, "--group", f"{group}-", code=2)
+        assert (
+            missing.stderr.splitlines()[-1]
+            == f'rackassign: group: there is no consumer group "{group}-" on this cluster'
+        )
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "50%")
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "51", code=1)
+        exporting = subprocess.Popen(
+            [*RACKASSIGN, "exporter", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", "--interval", "1"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with exporting:
+            try:
+                assert exporting.stderr is not None
+                address = exporting.stderr.readline().split()[-1]
+
+                def counted() -> bool:
+                    # What was written before the first look is of no account.
+                    write(bootstrap, [topic], [[0, 1]])
+                    return scraped(address, group).get("b", 0) > RECORD
+
+                wait_until(counted, "what was written in the metrics")
+            finally:
+                exporting.terminate()
+        assert exporting.returncode == 0
+
+
+def scraped(address: str, group: str) -> dict[str, float]:
+    """Return the bytes that were read by the group, by the rack they come from."""
+    assert address.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - see above
+        families: list[Any] = list(text_string_to_metric_families(answer.read().decode()))
+    return {
+        sample.labels["from_rack"]: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "rackassign_read_bytes_total" and sample.labels["group"] == group
+    }

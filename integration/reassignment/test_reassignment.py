@@ -1,0 +1,333 @@
+"""Repairs on real brokers: what is acknowledged is read, and whatever breaks in between, nothing is left half done."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as HostPartition
+
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackChangePolicy
+from rackassign.admin.cluster import describe_topics, list_brokers
+from rackassign.admin.raw_requests import forget_controller
+from rackassign.admin.reassignments import OngoingReassignment, ReassignmentAdmin
+from rackassign.model import TopicPartition
+from rackassign.placement.cluster_state import RATES, THROTTLED
+from rackassign.placement.state_file import read as read_registry
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.group_harness import Team
+from tests.helpers.kafka.support import rackassign, wait_until
+from tools.chaos.history import Acked, Journal, read
+from tools.chaos.traffic import Traffic
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RACKS = ("a", "b", "c", "a", "b", "a")
+"""Three brokers, two and one; the first three are controllers."""
+
+LOG_BYTES = 6_000_000
+SLOW, QUICK = "300k", "20M"
+
+Command = Callable[..., Any]
+Lists = dict[int, tuple[int, ...]]
+
+
+@pytest.fixture
+def six(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(RACKS)
+
+
+@pytest.fixture
+def admin(six: Cluster) -> Iterator[KafkaAdminClient]:
+    with closing(KafkaAdminClient(bootstrap_servers=six.bootstrap)) as made:
+        yield made
+
+
+def commands(bootstrap: str, home: Path) -> Command:
+    """Return what runs a command, and returns what it prints as JSON."""
+
+    def run(name: str, *words: str, code: int = 0) -> Any:
+        return json.loads(rackassign(name, bootstrap, *words, "--output", "json", code=code, home=home).stdout)
+
+    return run
+
+
+def fenced(admin: KafkaAdminClient) -> list[int]:
+    return [broker.id for broker in list_brokers(admin) if broker.fenced]
+
+
+def lists(admin: KafkaAdminClient, topic: str) -> Lists:
+    return {number: row.replicas for number, row in enumerate(describe_topics(admin, [topic])[topic].partitions)}
+
+
+def whole(admin: KafkaAdminClient, names: Sequence[str]) -> bool:
+    found = describe_topics(admin, names)
+    return all(
+        set(partition.replicas) == set(in_sync)
+        for topic in found.values()
+        for partition, in_sync in zip(topic.partitions, topic.in_sync, strict=True)
+    )
+
+
+def moving(admin: KafkaAdminClient) -> dict[TopicPartition, OngoingReassignment]:
+    forget_controller(admin)
+    return ReassignmentAdmin(admin).list_reassignments()
+
+
+def throttles(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
+    """Return all that slows replication down."""
+    settings = ReassignmentAdmin(admin)
+    return {**settings.cluster_configs(RATES), **settings.topic_configs([topic], THROTTLED)[topic]}
+
+
+def records(bootstrap: str, names: Sequence[str]) -> dict[TopicPartition, list[int]]:
+    """Read everything there is, and return the numbers in each partition."""
+    found: dict[TopicPartition, list[int]] = {}
+    with closing(KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")) as consumer:
+        places = [HostPartition(name, number) for name in names for number in consumer.partitions_for_topic(name) or ()]
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+
+        def look() -> bool:
+            for place, batch in consumer.poll(timeout_ms=200).items():
+                found.setdefault(TopicPartition(*place), []).extend(int(record.value) for record in batch)
+            return all(consumer.position(place) >= end for place, end in ends.items())
+
+        wait_until(look, "everything read")
+    return found
+
+
+def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    run, notes = commands(six.bootstrap, tmp_path), Journal(tmp_path / "acked")
+    prefer, enabled = names = [unique_name(), unique_name()]
+    six.kill_rack("b")
+    wait_until(lambda: fenced(admin) == [2, 5], "the rack is given up")
+    for name, policy in ((prefer, "enabled_prefer_observed"), (enabled, "enabled")):
+        made = ("--partitions", "4", "--rf", "3", "--policy", policy, "--config", "min.insync.replicas=2")
+        run("create", name, *made)
+    with Traffic(six.bootstrap, names, notes) as _:
+
+        def acknowledged(more: int) -> None:
+            goal = len(read(tmp_path / "acked")) + more
+            wait_until(lambda: len(read(tmp_path / "acked")) >= goal, "records acknowledged")
+
+        acknowledged(100)
+        six.start_rack("b")
+        wait_until(lambda: whole(admin, names), "all replicas in sync again")
+        planned = run("repair plan")
+        # All that was made over the racks that were left has two copies in one; what was promised to the other has not.
+        assert (set(planned["moves"]), planned["copies"], planned["least_copies"]) == ({enabled}, 4, 4)
+        done = run("repair apply", "--throttle", QUICK)
+        assert (done["done"], done["failed"], done["phase"]) == (4, {}, "applied")
+        assert throttles(admin, enabled) == {}
+        assert {place["kind"] for place in run("audit", code=0)["findings"]} == set()
+        assert run("repair plan")["moves"] == {}
+        six.kill_rack("a")
+        acknowledged(100)
+    notes.close()
+    acked = [note for note in read(tmp_path / "acked") if isinstance(note, Acked)]
+    found = records(six.bootstrap, names)
+    assert len(acked) > 200
+    assert [note for note in acked if note.number not in found[note.place]] == []
+
+
+@pytest.fixture
+def filled(six: Cluster, unique_name: Callable[[], str]) -> str:
+    """Make a topic that takes a while to copy."""
+    name = unique_name()
+    create_topic(six.bootstrap, name, [[4], [5], [6]])
+    with closing(KafkaProducer(bootstrap_servers=six.bootstrap)) as producer:
+        for number in range(LOG_BYTES // 10_000):
+            for partition in range(3):
+                producer.send(name, os.urandom(10_000), partition=partition)
+            if not number % 100:
+                producer.flush()
+        producer.flush()
+    return name
+
+
+def imported(tmp_path: Path, topic: str, wanted: Lists) -> tuple[str, str]:
+    """Write lists as another tool does, and return the words that import them."""
+    rows = [{"topic": topic, "partition": number, "replicas": list(row)} for number, row in wanted.items()]
+    file = tmp_path / "given.json"
+    file.write_text(json.dumps({"version": 1, "partitions": rows}))
+    return "--import", str(file)
+
+
+def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
+    six: Cluster, admin: KafkaAdminClient, filled: str, tmp_path: Path
+) -> None:
+    run, before = commands(six.bootstrap, tmp_path), lists(admin, filled)
+    wanted: Lists = {0: (4, 5), 1: (5, 6), 2: (6, 5)}
+    run("repair plan", *imported(tmp_path, filled, wanted))
+    words = ["repair", "apply", "--bootstrap", six.bootstrap, "--throttle", SLOW]
+    with subprocess.Popen([sys.executable, "-m", "rackassign", *words], cwd=tmp_path) as tool:
+        wait_until(lambda: len(moving(admin)) == 3, "all on their way")
+        tool.kill()
+    slow = throttles(admin, filled)
+    assert slow.keys() == {*RATES, *THROTTLED}
+    assert {slow[key] for key in RATES} == {"300000"}
+    left = run("audit", "--topic", filled, code=1)["findings"]
+    assert "in-flight" in {finding["kind"] for finding in left}
+    refused = rackassign("repair plan", six.bootstrap, code=2, home=tmp_path)
+    assert "is a repair that is not over" in refused.stderr
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "rackassign", *words[:-1], QUICK], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as again:
+        six.kill(controller(admin))
+        printed, _ = again.communicate(timeout=120)
+        assert again.returncode == 0, printed
+    wait_until(lambda: moving(admin) == {}, "nothing on its way")
+    assert lists(admin, filled) == wanted
+    assert throttles(admin, filled) == {}
+
+    undone = run("repair rollback")
+    assert (undone["done"], undone["phase"]) == (3, "rolled-back")
+    assert lists(admin, filled) == before
+    assert throttles(admin, filled) == {}
+
+
+def controller(admin: KafkaAdminClient) -> int:
+    """Return the broker whose controller is the active one."""
+    forget_controller(admin)
+    leader: int = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"]
+    return leader
+
+
+def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    run, name = commands(six.bootstrap, tmp_path), unique_name()
+    create_topic(six.bootstrap, name, [[1, 2, 3], [1, 2, 3]])
+    ours = TopicPartition(name, 1)
+    run("repair plan", *imported(tmp_path, name, {1: (3, 5, 1)}))
+    six.kill(5)
+    wait_until(lambda: fenced(admin) == [5], "the broker is given up")
+
+    raw = HostPartition(name, 0)
+    forget_controller(admin)
+    assert admin.alter_partition_reassignments({raw: [1, 5, 3]}) == {raw: None}
+    assert admin.alter_partition_reassignments({raw: [1, 2, 3]}) == {raw: None}
+    half_way = moving(admin)[TopicPartition(*raw)]
+    assert half_way == OngoingReassignment((1, 2, 3), (5,))
+
+    given_up = run("repair apply", "--patience", "1", code=1)
+    assert given_up["failed"] == {name: {"1": "waits for broker 5"}}
+    assert lists(admin, name)[1] == (1, 2, 3)
+    assert set(moving(admin)) == {TopicPartition(*raw)}
+
+    six.start(5)
+    wait_until(lambda: fenced(admin) == [], "the broker is back")
+    done = run("repair apply")
+    assert (done["done"], done["failed"]) == (1, {})
+    assert lists(admin, name)[1] == (3, 5, 1)
+    # Ours is long over; the other never will be, although all of its brokers are up and in sync.
+    assert moving(admin) == {TopicPartition(*raw): half_way}
+    assert ours not in moving(admin)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "local", "copies", "triggers"),
+    [
+        # One rack of the group has a copy of everything, the other gets one of what it reads: who reads what may stay.
+        ([[1, 3], [3, 1]] * 3, 3, 3, 0),
+        # Copies go to whoever reads a partition, so it may stay here too.
+        ([[3]] * 6, 0, 6, 0),
+    ],
+)
+def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
+    rack_cluster: Cluster,
+    make_topic: MakeTopic,
+    unique_name: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    replicas: list[list[int]],
+    local: int,
+    copies: int,
+    triggers: int,
+) -> None:
+    watcher = "rackassign.clients.kafka_python.watcher"
+    caplog.set_level("INFO", watcher)
+    run = commands(rack_cluster.bootstrap, tmp_path)
+    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+        for name in ("a1", "b1"):
+            watch = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
+            strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]
+            team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
+        assert team.local(team.settle()) == local
+        planned = run("repair plan", "--for-group", team.group)
+        assert planned["group"]["coverage"] == {"a": 1, "b": 1, "c": 0}
+        shares = [planned["group"][when]["local"] for when in ("now", "possible_now", "possible_after")]
+        assert shares == [local, local, 6]
+        assert (planned["copies"], planned["least_copies"]) == (copies, copies)
+        words = [sys.executable, "-m", "rackassign", "repair", "apply", "--bootstrap", team.bootstrap]
+        with subprocess.Popen([*words, "--output", "json"], cwd=tmp_path, stdout=subprocess.PIPE) as tool:
+            # The members are polled by this process.
+            wait_until(lambda: bool(team.settle()) and tool.poll() is not None, "the end of the repair")
+            assert tool.stdout is not None
+            done = json.loads(tool.stdout.read())
+        assert tool.returncode == 0
+        assert done["group_partitions"] == {"local": 6, "cross": 0, "unknown": 0}
+        team.replicas = list(lists(team.admin, team.topic).values())
+        assert team.local(team.settle()) == 6
+        assert all(set(row) & {1, 2} and len(row) == len(was) for row, was in zip(team.replicas, replicas, strict=True))
+    asked = [record.getMessage() for record in caplog.records if record.name == watcher]
+    assert len(asked) == triggers
+    assert all("makes 6 local instead of" in message for message in asked)
+
+
+def unregister(cluster: Cluster, broker: int) -> None:
+    """Have a broker that is down forgotten, as its operators do before they throw it away; no client here can."""
+    request = struct.pack(">hhihbib", 64, 0, 1, -1, 0, broker, 0)
+    with socket.create_connection((cluster.brokers[0].host, cluster.brokers[0].port), 10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        answer = connection.makefile("rb").read(4 + 4 + 1 + 4 + 2)
+    assert struct.unpack(">iibih", answer)[-1] == 0
+
+
+def test_what_waits_for_a_broker_gets_it_when_one_comes(
+    six: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    """The only broker of a rack was thrown away before the topic was made, and a new one takes its place later."""
+    run, name = commands(six.bootstrap, tmp_path), unique_name()
+    for broker in (4, 5, 6):
+        six.kill(broker)
+    wait_until(lambda: fenced(admin) == [4, 5, 6], "the brokers are given up")
+    for broker in (4, 5, 6):
+        unregister(six, broker)
+    wait_until(lambda: len(list_brokers(admin)) == 3, "three brokers are left")
+    made = run("create", name, "--partitions", "2", "--rf", "4", "--policy", "enabled", "--allow-placeholders")
+    assert made["placeholders"] == 2
+    assert read_registry(tmp_path / "rackassign-state.json").plans.keys() == {
+        TopicPartition(name, number) for number in range(2)
+    }
+    planned = run("repair plan")
+    assert planned["moves"] == {}
+    assert planned["waiting"].keys() == {name}
+    waited = run("repair apply", "--watch", "1", code=1)
+    assert (waited["done"], waited["waiting_replicas"]) == (0, 2)
+    with subprocess.Popen(
+        [sys.executable, "-m", "rackassign", "repair", "apply", "--bootstrap", six.bootstrap, "--watch", "100"],
+        cwd=tmp_path,
+    ) as tool:
+        six.start(5)
+        assert tool.wait(120) == 0
+    assert {len(row) for row in lists(admin, name).values()} == {4}
+    assert read_registry(tmp_path / "rackassign-state.json").plans == {}
+    undone = run("repair rollback")
+    assert (undone["done"], undone["phase"]) == (2, "rolled-back")
+    assert {len(row) for row in lists(admin, name).values()} == {3}

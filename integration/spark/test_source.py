@@ -1,0 +1,568 @@
+"""The Spark source on real brokers: what it receives, and that each record is in the result once, whatever happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as HostPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from pyspark.sql.functions import col, udf
+
+from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError
+from rackassign.model import TopicPartition
+from rackassign.spark import Coordinator, doctor, read_barrier
+from rackassign.spark.java_regex import compiled
+from rackassign.spark.metadata import KafkaMetadata as Asked
+from rackassign.spark.options import Options, Topics
+from rackassign.spark.planner import Planner
+from rackassign.spark.range_reader import DataLossError, ReadOptions, consumer_properties, read
+from rackassign.spark.record_sampling import sample
+from rackassign.spark.source.partitions import SplitPartition
+from rackassign.spark.source.stream import StreamReader, supports_read_limits
+from rackassign.spark.splits import OffsetRange, Split
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.testing.topics import create_topic
+from tests.helpers.kafka.spark_harness import Received, fill, session, told_in, wire_size
+from tests.helpers.kafka.support import wait_until
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+RECORD = 1000
+SPREAD = [[1, 2], [2, 3], [3, 1]]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session() as running:
+        yield running
+
+
+def planner(cluster: Cluster, topic: str, **options: str) -> Planner:
+    told = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic, **options}
+    parsed = Options.of(told, "stream")
+    return Planner(parsed, Asked(parsed.client), lambda wanted: sample(parsed.client, wanted))
+
+
+def received(cluster: Cluster, splits: list[Split]) -> int:
+    """Read splits one after the other, as workers do; return what they have received beyond getting to know brokers."""
+    total = 0
+    for fetch in {split.fetch_bytes for split in splits}:
+        seen = Received()
+        told = consumer_properties({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
+        consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
+        try:
+            consumer.list_topics(splits[0].range.place.topic, timeout=60)
+            before = seen.settled(consumer)
+            for split in splits:
+                if split.fetch_bytes == fetch:
+                    count = sum(map(len, read(consumer, split.range, ReadOptions())))
+                    assert count == len(split.range)
+                    consumer.unassign()
+            total += seen.settled(consumer) - before
+        finally:
+            consumer.close()
+    return total
+
+
+@pytest.mark.parametrize("batch", [16_384, 65_536, 300_000, 1_000_000])
+@pytest.mark.parametrize("size", [300, 1000, 5000])
+def test_little_more_is_received_than_the_batches_that_hold_a_range(
+    rack_cluster: Cluster, spark_topics: Callable[[int], str], batch: int, size: int
+) -> None:
+    topic = spark_topics(batch)
+    plan = planner(rack_cluster, topic)
+    start = {TopicPartition(topic, number): 100 for number in range(3)}
+    # As a stream that catches up: batches that end in the middle of the log.
+    for _ in range(2):
+        end = {place: offset + size for place, offset in start.items()}
+        splits = plan.stream(start, end)
+        assert sum(len(split.range) for split in splits) == 3 * size
+        wire = sum(wire_size(rack_cluster, topic, *split_bounds(split)) for split in splits)
+        assert received(rack_cluster, splits) <= 1.15 * wire
+        start = end
+
+
+def split_bounds(split: Split) -> tuple[int, int, int]:
+    return split.range.place.partition, split.range.start, split.range.end
+
+
+@pytest.fixture(scope="module")
+def made_topics() -> dict[int, str]:
+    return {}
+
+
+@pytest.fixture
+def spark_topics(rack_cluster: Cluster, make_topic: MakeTopic, made_topics: dict[int, str]) -> Callable[[int], str]:
+    """A factory of topics with batches of about so many bytes, made once each."""
+
+    def made(batch: int) -> str:
+        if batch not in made_topics:
+            made_topics[batch] = make_topic(replicas=SPREAD)
+            counts = dict.fromkeys(range(3), 12_000)
+            fill(rack_cluster, made_topics[batch], counts, size=RECORD, **{"batch.size": batch, "linger.ms": 200})
+        return made_topics[batch]
+
+    return made
+
+
+def test_ranges_that_end_in_markers_end(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Any) -> None:
+    topic = make_topic(replicas=[[1, 2]])
+    producer = Producer({"bootstrap.servers": rack_cluster.bootstrap, "transactional.id": unique_name()})
+    producer.init_transactions(60)
+    for number in range(6):
+        producer.begin_transaction()
+        for _ in range(50):
+            producer.produce(topic, b"%d" % number, partition=0)
+        # What was not sent yet an abort would just forget.
+        assert producer.flush(60) == 0
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(60)
+    for level, expected in (("read_committed", 150), ("read_uncommitted", 300)):
+        plan = planner(rack_cluster, topic, **{"kafka.isolation.level": level})
+        end = plan.latest()
+        assert end == {TopicPartition(topic, 0): 306}
+        told = consumer_properties({"bootstrap.servers": rack_cluster.bootstrap, "isolation.level": level}, "a", 1)
+        consumer = Consumer(told)
+        try:
+            for bounds, share in (((0, 306), 1.0), ((0, 51), 50 / expected)):
+                got = read(consumer, OffsetRange(TopicPartition(topic, 0), *bounds), ReadOptions())
+                assert sum(map(len, got)) == round(expected * share)
+        finally:
+            consumer.close()
+
+
+def test_what_is_not_there_is_named(rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=SPREAD)
+    asked = Asked({"bootstrap.servers": rack_cluster.bootstrap})
+    assert asked.describe_topics(Topics(pattern=topic[:-1] + ".")).racks_of(TopicPartition(topic, 1)) == ("b", "c")
+    assert asked.follower_reads() is True
+    with pytest.raises(ConfigError, match="subscribe: there is no topic nothing-like-it"):
+        asked.describe_topics(Topics(names=("nothing-like-it",)))
+    with pytest.raises(ConfigError, match=f"assign: there is no partition {topic}-7"):
+        asked.describe_topics(Topics(assigned=(TopicPartition(topic, 7),)))
+    with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*no.such.property"):
+        Asked({"bootstrap.servers": rack_cluster.bootstrap, "no.such.property": "1"})
+    with pytest.raises(KafkaUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+        Asked({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"}).offsets([TopicPartition(topic, 0)], -1)
+
+
+def loaded(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
+    reader = spark.read.format("rackassign").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.option("subscribe", topic).options(**options)
+
+
+def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 4, 1: 700})
+    frame = loaded(spark, rack_cluster, topic, includeHeaders="true", minPartitions="5").load()
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert all(field.nullable for field in frame.schema)
+    rows = frame.collect()
+    assert sorted((row.partition, row.offset, bytes(row.key)) for row in rows) == [
+        (partition, number, b"%d" % number) for partition, count in ((0, 4), (1, 700)) for number in range(count)
+    ]
+    assert {(row.topic, bytes(row.value), row.timestampType) for row in rows} == {(topic, bytes(range(10)), 0)}
+    odd = next(row for row in rows if row.offset == 3)
+    assert [(header.key, header.value and bytes(header.value)) for header in odd.headers] == [("n", b"3"), ("n", None)]
+    assert next(row for row in rows if row.offset == 2).headers is None
+    few = loaded(spark, rack_cluster, topic, endingOffsets=f'{{"{topic}": {{"0": 3, "1": 0, "2": 0}}}}')
+    assert [list(row.asDict()) for row in few.schema("offset long").load().collect()] == [["offset"]] * 3
+    fill(rack_cluster, topic, {2: 1})
+    told = tmp_path / "told"
+    assert (
+        loaded(spark, rack_cluster, topic, startingTimestamp="1", reportPath=str(told))
+        .schema("value binary")
+        .load()
+        .count()
+        == 705
+    )
+    lines = told_in(told)
+    assert {(line["partition"], line["end"], line["rack"], line["useful"]) for line in lines} == {
+        (0, 4, "a", 40),
+        (1, 700, "a", 7000),
+        (2, 1, "a", 10),
+    }
+    assert all(set(line["received"]) == {"1"} for line in lines if line["partition"] == 0)
+
+
+def test_options_that_cannot_work_are_told_in_spark(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    for options, told in (
+        ({"binding": "pull"}, "binding: pull in a batch needs a coordinator that outlives its planning"),
+        ({"subscirbe": "x"}, "unknown option subscirbe"),
+    ):
+        with pytest.raises(Exception, match=told):
+            loaded(spark, rack_cluster, topic, **options).load().collect()
+    told = "unknown option subscirbe"
+    query = stream(spark, rack_cluster, topic, subscirbe="x").writeStream.format("noop")
+    with pytest.raises(Exception, match=told) as raised:
+        query.option("checkpointLocation", str(tmp_path)).start().processAllAvailable()
+    # Of Spark, in place of ours.
+    assert "UnboundLocalError" not in str(raised.value)
+
+
+def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
+    rack_cluster: Cluster, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 300, 1: 300, 2: 300})
+    told = {"kafka.bootstrap.servers": rack_cluster.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    strict = StreamReader(Options.of(told, "stream"), ("value",))
+    lenient = StreamReader(Options.of({**told, "failOnDataLoss": "false"}, "stream"), ("value",))
+    for reader in (strict, lenient):
+        begin = reader.initialOffset()
+        end = reader.latestOffset()
+        assert end == {topic: {"0": 300, "1": 300, "2": 300}}
+        assert len(reader.partitions(begin, end)) == 3
+    remade(rack_cluster, topic)
+    fill(rack_cluster, topic, {0: 100, 1: 100, 2: 100})
+    wait_until(lambda: set(ends_of(rack_cluster, topic).values()) == {100}, "the new topic's records")
+    lost = f"{topic}-0 ends at 100, and was read to 300: records may be gone"
+    with pytest.raises(DataLossError, match=lost):
+        strict.latestOffset()
+    # One that was started again does not know yet where its batch begins.
+    again = StreamReader(Options.of(told, "stream"), ("value",))
+    now = again.latestOffset()
+    assert now == {topic: {"0": 100, "1": 100, "2": 100}}
+    with pytest.raises(DataLossError, match=lost):
+        again.partitions(end, now)
+    with caplog.at_level("WARNING", "rackassign"):
+        assert lenient.latestOffset() == now
+        assert lenient.partitions(end, now) == []
+        assert lenient.partitions(end, now) == []
+    assert sum("records may be gone" in record.getMessage() for record in caplog.records) == 3
+    fill(rack_cluster, topic, {0: 10}, first=100)
+    (piece,) = lenient.partitions(now, lenient.latestOffset())
+    assert isinstance(piece, SplitPartition)
+    assert (piece.split.range.start, piece.split.range.end) == (100, 110)
+
+
+def remade(cluster: Cluster, topic: str) -> None:
+    """Delete a topic and make it again, with nothing in it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for deleted in admin.delete_topics([topic], operation_timeout=60).values():
+        deleted.result(60)
+
+    def made() -> bool:
+        try:
+            create_topic(cluster.bootstrap, topic, SPREAD)
+        except ClusterError:
+            # It is still being deleted.
+            return False
+        return True
+
+    wait_until(made, "the topic can be made again")
+
+
+def ends_of(cluster: Cluster, topic: str) -> dict[TopicPartition, int]:
+    try:
+        return Asked({"bootstrap.servers": cluster.bootstrap}).high_watermarks(
+            [TopicPartition(topic, n) for n in range(3)]
+        )
+    except KafkaUnavailableError:
+        # Not all brokers know the new topic yet.
+        return {TopicPartition(topic, 0): -1}
+
+
+def test_patterns_find_what_java_finds(spark: Any) -> None:
+    names = [
+        "orders",
+        "Orders",
+        "orders.v1",
+        "team-a.orders",
+        "a-b",
+        "a.b",
+        "a_b",
+        "abc",
+        "abab",
+        "aab",
+        "12",
+        "-",
+        "Z",
+    ]
+    words = [
+        *"abcAB1.-_*+?|()[]^$\\&{}",
+        "\\d",
+        "\\W",
+        "\\p{L}",
+        "\\P{L}",
+        "[a-c]",
+        "[^b]",
+        "(?:",
+        "(?=",
+        "(?!",
+        "(?<n>",
+    ]
+    words += [
+        "(?<=",
+        "&&",
+        "{2}",
+        "(?i)",
+        "(?i:",
+        "\\Q",
+        "\\E",
+        "\\-",
+        "[a-",
+        "-z]",
+        "\\b",
+        "\\x61",
+        "\\1",
+        "\\k<n>",
+        "[[",
+    ]
+    chosen = Random(4)
+    in_both = 0
+    for _ in range(1500):
+        pattern = "".join(chosen.choices(words, k=chosen.randint(1, 8)))
+        try:
+            ours = compiled(pattern)
+        except ConfigError:
+            # May be Java's alone; what is taken must mean the same.
+            continue
+        theirs = spark._jvm.java.util.regex.Pattern.compile(pattern)
+        found = [name for name in names if theirs.matcher(name).find()]
+        assert [name for name in names if ours.search(name)] == found, pattern
+        in_both += 1
+    assert in_both > 200
+
+
+@pytest.mark.spark
+def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_room(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 4, 1: 700, 2: 90})
+    options = {
+        "kafka.bootstrap.servers": rack_cluster.bootstrap,
+        "subscribe": topic,
+        "includeHeaders": "true",
+        "reportPath": str(tmp_path / "told"),
+        "minPartitions": "5",
+    }
+    frame = read_barrier(spark, options)
+    expected = loaded(spark, rack_cluster, topic, includeHeaders="true").load()
+    assert frame.schema == expected.schema
+    assert frame.rdd.getNumPartitions() == 2
+    rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
+    assert len(rows) == 794
+    assert rows == sorted(expected.collect(), key=lambda row: (row.partition, row.offset))
+    lines = told_in(tmp_path / "told")
+    assert {line["rack"] for line in lines} == {"a"}
+    assert sum(line["end"] - line["start"] for line in lines) == 794
+    # What comes later is not read by a frame that was made before.
+    fill(rack_cluster, topic, {0: 6}, first=4)
+    assert frame.select("offset").count() == 794
+    assert len(frame.repartition(2, "offset").take(3)) == 3
+    few = read_barrier(spark, {**options, "binding": "off"}, 1, columns=["offset", "key"])
+    assert few.columns == ["offset", "key"]
+    assert few.count() == 800
+    with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2"):
+        read_barrier(spark, options, tasks=3)
+    # An executor that must have a rack and has none is told by whichever task fails first.
+    nameless = read_barrier(spark, {**options, "rackEnv": "NOT_SET", "unknownRack": "fail"})
+    with pytest.raises(Exception, match="task 0: unknownRack: fail: NOT_SET is not set"):
+        nameless.collect()
+
+
+@pytest.mark.spark
+def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, other = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    fill(rack_cluster, other, {0: 40})
+    with Coordinator(spark) as held:
+        told = {**held.options, "maxRecordsPerPartition": "100"}
+        frame = loaded(spark, rack_cluster, topic, **told, tasks="2", reportPath=str(tmp_path / "told")).load()
+        rows = frame.union(loaded(spark, rack_cluster, other, **told).load()).select("topic", "partition", "offset")
+        expected = sorted(all_of(topic, dict.fromkeys(range(3), 500)) + all_of(other, {0: 40}))
+        for _ in range(2):
+            assert sorted(map(tuple, rows.collect())) == expected
+        assert held.dealt().local + held.dealt().stolen > 0
+        assert held.options["coordinatorToken"] not in frame._jdf.queryExecution().toString()
+        # It is read in the executor's rack; what has no replica there must be read elsewhere, and is told as such.
+        assert {line["rack"] for line in told_in(tmp_path / "told")} == {"a"}
+    # Nobody listens any more, and nothing has been dealt out yet: it is read without.
+    late = loaded(spark, rack_cluster, topic, **told, coordinatorTimeoutMs="200").load()
+    assert sorted(map(tuple, late.select("topic", "partition", "offset").collect())) == all_of(
+        topic, dict.fromkeys(range(3), 500)
+    )
+
+
+def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
+    reader = spark.readStream.format("rackassign").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
+
+
+@pytest.mark.parametrize("options", [{}, {"tasks": "2"}])
+@pytest.mark.spark
+def test_pulled_splits_are_each_read_once_though_a_worker_dies(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, options: dict[str, str]
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    frame = stream(spark, rack_cluster, topic, binding="pull", maxRecordsPerPartition="100", **options)
+    died = run_dying(frame, tmp_path)
+    assert died.exists()
+    fill(rack_cluster, topic, {0: 300}, first=500)
+    run_out(stream(spark, rack_cluster, topic, binding="late"), tmp_path)
+    assert places(spark, tmp_path) == all_of(topic, {0: 800, 1: 500, 2: 500})
+
+
+def run_out(frame: Any, into: Path) -> list[int]:
+    """Run a query to the end of what there is, into Parquet; return the rows of each batch."""
+    writer = frame.selectExpr("topic", "partition", "offset").writeStream.format("parquet")
+    writer = writer.option("path", str(into / "rows")).option("checkpointLocation", str(into / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def run_dying(frame: Any, into: Path) -> Path:
+    """Run a query out, one worker of which dies once; return the file that then is there."""
+    died = into / "died"
+
+    def die_once(offset: int) -> int:
+        if offset == 250 and not died.exists():
+            died.touch()
+            os._exit(1)
+        return offset
+
+    dying = udf(die_once, "long", useArrow=False).asNondeterministic()
+    run_out(frame.withColumn("offset", dying(col("offset"))), into)
+    return died
+
+
+def places(spark: Any, into: Path) -> list[tuple[str, int, int]]:
+    return sorted(map(tuple, spark.read.parquet(str(into / "rows")).collect()))
+
+
+def all_of(topic: str, counts: dict[int, int]) -> list[tuple[str, int, int]]:
+    return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
+
+
+def kept_limit(spark: Any, cluster: Cluster, topic: str, limit: int) -> dict[str, str]:
+    """Return the option for a limit; before Spark 4.2 check that it is refused, and return nothing."""
+    limited = {"maxOffsetsPerTrigger": str(limit)}
+    if supports_read_limits():
+        return limited
+    query = stream(spark, cluster, topic, **limited).writeStream.format("noop").start()
+    with pytest.raises(Exception, match="maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits"):
+        query.awaitTermination()
+    return {}
+
+
+@pytest.mark.spark
+def test_a_stream_keeps_its_limit_and_takes_up_new_partitions_and_topics(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic, other = make_topic(replicas=SPREAD), make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 1000))
+    limited = kept_limit(spark, rack_cluster, topic, 1000)
+    batches = run_out(stream(spark, rack_cluster, topic, **limited), tmp_path)
+    assert batches == ([999, 999, 999, 3] if limited else [3000])
+    admin = KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)
+    try:
+        admin.create_partitions({topic: 5})
+    finally:
+        admin.close()
+    wait_until(
+        lambda: (
+            len(AdminClient({"bootstrap.servers": rack_cluster.bootstrap}).list_topics(topic).topics[topic].partitions)
+            == 5
+        ),
+        "new partitions",
+    )
+    fill(rack_cluster, topic, {3: 30, 4: 1})
+    fill(rack_cluster, other, {0: 7})
+    run_out(stream(spark, rack_cluster, f"{topic},{other}", **limited), tmp_path)
+    expected = {0: 1000, 1: 1000, 2: 1000, 3: 30, 4: 1}
+    assert places(spark, tmp_path) == sorted(all_of(topic, expected) + all_of(other, {0: 7}))
+
+
+@pytest.mark.spark
+def test_a_worker_that_dies_in_a_task_costs_no_row_and_doubles_none(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
+    assert run_dying(stream(spark, rack_cluster, topic), tmp_path).exists()
+    assert places(spark, tmp_path) == all_of(topic, dict.fromkeys(range(3), 500))
+
+
+@pytest.mark.spark
+def test_a_batch_whose_commit_is_lost_is_delivered_again_the_same(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, dict.fromkeys(range(3), 200))
+    seen: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def run() -> None:
+        def take(rows: Any, batch: int) -> None:
+            found = sorted((row.partition, row.offset) for row in rows.select("partition", "offset").collect())
+            seen.setdefault(batch, []).append(found)
+
+        frame = stream(spark, rack_cluster, topic, **limited)
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        # With availableNow=True a Python source gets one batch before Spark 4.2, and that may be an old one.
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    limited = kept_limit(spark, rack_cluster, topic, 400)
+    run()
+    last = max(seen)
+    for name in (f"{last}", f".{last}.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    fill(rack_cluster, topic, {0: 50}, first=200)
+    run()
+    assert len(seen[last]) == 2
+    assert seen[last][0] == seen[last][1]
+    everything = sorted(row for batches in seen.values() for row in batches[-1])
+    assert everything == [(p, o) for p, count in ((0, 250), (1, 200), (2, 200)) for o in range(count)]
+
+
+@pytest.mark.spark
+def test_records_that_are_gone_end_a_stream_or_are_left_out(
+    spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=SPREAD)
+    fill(rack_cluster, topic, {0: 100})
+    run_out(stream(spark, rack_cluster, topic), tmp_path)
+    fill(rack_cluster, topic, {0: 100}, first=100)
+    admin = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
+    for deleted in admin.delete_records([HostPartition(topic, 0, 150)]).values():
+        deleted.result(60)
+    with pytest.raises(Exception, match=r"the log starts at 150: records are gone; with failOnDataLoss=false"):
+        run_out(stream(spark, rack_cluster, topic), tmp_path)
+    run_out(stream(spark, rack_cluster, topic, failOnDataLoss="false"), tmp_path)
+    assert places(spark, tmp_path) == [(topic, 0, offset) for offset in (*range(100), *range(150, 200))]
+
+
+@pytest.mark.spark
+def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: Cluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(replicas=SPREAD)
+    found = doctor(spark, rack_cluster.bootstrap, topic)
+    assert [(executor.rack, executor.slots) for executor in found.executors] == [("a", 2)]
+    assert (found.broker_racks, found.replicas, found.followers) == (("a", "b", "c"), (2, 2), True)
+    assert (round(found.expected.off, 2), round(found.expected.late, 2)) == (0.33, 0.67)
+    assert found.findings == ("3 of 3 partitions have no replica in some of the 3 racks: pulled splits do not help",)
+    nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
+    assert "executors do not know their rack" in nameless.findings[0]

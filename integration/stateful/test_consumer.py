@@ -1,0 +1,166 @@
+"""Members with state on real brokers: whoever dies or is stopped, each record counts once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.records import ChangelogRecord
+from rackassign.strategies.standby import StandbyOptions
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet, fill_changelog
+from tests.helpers.kafka.support import wait_until
+from tools.stateful_chaos import RACKS, play
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def fleet(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> Iterator[Callable[[int], Fleet]]:
+    with ExitStack() as opened:
+
+        def made(standbys: int) -> Fleet:
+            found = Fleet(rack_cluster.bootstrap, unique_name(), make_topic(replicas=SPREAD), tmp_path, standbys)
+            opened.callback(found.close)
+            return found
+
+        yield made
+
+
+def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fleet: Callable[[int], Fleet]) -> None:
+    six = fleet(1)
+    for name in SIX:
+        six.start(name)
+    # What the leader knows of copies is what members have said with their joins. One that was under way when the zone
+    # died would be answered after it, with what was said before.
+    six.come_to_rest(1, PATIENCE_S)
+    six.write(3000)
+    wait_until(lambda: six.done() >= 2000, "records being processed", patience_s=PATIENCE_S)
+    before, killed = six.now(), time.time()
+    six.kill("ax", "ay")
+    six.write(3000)
+    wait_until(lambda: six.settled(1), "four members with their copies", patience_s=PATIENCE_S)
+    for partition in (*before["ax"][0], *before["ay"][0]):
+        since = [(name, line) for name in six.running for line in six.told(name) if line["at"] > killed]
+        _, heir = min((line["at"], name) for name, line in since if partition in line.get("runs", ()))
+        assert partition in before[heir][1], f"{heir} runs {partition}, and another has the copy"
+        # Of a copy that is warm nothing is lacking: none of what the dead one had written was to be read.
+        restored = (line["restored"] for name, line in since if name == heir and "restored" in line)
+        assert next(total for place, _, total in restored if place == partition) == 0
+    six.counts_right(PATIENCE_S)
+    six.end()
+
+
+def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[[int], Fleet]) -> None:
+    three = fleet(1)
+    for name in ("ax", "by", "cx"):
+        three.start(name)
+    wait_until(lambda: three.settled(1), "three members with their copies", patience_s=PATIENCE_S)
+    three.write(2000)
+    wait_until(lambda: three.done() >= 500, "records being processed", patience_s=PATIENCE_S)
+    stopped = three.running.pop("ax")
+    try:
+        stopped.send_signal(signal.SIGSTOP)
+        three.write(2000)
+        wait_until(lambda: three.settled(1), "two members with their copies", patience_s=PATIENCE_S)
+        three.counts_right(PATIENCE_S)
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    three.running["ax"] = stopped
+    three.write(1000)
+    wait_until(lambda: three.settled(1), "three members again", patience_s=PATIENCE_S)
+    three.counts_right(PATIENCE_S)
+    three.end()
+
+
+def test_whatever_happens_to_members_and_brokers_each_record_counts_once(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(RACKS)
+    create_topic(cluster.bootstrap, "input", SPREAD)
+    done = play(cluster, "input", 13, 6, tmp_path)
+    assert done.keys() >= {"kill", "pause", "start", "restart"}
+
+
+def test_a_long_restore_tells_how_far_it_is(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic, log = make_topic(replicas=[[1, 2]]), make_topic(replicas=[[1, 2]], config={"cleanup.policy": "compact"})
+    records, value = 100_000, bytes(range(256)) * 4
+    changes = (ChangelogRecord("last", 0, number, b"%d" % number, value) for number in range(records))
+    fill_changelog(rack_cluster.bootstrap, log, 0, changes)
+    told: list[tuple[int, int]] = []
+    with StatefulConsumer(
+        topic,
+        process=lambda record, store: store.put(b"input", record.value),
+        state_dir=tmp_path / "state",
+        on_restore=lambda _, done, total: told.append((done, total)),
+        changelog=lambda _: log,
+        standbys=StandbyOptions(0),
+        bootstrap_servers=rack_cluster.bootstrap,
+        group_id=unique_name(),
+    ) as member:
+        wait_until(
+            lambda: not member.poll(100) and bool(member.active_partitions()), "the state", patience_s=PATIENCE_S
+        )
+        (place,) = member.active_partitions()
+        assert sum(1 for _ in member.store(place).items()) == records
+        assert member.store(place).get(b"99999") == value
+    assert told == sorted(told)
+    assert told[-1] == (records, records)
+    assert len(told) > 10
+
+
+def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_nothing(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    topic = make_topic(replicas=[[1, 2], [2, 3], [3, 1]])
+    with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)) as producer:
+        for number in range(90):
+            producer.send(topic, b"%d" % number, partition=number % 3)
+    failures = 3
+
+    def fails_now_and_then(record: Any, store: StateStore) -> None:
+        nonlocal failures
+        store.put(b"seen", (store.get(b"seen") or b"") + record.value + b",")
+        if failures and record.value == b"50":
+            failures -= 1
+            raise ZeroDivisionError
+
+    with StatefulConsumer(
+        topic,
+        process=fails_now_and_then,
+        state_dir=tmp_path,
+        standbys=StandbyOptions(0),
+        bootstrap_servers=rack_cluster.bootstrap,
+        group_id=unique_name(),
+    ) as member:
+        raised = 0
+
+        def all_seen() -> bool:
+            nonlocal raised
+            try:
+                member.poll(100)
+            except ZeroDivisionError:
+                raised += 1
+            places = member.active_partitions()
+            return sum((member.store(place).get(b"seen") or b"").count(b",") for place in places) >= 90
+
+        wait_until(all_seen, "all records", patience_s=PATIENCE_S)
+        assert raised == 3
+        for place in member.active_partitions():
+            expected = b"".join(b"%d," % number for number in range(90) if number % 3 == place.partition)
+            assert member.store(place).get(b"seen") == expected

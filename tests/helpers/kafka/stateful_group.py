@@ -1,0 +1,173 @@
+"""Members with state as processes, which can be stopped and killed, and what is written for them."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer as FastProducer
+from kafka import KafkaProducer
+
+from rackassign.stateful.records import HEADER, ChangelogRecord
+from tests.helpers.kafka.stateful_member import COUNTED
+from tests.helpers.kafka.support import wait_until
+
+PARTITIONS = 12
+WORDS = ["fox", "dog", "cat", "emu", "owl"]
+SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
+_PATIENCE_S = 120.0
+_QUIET_S = 2.0
+"""Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
+SIX = ("ax", "ay", "bx", "by", "cx", "cy")
+
+
+class Fleet:
+    """Members as processes, and what is written for them."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, standbys: int) -> None:
+        self._words = (bootstrap, group, topic)
+        self._topic = topic
+        self._folder = folder
+        self._standbys = standbys
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self._before: dict[str, int] = {}
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap)
+        self._dice = random.Random(708)
+        self.written: defaultdict[int, list[str]] = defaultdict(list)
+
+    def start(self, name: str) -> None:
+        # What one of that name has said in an earlier life is not about this one.
+        self._before[name] = len(self.told(name))
+        words = (name, *self._words, str(self._folder / name), str(self._standbys))
+        with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
+            self.running[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.helpers.kafka.stateful_member", *words], stdout=out, stderr=err
+            )
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        file = self._folder / f"{name}.out"
+        whole = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
+        return [json.loads(line) for line in whole if line.endswith("\n")]
+
+    def now(self) -> dict[str, tuple[list[int], list[int]]]:
+        """What each living member runs and keeps, as it said last; nothing of one that has not said anything yet."""
+        return {name: (said["runs"], said["keeps"]) for name, said in self._last().items()}
+
+    def _last(self) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name, process in self.running.items():
+            assert process.poll() is None, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+            said = [line for line in self.told(name)[self._before[name] :] if "runs" in line]
+            if said:
+                found[name] = said[-1]
+        return found
+
+    def come_to_rest(self, copies: int, patience_s: float) -> None:
+        """Wait until it is settled and stays so: no join is under way, and nobody means to join again."""
+        seen: list[Any] = []
+        since = time.monotonic()
+
+        def look() -> bool:
+            nonlocal since
+            now = self._last()
+            rests = {tuple(said["rests"]) for said in now.values()}
+            if not self.settled(copies) or len(rests) != 1 or () in rests or seen != [now]:
+                seen[:] = [now]
+                since = time.monotonic()
+            return time.monotonic() - since >= _QUIET_S
+
+        wait_until(look, f"{len(self.running)} members at rest, with their copies", patience_s=patience_s)
+
+    def write(self, records: int) -> None:
+        for _ in range(records):
+            partition = self._dice.randrange(PARTITIONS)
+            text = " ".join(self._dice.choices(WORDS, k=3))
+            self._producer.send(self._topic, text.encode(), partition=partition)
+            self.written[partition].append(text)
+        self._producer.flush()
+
+    def settled(self, copies: int) -> bool:
+        """Tell whether each partition is run by one member, and kept by as many others."""
+        now = self.now()
+        runs = Counter(p for theirs, _ in now.values() for p in theirs)
+        keeps = Counter(p for _, theirs in now.values() for p in theirs)
+        return len(now) == len(self.running) and all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
+
+    def done(self) -> int:
+        """How many records all that ever ran have processed, as they say."""
+        files = self._folder.glob("*.out")
+        return sum(line.get("done", 0) for file in files for line in self.told(file.stem))
+
+    def kill(self, *names: str) -> None:
+        killed = [self.running.pop(name) for name in names]
+        for process in killed:
+            process.kill()
+        for process in killed:
+            process.wait()
+
+    def counts_right(self, patience_s: float) -> None:
+        """Wait until the state is that of all records, each once; too much of one, and it never is."""
+        wait_until(lambda: self.state() == self.expected(), "each record counted once", patience_s=patience_s)
+
+    def state(self) -> dict[int, dict[str, int]]:
+        """Ask all for their states, and return that of each partition; asked again while one is on its way."""
+        found: list[tuple[int, dict[str, int]]] = []
+
+        def whole() -> bool:
+            before = {name: len(self._states(name)) for name in self.running}
+            for process in self.running.values():
+                process.send_signal(signal.SIGUSR1)
+            for name, had in before.items():
+                wait_until(lambda name=name, had=had: len(self._states(name)) > had, f"the state of {name}")  # type: ignore[misc]
+            states = (self._states(name)[-1] for name in self.running)
+            found[:] = [(int(partition), state) for theirs in states for partition, state in theirs.items()]
+            return sorted(partition for partition, _ in found) == list(range(PARTITIONS))
+
+        wait_until(whole, "a state of each partition", patience_s=_PATIENCE_S)
+        return dict(found)
+
+    def _states(self, name: str) -> list[dict[str, dict[str, int]]]:
+        return [line["state"] for line in self.told(name) if "state" in line]
+
+    def end(self) -> None:
+        """End all as a service is ended, and see that they do."""
+        for process in self.running.values():
+            process.terminate()
+        for name, process in self.running.items():
+            assert process.wait(60) == 0, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
+        self.running.clear()
+
+    def expected(self) -> dict[int, dict[str, int]]:
+        return {
+            partition: {**Counter(" ".join(texts).split()), COUNTED.decode(): len(texts)}
+            for partition, texts in self.written.items()
+        }
+
+    def close(self) -> None:
+        self._producer.close()
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
+
+def fill_changelog(bootstrap: str, log: str, partition: int, changes: Iterable[ChangelogRecord]) -> None:
+    """Write changes as an owner would, only faster."""
+    producer = FastProducer({"bootstrap.servers": bootstrap, "linger.ms": 50})
+    for change in changes:
+        while True:
+            try:
+                producer.produce(
+                    log, change.log_value(), change.log_key(), partition, headers=[(HEADER, change.header())]
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0

@@ -1,0 +1,94 @@
+"""A member with state as a process of its own, which can be stopped and killed: counts words, and says what it does.
+
+python -m tests.helpers.kafka.stateful_member NAME BOOTSTRAP GROUP TOPIC FOLDER STANDBYS
+
+The first letters of its name are its zone and its cluster. A line of JSON for each poll that processed something (`of`
+which partitions) and for each change of what it runs; SIGUSR1 has it write the whole state of what it runs, and SIGTERM
+ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.strategies.standby import StandbyOptions
+from tests.helpers.kafka.support import CONSUMER
+
+TAGS = ("zone", "cluster")
+COUNTED = b"#records"
+
+
+def count(record: Any, store: StateStore) -> None:
+    """Count the words of a record, and records: done twice, both would be wrong."""
+    for word in (*record.value.split(), COUNTED):
+        store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
+
+
+def say(**told: Any) -> None:
+    """Write a line."""
+    print(json.dumps({"at": time.time(), **told}), flush=True)
+
+
+def rest(member: StatefulConsumer) -> list[int]:
+    """Return the generation it rests in, and nothing if it means to join again, or waits for copies to be warm."""
+    coordinator = member.consumer._coordinator
+    rests = coordinator.stable() and not coordinator.need_rejoin() and not member._assignor._awaited
+    return [coordinator._generation.generation_id] if rests else []
+
+
+def main() -> None:
+    """Run until told to end."""
+    name, bootstrap, group, topic, folder, standbys = sys.argv[1:]
+    asked: list[int] = []
+    of: set[int] = set()
+
+    def process(record: Any, store: StateStore) -> None:
+        count(record, store)
+        of.add(record.partition)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: asked.append(number))
+    # Files left from before are never as warm as a copy that is kept: so it can be told who should take over.
+    options = StandbyOptions(int(standbys), TAGS, acceptable_recovery_lag=0, max_warmup_replicas=12)
+    with StatefulConsumer(
+        topic,
+        process=process,
+        state_dir=folder,
+        client_tags=dict(zip(TAGS, name, strict=False)),
+        standbys=options,
+        on_restore=lambda place, done, total: say(restored=[place.partition, done, total]),
+        client_rack=name[0],
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=CONSUMER["heartbeat_interval_ms"],
+        metadata_max_age_ms=5000,
+    ) as member:
+        seen: Any = None
+        while signal.SIGTERM not in asked:
+            done = member.poll(100)
+            now = [
+                sorted(place.partition for place in places)
+                for places in (member.active_partitions(), member.standby_partitions())
+            ]
+            now.append(rest(member))
+            if done or now != seen:
+                say(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
+                seen = now
+                of.clear()
+            if signal.SIGUSR1 in asked:
+                asked.remove(signal.SIGUSR1)
+                state = {
+                    place.partition: {key.decode(): int(value) for key, value in member.store(place).items()}
+                    for place in member.active_partitions()
+                }
+                say(state=state)
+
+
+if __name__ == "__main__":
+    main()

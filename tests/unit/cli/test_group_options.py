@@ -1,0 +1,124 @@
+"""Commands that look at live groups refuse what cannot work before they look, in one line."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from rackassign.cli.app import run
+from rackassign.cli.group_options import collect_repeatedly
+from rackassign.monitoring import ClusterReport, RackMap, SkippedGroup, Throughput
+from tests.helpers.builders import cluster, group, inspected, member
+
+NOWHERE = ["--bootstrap", "127.0.0.1:1"]
+"""Nobody answers there, and nobody is asked: exit 3 would say so."""
+
+
+@pytest.mark.parametrize("command", ["inspect", "snapshot", "top"])
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "either --group or --all is needed"),
+        (["--all", "--group", "g"], "either --group or --all is needed"),
+        (["--group", ""], "group: expected the name of a group"),
+        (["--all", "--rack-map", "/nowhere/map.json"], "cannot read /nowhere/map.json: No such file or directory"),
+        (["--all", "--rack-map", "wrong.json"], "wrong.json: hosts.h: expected the name of a rack, got 7"),
+        (["--all", "--rack-map", "none.json"], "none.json: not JSON: Expecting value at line 1 column 1"),
+        (["--all", "--rack-map", "latin.json"], "latin.json is not UTF-8"),
+    ],
+)
+def test_what_all_refuse(
+    command: str,
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.json").write_text('{"hosts": {"h": 7}}', "utf-8")
+    Path("none.json").write_text("x", "utf-8")
+    Path("latin.json").write_bytes(b"\xff")
+    assert run([command, *NOWHERE, *words]) == 2
+    assert capsys.readouterr().err == f"rackassign: {problem}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["inspect", "--all", "--min-local", "most"], "min-local: expected a percentage like 95%, got 'most'"),
+        (["inspect", "--all", "--min-local", "101%"], "min-local: expected a percentage like 95%, got '101%'"),
+        (["inspect", "--all", "--min-local", "nan"], "min-local: expected a percentage like 95%, got 'nan'"),
+        (["inspect", "--all", "--price", "-1"], "price must be 0 or more, in USD/GB, got -1.0"),
+        (
+            ["inspect", "--all", "--html", "/nowhere/x.html"],
+            "html: cannot write /nowhere/x.html",
+        ),
+        (["inspect", "--all", "--html", "/"], "html: cannot write /"),
+        (["inspect", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["top", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["exporter", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["inspect", "--all", "--output", "xml"], "output must be one of table, json, got 'xml'"),
+        (["top", "--all", "--price", "nan"], "price must be 0 or more, in USD/GB, got nan"),
+        (["snapshot", "--all", "--output", "table"], "output must be one of json, jsonl, got 'table'"),
+        (["exporter", "--listen", "127.0.0.1"], 'listen: expected ADDRESS:PORT, got "127.0.0.1"'),
+        (["exporter", "--listen", "127.0.0.1:70000"], 'listen: expected ADDRESS:PORT, got "127.0.0.1:70000"'),
+        (
+            ["exporter", "--listen", "192.0.2.1:0"],
+            "listen: cannot serve on 192.0.2.1:0: Cannot assign requested address",
+        ),
+    ],
+)
+def test_what_each_refuses(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, *NOWHERE]) == 2
+    assert capsys.readouterr().err == f"rackassign: {problem}\n"
+
+
+class Seen:
+    """Stands for an inspector that sees the same again and again, at once."""
+
+    def __init__(self, survey: ClusterReport) -> None:
+        self._survey = survey
+
+    def report(self, *_: object, **__: object) -> ClusterReport:
+        return self._survey
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, survey: ClusterReport) -> None:
+    monkeypatch.setattr("rackassign.monitoring.GroupCollector", lambda *_: Seen(survey))
+    monkeypatch.setattr("rackassign.cli.commands.inspect.admin_client", lambda *_: nullcontext())
+
+
+@pytest.mark.parametrize(
+    ("odd", "least", "code"),
+    [
+        ((), "50", 0),
+        ((), "51", 1),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "50", 3),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "51", 1),
+        ((SkippedGroup("", "broker 3 does not list its groups"),), "", 0),
+        ((SkippedGroup("c", "of Connect", unseen=False),), "50", 0),
+    ],
+)
+def test_groups_that_were_not_seen_may_not_be_local_enough(
+    odd: tuple[SkippedGroup, ...],
+    least: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    there = cluster({"t": [[1], [2]]})
+    seen = inspected(group(member("m", "a", {"t": [0, 1]})), there)
+    answer(monkeypatch, ClusterReport(there, (seen,), odd, Throughput()))
+    assert run(["inspect", "--all", *NOWHERE, "--min-local", least]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("rackassign.cli.group_options.time.sleep", slept.append)
+    answer(monkeypatch, ClusterReport(cluster({}), (), (), Throughput()))
+    assert len(list(collect_repeatedly(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
+    assert [round(seconds) for seconds in slept] == [7, 7]

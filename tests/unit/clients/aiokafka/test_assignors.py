@@ -1,0 +1,634 @@
+"""The assignors inside aiokafka, without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.structs import BrokerMetadata, PartitionMetadata
+
+from rackassign.clients.aiokafka import (
+    RackAwareConsumer,
+    RackAwareCooperativeStickyAssignor,
+    RackAwareRangeAssignor,
+    RackAwareStickyAssignor,
+    RackChangePolicy,
+    attach,
+    internals,
+)
+from rackassign.clients.common.fetch_metrics import FetchLocality
+from rackassign.errors import ConfigError
+from rackassign.model import Partition, TopicPartition
+from rackassign.util.log_once import WarnOnce
+from rackassign.wire import (
+    StickyData,
+    Subscription,
+    decode_assignment,
+    decode_sticky,
+    decode_subscription,
+    encode_sticky,
+    encode_subscription,
+)
+from tests.helpers.generators.malformed_inputs import subscriptions
+
+KINDS: list[Any] = [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor]
+
+PARTITIONS = 6
+HONEST = {"m1": (0, 2, 4), "m2": (1, 3, 5)}
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, "rackassign")
+    return caplog
+
+
+def cluster_of(racks: Mapping[int, str | None], topics: Mapping[str, Sequence[Sequence[int]]]) -> ClusterMetadata:
+    """Return aiokafka's own view of a cluster, as it would be after a metadata response."""
+    cluster = ClusterMetadata()
+    cluster._brokers = {broker: BrokerMetadata(broker, "h", 9092, rack) for broker, rack in racks.items()}
+    cluster._partitions = {
+        topic: {
+            p: PartitionMetadata(topic, p, replicas[0] if replicas else -1, list(replicas), list(replicas), 0)
+            for p, replicas in enumerate(partitions)
+        }
+        for topic, partitions in topics.items()
+    }
+    return cluster
+
+
+def three_racks() -> ClusterMetadata:
+    return cluster_of({1: "a", 2: "b", 3: "c"}, {"t": [[1], [2], [3]]})
+
+
+class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
+    """aiokafka's own, with its way of leading a join, and without its task and its client."""
+
+    def __init__(self, cluster: Any, *assignors: Any) -> None:
+        self._cluster = cluster
+        self._assignors = assignors
+        self._client = SimpleNamespace(
+            set_topics=len, _maybe_wait_metadata=self._nothing, force_metadata_update=self._asked_for_metadata
+        )
+        self.refreshes = 0
+        self._subscription = SimpleNamespace(subscribed_pattern=None)
+        self.closed = False
+        self._closing = SimpleNamespace(done=lambda: self.closed)
+        self.group_id = "g"
+        self.generation = -1
+        self.asked = 0
+        cluster.add_listener(self._handle_metadata_update)
+
+    async def _nothing(self) -> None: ...
+
+    def _asked_for_metadata(self) -> None:
+        self.refreshes += 1
+
+    def _handle_metadata_update(self, cluster: Any) -> None: ...
+
+    def request_rejoin(self) -> None:
+        self.asked += 1
+
+    def join(self, topics: set[str]) -> list[bytes]:
+        """Ask the assignors, as `perform_group_join` does."""
+        return [assignor.metadata(topics) for assignor in self._assignors]
+
+    def lead(self, sent: Mapping[str, bytes], generation: int = 5, version: int = 5) -> dict[str, list[TopicPartition]]:
+        """Answer a join with these members; return what each is given, and tell the leader that it is complete."""
+        self.generation = generation
+        self.join({"t"})
+        members = [(name, data) if version < 5 else (name, None, data) for name, data in sent.items()]
+        name = self._assignors[0].name
+        response = SimpleNamespace(API_VERSION=version, group_protocol=name, members=members)
+        answer = asyncio.run(_led(self, response))
+        return {
+            member: sorted(TopicPartition(t, p) for t, ids in decode_assignment(data).partitions.items() for p in ids)
+            for member, data in answer.items()
+        }
+
+
+async def _led(coordinator: Coordinator, response: Any) -> dict[str, bytes]:
+    answer: dict[str, bytes] = await coordinator._perform_assignment(response)
+    return answer
+
+
+def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> None:
+    assignment = ConsumerProtocolMemberAssignment(0, [(topic, list(ids)) for topic, ids in given.items()], b"")
+    asyncio.run(_completed(coordinator, assignment))
+
+
+async def _completed(coordinator: Coordinator, assignment: Any) -> None:
+    coordinator._assignors[0].on_assignment(assignment)
+
+
+def sends(topics: Sequence[str] = ("t",), version: int = 3, **fields: Any) -> bytes:
+    return encode_subscription(Subscription(tuple(topics), **fields), version)
+
+
+def partitions(given: Mapping[str, Sequence[TopicPartition]], member: str) -> list[int]:
+    return [place.partition for place in given[member] if place.topic == "t"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sends_its_rack_in_a_version_3_subscription(kind: Any) -> None:
+    (sent,) = Coordinator(three_racks(), kind(rack="a")).join({"t", "s"})
+    read = decode_subscription(sent)
+    assert sent[:2] == b"\0\3"
+    assert (read.topics, read.rack, read.owned) == (("s", "t"), "a", {})
+
+
+@pytest.mark.parametrize("version", [2, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_leader_reads_the_racks_that_aiokafka_does_not(
+    kind: Any, version: int, warnings: pytest.LogCaptureFixture
+) -> None:
+    leader = Coordinator(three_racks(), kind(rack="a"))
+    sent = {name: sends(rack=rack) for name, rack in {"m1": "c", "m2": "b", "m3": "a"}.items()}
+    assert leader.lead(sent, version=version) == {"m1": [("t", 2)], "m2": [("t", 1)], "m3": [("t", 0)]}
+    assert leader._group_subscription == {"t"}
+    assert not warnings.records
+
+
+def test_members_without_a_rack_are_told_of() -> None:
+    leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
+    given = leader.lead({"m1": sends(version=0), "m2": sends(version=1), "m3": sends(version=2)})
+    assert [partitions(given, name) for name in ("m1", "m2", "m3")] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_members_send_the_others_have_their_partitions(kind: Any, warnings: pytest.LogCaptureFixture) -> None:
+    cluster = cluster_of({1: "a", 2: "b"}, {"t": [[1], [2]] * (PARTITIONS // 2), "h": [[1]]})
+    leader = Coordinator(cluster, kind(rack="a"))
+    source = subscriptions("h", "t", PARTITIONS, seed=881)
+    for _ in range(50):
+        sent = {f"h{i:02}": data for i, data in enumerate(islice(source, 20))}
+        for name, rack in (("m1", "a"), ("m2", "b")):
+            had = {"t": HONEST[name]}
+            sent[name] = sends(user_data=encode_sticky(StickyData(had, 4)), owned=had, generation=4, rack=rack)
+        given = leader.lead(sent)
+        assert given.keys() == sent.keys()
+        places = [place for owned in given.values() for place in owned]
+        assert len(set(places)) == len(places)
+        for name, had_before in HONEST.items():
+            if kind is RackAwareCooperativeStickyAssignor:
+                assert set(partitions(given, name)) <= set(had_before)
+            else:
+                assert tuple(partitions(given, name)) == had_before
+    assert "failed; the group gets a plain assignment" not in warnings.text
+    assert "gets nothing: its subscription is broken" in warnings.text
+
+
+def test_without_us_one_broken_member_is_enough() -> None:
+    leader = Coordinator(three_racks(), RangePartitionAssignor)
+    with pytest.raises(ValueError, match="unpack requires"):
+        leader.lead({"m1": sends(), "bad": b""})
+
+
+def test_beside_an_assignor_of_ours_another_one_reads_clean_members() -> None:
+    leader = Coordinator(three_racks(), RangePartitionAssignor, RackAwareRangeAssignor(rack="a", name="ours"))
+    leader.join({"t"})
+    members = [("m1", None, sends(rack="a")), ("bad", None, b"")]
+    answer = asyncio.run(_led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    assert {name: len(each.partitions()) for name, each in answer.items()} == {"m1": 3, "bad": 0}  # type: ignore[attr-defined]
+
+
+def test_static_members_keep_their_place_by_instance_id() -> None:
+    cluster = cluster_of({1: None}, {"t": [[1], [1]]})
+    leader = Coordinator(cluster, RackAwareRangeAssignor(rack=None))
+    leader.join({"t"})
+    members = [("m1", "second", sends()), ("m2", "first", sends())]
+    answer = asyncio.run(_led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    assert {name: decode_assignment(data).partitions for name, data in answer.items()} == {
+        "m1": {"t": (1,)},
+        "m2": {"t": (0,)},
+    }
+
+
+def test_replicas_and_leaders_are_read_and_bootstrap_servers_are_no_brokers() -> None:
+    cluster = cluster_of({1: "a", 3: ""}, {"t": [[1, 2], [2, 1], []]})
+    del cluster._partitions["t"][1]
+    read = internals.topology(cluster, ["t", "gone"])
+    assert read.topics == {"t": (Partition((1, 2), 1), Partition(()), Partition(()))}
+    assert {broker.id: broker.rack for broker in read.brokers} == {1: "a", 3: None}
+    assert internals.brokers(ClusterMetadata(bootstrap_servers=["h:9092"])) == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_goes_wrong_the_group_gets_a_plain_assignment_and_one_warning(
+    kind: Any, warnings: pytest.LogCaptureFixture
+) -> None:
+    cluster = three_racks()
+    leader = Coordinator(cluster, kind(rack="a"))
+    cluster.brokers = None
+    for _ in range(3):
+        given = leader.lead({"m1": sends(rack="c"), "m2": sends(rack="a"), "m3": sends(["s"])})
+        assert sorted(partitions(given, "m1") + partitions(given, "m2")) == [0, 1, 2]
+        assert given["m3"] == []
+        complete(leader, {"t": [0]})
+    assert [record.getMessage().split(";")[0] for record in warnings.records] == [
+        f"{kind.name}: rack-aware assignment failed"
+    ]
+
+
+def test_a_cooperative_member_claims_nothing() -> None:
+    member = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
+    member.join({"t"})
+    member.generation = 7
+    complete(member, {"t": [0, 1]})
+    (sent,) = member.join({"t"})
+    assert (decode_subscription(sent).owned, decode_subscription(sent).generation) == ({}, 7)
+
+
+def test_what_a_cooperative_member_claims_is_withheld_and_the_next_round_asked_for_once() -> None:
+    leader = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
+    holds = sends(owned={"t": (0, 2)}, generation=4, rack="c")
+    given = leader.lead({"m1": sends(rack="a"), "m2": sends(rack="b"), "m3": holds})
+    assert given == {"m1": [], "m2": [("t", 1)], "m3": [("t", 2)]}
+    assert leader.asked == 0
+    complete(leader, {})
+    assert leader.asked == 1
+    given = leader.lead(
+        {
+            "m1": sends(rack="a"),
+            "m2": sends(rack="b"),
+            "m3": sends(owned={"t": (2,)}, generation=5, rack="c"),
+        },
+        generation=6,
+    )
+    assert given == {"m1": [("t", 0)], "m2": [("t", 1)], "m3": [("t", 2)]}
+    complete(leader, {"t": [0]})
+    assert leader.asked == 1
+
+
+def test_a_false_claim_is_not_believed_for_ever() -> None:
+    leader = Coordinator(three_racks(), RackAwareCooperativeStickyAssignor(rack="a"))
+    liar = sends(["s"], owned={"t": (0,)})
+    given = []
+    for generation in (5, 6, 7):
+        given.append(partitions(leader.lead({"m1": liar, "m2": sends(rack="b")}, generation), "m2"))
+        complete(leader, {})
+    assert given == [[1, 2], [1, 2], [0, 1, 2]]
+
+
+def test_sticky_sends_what_it_had_and_reads_what_others_send() -> None:
+    member = Coordinator(three_racks(), RackAwareStickyAssignor(rack=None))
+    (sent,) = member.join({"t"})
+    assert decode_subscription(sent).user_data is None
+    member.generation = 7
+    complete(member, {"t": [2], "u": [0]})
+    (sent,) = member.join({"t"})
+    assert decode_sticky(decode_subscription(sent).user_data) == StickyData({"t": (2,)}, 7)
+    others = {"m1": sends(user_data=encode_sticky(StickyData({"t": (2,)}, 7))), "m2": sends(), "m3": sends()}
+    assert partitions(member.lead(others), "m1") == [2]
+
+
+def test_a_class_becomes_an_instance_of_each_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [Coordinator(three_racks(), RackAwareStickyAssignor, RangePartitionAssignor) for _ in range(2)]
+    for member, rack in zip(both, "ab", strict=True):
+        monkeypatch.setenv("RACKASSIGN_RACK", rack)
+        member.join({"t"})
+    made = [member._assignors[0] for member in both]
+    assert [type(assignor) for assignor in made] == [RackAwareStickyAssignor] * 2
+    assert [assignor.rack for assignor in made] == ["a", "b"]
+    assert [member._assignors[1] for member in both] == [RangePartitionAssignor] * 2
+    assert decode_subscription(both[0].join({"t"})[0]).rack == "a"
+
+
+def test_a_class_whose_consumer_cannot_be_told_works_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "a")
+    assert decode_subscription(RackAwareRangeAssignor.metadata({"t"})).rack == "a"
+    metadata = SimpleNamespace(subscription=["t"], user_data=None)
+    answer = RackAwareRangeAssignor.assign(three_racks(), {"m1": metadata, "m2": metadata})
+    assert sorted(sum((decode_assignment(data).partitions["t"] for data in answer.values()), ())) == [0, 1, 2]
+    RackAwareRangeAssignor.on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [0])], b""))
+
+
+def test_a_rack_that_cannot_be_sent_does_not_end_the_consumer(
+    monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "x" * 40_000)
+    assert decode_subscription(RackAwareRangeAssignor.metadata({"t"})).rack is None
+    assert "no rack is sent" in warnings.text
+
+
+def test_one_instance_for_two_consumers_is_told_of_and_one_after_the_other_is_not(
+    warnings: pytest.LogCaptureFixture,
+) -> None:
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    first, second = Coordinator(three_racks(), assignor), Coordinator(three_racks(), assignor)
+    first.join({"t"})
+    first.closed = True
+    holds = sends(owned={"t": (0,)}, generation=4, rack="c")
+    second.lead({"m1": sends(rack="a"), "m2": holds})
+    complete(second, {})
+    assert (first.asked, second.asked) == (0, 1)
+    assert not warnings.records
+    first.closed = False
+    first.join({"t"})
+    first.join({"t"})
+    assert [record.getMessage() for record in warnings.records] == [
+        "cooperative-sticky: one assignor serves two consumers; make one for each"
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_leaves_what_aiokafka_calls(
+    kind: Any, monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture
+) -> None:
+    assignor = kind(rack="a")
+    member = Coordinator(three_racks(), assignor)
+    monkeypatch.setattr(assignor, "_decisions", None)
+    for _ in range(2):
+        (sent,) = member.join({"t", "s"})
+        assert decode_subscription(sent) == Subscription(("s", "t"), rack="a")
+        complete(member, {"t": [0]})
+    assert len(warnings.records) == 2
+
+
+class Changed(Coordinator):
+    """That of some later aiokafka."""
+
+    async def _perform_assignment(self, response: Any, more: object = None) -> Any:
+        del more
+        return await super()._perform_assignment(response)
+
+
+def test_on_a_changed_host_racks_are_not_read_and_that_is_said_once(warnings: pytest.LogCaptureFixture) -> None:
+    leader = Changed(three_racks(), RackAwareRangeAssignor(rack="a"))
+    for _ in range(2):
+        given = leader.lead({"m1": sends(rack="c"), "m2": sends(rack="b"), "m3": sends(rack="a")})
+        assert [partitions(given, name) for name in ("m1", "m2", "m3")] == [[0], [1], [2]]
+    assert "_perform_assignment" not in vars(leader)
+    assert len([r for r in warnings.records if "racks of members are not read" in r.getMessage()]) == 1
+
+
+def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.LogCaptureFixture) -> None:
+    leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
+    leader.lead({"m1": sends(rack="c"), "old": sends(rack="a")})
+    leader._lookup_assignor = None
+    response = SimpleNamespace(API_VERSION=5, group_protocol="range", members=[("m1", None, sends())])
+    with pytest.raises(TypeError):
+        asyncio.run(_led(leader, response))
+    assert response.members == [("m1", None, sends())]
+    assert "what members sent could not be read" in warnings.text
+
+
+def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
+    leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
+    assignor = leader._assignors[0]
+    assignor.set_decoded_members([])
+    answer = assignor.assign(three_racks(), {"m1": SimpleNamespace(subscription=["t", None], user_data="odd")})
+    assert decode_assignment(answer["m1"]).partitions == {"t": (0, 1, 2)}
+
+
+def test_listeners_that_are_another_thing_are_left_alone(warnings: pytest.LogCaptureFixture) -> None:
+    internals.on_refresh(
+        SimpleNamespace(_listeners=[]), lambda: None, WarnOnce(logging.getLogger("rackassign.t")), key=1
+    )
+    assert "changes of the metadata are not seen" in warnings.text
+
+
+def test_a_listener_that_raises_does_not_end_the_refreshes(warnings: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("changed")
+
+    cluster = three_racks()
+    once = WarnOnce(logging.getLogger("rackassign.t"))
+    for _ in range(2):
+        internals.on_refresh(cluster, fail, once, key="k")
+    assert len(cluster._listeners) == 1
+    for listener in cluster._listeners:
+        listener(cluster)
+    assert "could not be looked at" in warnings.text
+
+
+def refresh(cluster: ClusterMetadata) -> None:
+    for listener in tuple(cluster._listeners):
+        listener(cluster)
+
+
+def test_the_watch_asks_once_for_replicas_that_moved_and_never_for_a_broker_that_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "rackassign.clients.aiokafka.watcher")
+    cluster = three_racks()
+
+    async def play() -> None:
+        leader = Coordinator(cluster, RackAwareStickyAssignor(rack="a", rack_monitor=RackChangePolicy(0, 60)))
+        leader.join({"t"})
+        leader.generation = 5
+        members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
+        await leader._perform_assignment(SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=members))
+        leader._assignors[0].on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [0])], b""))
+        # A broker away and back.
+        broker = cluster._brokers.pop(2)
+        refresh(cluster)
+        await asyncio.sleep(0)
+        cluster._brokers[2] = broker
+        refresh(cluster)
+        assert leader.asked == 0
+        for p, replica in enumerate([2, 3, 1]):
+            cluster._partitions["t"][p] = PartitionMetadata("t", p, replica, [replica], [replica], 0)
+        for _ in range(3):
+            refresh(cluster)
+        assert leader.asked == 1
+
+    asyncio.run(play())
+    (record,) = caplog.records
+    assert "makes 3 local instead of 0" in record.getMessage()
+
+
+def test_a_look_that_is_due_after_the_consumer_was_stopped_is_not_made() -> None:
+    async def play() -> list[str]:
+        made: list[str] = []
+        over = asyncio.Event()
+        stopped, running = Coordinator(three_racks()), Coordinator(three_racks())
+        stopped.closed = True
+        internals.Membership(stopped).call_later(0, lambda: made.append("stopped"))
+        internals.Membership(running).call_later(0, lambda: made.append("running"))
+        internals.Membership(running).call_later(0.01, over.set)
+        await over.wait()
+        return made
+
+    assert asyncio.run(play()) == ["running"]
+
+
+def fetch_response(version: int, *rest: Any) -> Any:
+    return SimpleNamespace(API_KEY=1, API_VERSION=version, topics=[("t", [(3, 0, 100, *rest)])])
+
+
+class Client:
+    """As much of aiokafka's client as a meter meets."""
+
+    def __init__(self, responses: Mapping[int, Any]) -> None:
+        self._responses = responses
+
+    async def send(self, node_id: Any, request: Any, *, group: int = 0) -> Any:
+        del request, group
+        return self._responses[node_id]
+
+
+def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogCaptureFixture) -> None:
+    responses = {
+        1: fetch_response(4, 100, None, b"12345"),
+        2: fetch_response(11, 100, 0, None, 3, None),
+        3: fetch_response(11, 100, 0, None, -1, b"1234567"),
+        4: SimpleNamespace(API_KEY=3),
+        5: SimpleNamespace(API_KEY=1, topics=None),
+    }
+    seen: list[tuple[int, list[tuple[int, int | None]]]] = []
+    consumer = SimpleNamespace(_client=Client(responses))
+    once = WarnOnce(logging.getLogger("rackassign.t"))
+    for _ in range(2):
+        internals.observe_fetches(
+            consumer,
+            lambda broker, parts: seen.append((broker, [(part.size, part.preferred_replica) for part in parts])),
+            once,
+            key="k",
+        )
+
+    async def play() -> None:
+        for node, response in responses.items():
+            for _ in range(1 + (node == 5)):
+                assert await consumer._client.send(node, object(), group=0) is response
+
+    asyncio.run(play())
+    assert seen == [(1, [(5, None)]), (2, [(0, 3)]), (3, [(7, None)])]
+    assert len(warnings.records) == 1
+
+
+def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
+    def send(request: object) -> object:
+        return request
+
+    consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
+    internals.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
+    internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
+    assert consumer._client.send is send
+    assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["fetches are not observed"] * 2
+
+
+def with_consumer(make: Callable[[], AIOKafkaConsumer], look: Callable[[AIOKafkaConsumer], None]) -> None:
+    """Make a consumer on a loop, look at it and close it; it is never started."""
+
+    async def play() -> None:
+        consumer = make()
+        try:
+            look(consumer)
+        finally:
+            await consumer.stop()
+
+    asyncio.run(play())
+
+
+def nothing(_: AIOKafkaConsumer) -> None: ...
+
+
+def strategies(consumer: AIOKafkaConsumer) -> list[tuple[Any, Any, Any]]:
+    return [(type(each), each.rack, each.locality) for each in consumer._partition_assignment_strategy]
+
+
+def test_a_rack_aware_consumer_has_it_all() -> None:
+    def look(consumer: AIOKafkaConsumer) -> None:
+        assert consumer._client_rack == "a"
+        assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "any-replica")]
+        assert consumer.locality() == FetchLocality("a", {})
+        sender = consumer._client.send.__self__
+        assert len(sender.observers) == 2
+        assert attach(consumer) is consumer
+        assert consumer._client.send.__self__ is sender
+        assert len(sender.observers) == 2
+
+    with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
+
+
+def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:
+    chosen = [RackAwareRangeAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
+
+    def look(consumer: AIOKafkaConsumer) -> None:
+        first, second, third = consumer._partition_assignment_strategy
+        assert (first.rack, second.rack, third) == ("b", "a", RangePartitionAssignor)
+
+    with_consumer(lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen), look)
+    assert "the assignor's rack is 'b' but client_rack is 'a'" in warnings.text
+
+
+def test_attach_takes_a_consumer_only() -> None:
+    with pytest.raises(ConfigError, match="attach takes an AIOKafkaConsumer, got str"):
+        attach("consumer")
+
+
+def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptureFixture) -> None:
+    def make() -> AIOKafkaConsumer:
+        return attach(AIOKafkaConsumer("t", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")]))
+
+    with_consumer(make, nothing)
+    assert "client_rack is not set, so everything is read from the leaders" in warnings.text
+
+
+def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "rackassign.clients.common.rack_config.detect_rack", lambda *, network: None if network else "x"
+    )
+
+    async def play() -> None:
+        with pytest.raises(ConfigError, match='client_rack="auto" found no rack'):
+            RackAwareConsumer("t", client_rack="auto")
+
+    asyncio.run(play())
+
+
+def test_before_0_14_only_leaders_are_near(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("rackassign.clients.aiokafka.consumer.FOLLOWS", False)
+
+    def look(consumer: AIOKafkaConsumer) -> None:
+        assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "leader")]
+        assert consumer.locality().rack == "a"
+
+    with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
+    assert not warnings.records
+    chosen = [RackAwareRangeAssignor(rack="a")]
+    make = lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen)  # noqa: E731
+    with_consumer(make, nothing)
+    assert "reads from leaders only, since client_rack came with 0.14: set locality='leader'" in warnings.text
+
+
+def test_without_aiokafka_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['aiokafka'] = None; import rackassign.clients.aiokafka"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
+    assert "aiokafka is missing: pip install 'rackassign[aiokafka]'" in run.stderr
+
+
+def test_the_consumer_is_found_behind_the_call_and_behind_its_cluster() -> None:
+    coordinator = Coordinator(three_racks())
+
+    async def outer(self: Coordinator) -> internals.Membership | None:
+        assert self is coordinator
+        return await inner(object())
+
+    def inner(self: object) -> Coroutine[Any, Any, internals.Membership | None]:
+        del self
+
+        async def ask() -> internals.Membership | None:
+            await asyncio.sleep(0)
+            return internals.membership_from_stack()
+
+        return ask()
+
+    found = asyncio.run(outer(coordinator))
+    assert found is not None
+    assert found.coordinator is coordinator
+    assert internals.membership_from_stack() is None
+    assert internals.find_membership(coordinator._cluster).same_consumer(found)  # type: ignore[union-attr]

@@ -1,0 +1,306 @@
+"""The consumer on confluent-kafka between two clients that are played: what it delivers, and what not."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
+from kafka import KafkaConsumer
+
+from rackassign.clients.confluent import RackAwareConsumer
+from rackassign.clients.kafka_python.internals import MemberAssignment
+from rackassign.errors import ConfigError
+from rackassign.model import Broker
+from rackassign.racks import BrokerRackCache
+from tests.helpers.fakes.confluent import GROUP, ONE, TWO, Member, Source, message
+
+
+class Scripted(Source):
+    """A consumer of librdkafka that gives out what it is told to, one list a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coming: list[list[Any]] = []
+        self.asked: list[int] = []
+
+    def consume(self, most: int, timeout: float) -> list[Any]:
+        self.asked.append(most)
+        batch = self.coming.pop(0) if self.coming else []
+        if not batch:
+            time.sleep(timeout)
+        for each in batch:
+            if callable(each):
+                each()
+        return [each for each in batch if not callable(each)]
+
+    def poll(self, timeout: float) -> Any:
+        return next(iter(self.consume(1, timeout)), None)
+
+
+class Play:
+    """A `RackAwareConsumer` between a member and a source that are both played."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+        self.member, self.source = Member(), Scripted()
+        self.told: list[tuple[str, set[int]]] = []
+        self.config: dict[str, Any] = {}
+        self.arguments: dict[str, Any] = {}
+
+        def make(config: dict[str, Any], **_: Any) -> Scripted:
+            self.config = config
+            return self.source
+
+        def seat(arguments: dict[str, Any], racks: BrokerRackCache) -> Member:
+            self.arguments, self.member.racks = arguments, racks
+            return self.member
+
+        monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", seat)
+        monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", make)
+        self.consumer = RackAwareConsumer({**GROUP, **given})
+        self.consumer.subscribe(["t"], self.note("assign"), self.note("revoke"), self.note("lost"))
+
+    def note(self, what: str) -> Any:
+        return lambda _, partitions: self.told.append((what, {each.partition for each in partitions}))
+
+    def lose(self) -> None:
+        self.member.is_lost = True
+
+    def stir(self) -> None:
+        """Have the next look find the first partition given up."""
+        self.member.coming.append(MemberAssignment(2, "m", frozenset({TWO})))
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    play = Play(monkeypatch)
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE, TWO})))
+    assert play.consumer.poll(0) is None
+    assert play.told == [("assign", {0, 1})]
+    return play
+
+
+@pytest.mark.parametrize("by", ["poll", "consume"])
+def test_what_comes_when_the_membership_is_gone_is_not_delivered(play: Play, by: str) -> None:
+    # librdkafka's own errors are nobody's.
+    error = message(ONE, 3, error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    play.source.coming = [[play.lose, message(ONE, 1)], [message(ONE, 2)]]
+    if by == "poll":
+        assert play.consumer.poll(0.01) is None
+    else:
+        assert play.consumer.consume(10, 0.01) == []
+    play.source.coming = [[error]]
+    assert play.consumer.poll(0) is error
+    assert play.told[1:] == [("lost", {0, 1})]
+    assert play.consumer.assignment() == []
+
+
+def test_what_is_in_hand_when_the_membership_goes_is_not_delivered_either(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)], [play.lose]]
+    assert play.consumer.consume(10, 0.3) == []
+    assert play.told[1:] == [("lost", {0, 1})]
+
+
+def test_a_batch_is_filled_until_it_is_full_or_time_is_up(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)], [], [message(ONE, 2)]]
+    assert [each.offset() for each in play.consumer.consume(2, 30)] == [1, 2]
+    assert play.source.asked[-3:] == [2, 1, 1]
+    play.source.coming = [[message(ONE, 3)]]
+    assert [each.offset() for each in play.consumer.consume(2, 0.05)] == [3]
+
+
+def test_nothing_is_done_for_the_group_while_something_is_in_hand(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1)]]
+    polls = play.member.polls
+    # For some looks to be due.
+    assert [each.offset() for each in play.consumer.consume(10, 0.3)] == [1]
+    assert play.member.polls - polls <= 1
+
+
+def test_what_is_in_hand_is_delivered_before_a_rebalance_goes_on(play: Play) -> None:
+    play.source.coming = [[message(ONE, 1), play.stir]]
+    assert [each.offset() for each in play.consumer.consume(10, 30)] == [1]
+    assert len(play.told) == 1
+    assert play.consumer.consume(10, 0) == []
+    assert play.told[1:] == [("revoke", {0})]
+
+
+def test_a_batch_that_is_long_in_coming_does_not_cost_the_membership(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch, **{"max.poll.interval.ms": 100})
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
+    play.source.coming = [[message(ONE, 1)]]
+    assert [each.offset() for each in play.consumer.consume(10, -1)] == [1]
+
+
+def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    play = Play(monkeypatch, stats_cb=seen.append, **{"client.rack": "a"})
+    said = {"topics": {"t": {"partitions": {"0": {"partition": 0, "broker": 1, "rxbytes": 9, "rxmsgs": 1}}}}}
+    play.member.racks.update([Broker(1, "a")])
+    play.config["stats_cb"](json.dumps({**said, "brokers": {}}))
+    assert play.consumer.bytes_by_rack() == {"a": 9}
+    assert play.consumer.locality().local_share() == 1.0
+    assert len(seen) == 1
+    assert play.config["client.rack"] == "a"
+
+
+def test_a_closed_consumer_is_of_no_use(play: Play) -> None:
+    with play.consumer:
+        pass
+    assert play.told[1:] == [("revoke", {0, 1})]
+    assert play.source.closed
+    assert play.member.log[-1] == "closed"
+    for call in ("poll", "consume", "commit", "assignment", "memberid", "unsubscribe"):
+        with pytest.raises(RuntimeError, match="closed"):
+            getattr(play.consumer, call)()
+
+
+@pytest.mark.parametrize("name", ["no.such.property", "ssl.ca.location"])
+def test_what_librdkafka_refuses_is_refused_before_any_broker_is_asked(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", lambda *given: made.append(given))
+    with pytest.raises(KafkaException, match=re.escape(name)):
+        RackAwareConsumer({**GROUP, "security.protocol": "ssl", name: "/no/such/file"})
+    assert not made
+
+
+def test_properties_may_be_keywords_and_those_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    RackAwareConsumer(**{**GROUP, "client.id": "by keyword"})  # type: ignore[arg-type]
+    assert play.arguments["client_id"] == "by keyword"
+    RackAwareConsumer({**GROUP, "client.id": "by dict"}, **{"client.id": "by keyword"})
+    assert play.arguments["client_id"] == "by keyword"
+    with pytest.raises(ConfigError, match=r"group\.id is missing"):
+        RackAwareConsumer()
+    with pytest.raises(ConfigError, match="expected a dict of properties, got list"):
+        RackAwareConsumer(["x"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
+def test_a_callback_that_is_none_is_refused_as_confluent_kafka_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    play = Play(monkeypatch)
+    with pytest.raises(TypeError, match=f"^{name} expects a callable$"):
+        play.consumer.subscribe(["t"], **{name: 5})  # type: ignore[arg-type]
+
+
+def test_one_that_is_dropped_commits_leaves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    play.member.coming = [MemberAssignment(1, "me", frozenset({ONE}))]
+    play.consumer.poll(0)
+    play.told.clear()
+    known = ref(play.consumer)
+    del play.consumer
+    # At once, and not when a collector comes by.
+    assert known() is None
+    for thread in threading.enumerate():
+        if thread.name == "rackassign-dropped-consumer":
+            thread.join(60)
+    assert play.member.log[-1] == "closed"
+    assert play.source.closed
+    assert play.told == []
+
+
+def test_one_that_was_closed_is_dropped_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(monkeypatch)
+    play.consumer.close()
+    before = list(play.member.log)
+    del play.consumer
+    assert not [thread for thread in threading.enumerate() if thread.name == "rackassign-dropped-consumer"]
+    assert play.member.log == before
+
+
+def test_a_start_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KafkaConsumer.DEFAULT_CONFIG, "bootstrap_timeout_ms", 200)
+    # It takes connections, and never says anything: of those that are refused the host drops sockets for the collector.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = {
+            "bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",
+            "group.id": "g",
+            "log_level": 0,
+        }
+
+        def start(**more: object) -> tuple[int, int]:
+            with pytest.raises((KafkaException, ConfigError)):
+                RackAwareConsumer(config, **more)  # type: ignore[arg-type]
+            return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+
+        # The first brings what the libraries keep.
+        first = start()
+        # Others may go meanwhile: of tests before.
+        for more in ({}, {}, {}, {"heartbeat.interval.ms": 30_000, "session.timeout.ms": 10}):
+            assert all(now <= before for now, before in zip(start(**more), first, strict=True))
+
+
+def test_without_a_member_there_is_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ConfigError("x")
+
+    source = Scripted()
+    monkeypatch.setattr("rackassign.clients.confluent.consumer.GroupMember", fail)
+    monkeypatch.setattr("rackassign.clients.confluent.fetcher.confluent_kafka.Consumer", lambda *_, **__: source)
+    with pytest.raises(ConfigError):
+        RackAwareConsumer(GROUP)
+    assert source.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "rack"), [({}, "from-env"), ({"client.rack": "auto"}, "from-env"), ({"client.rack": "b"}, "b")]
+)
+def test_both_clients_are_in_the_same_rack(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rack: str) -> None:
+    monkeypatch.setenv("RACKASSIGN_RACK", "from-env")
+    play = Play(monkeypatch, **given)
+    assert (play.config["client.rack"], play.arguments["client_rack"]) == (rack, rack)
+    assert play.consumer.locality().rack == rack
+
+
+def test_a_commit_that_is_open_when_it_closes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
+    play.consumer.poll(0)
+    for offset in (4, 5):
+        play.consumer.commit(message(ONE, offset))
+    assert not told
+    play.consumer.close()
+    assert [(error, [each.offset for each in offsets]) for error, offsets in told] == [(None, [6])]
+    assert play.member.log[-2:] == [("commit", {ONE: 6}), "closed"]
+
+
+@pytest.mark.parametrize("by", ["close", "unsubscribe"])
+def test_a_commit_that_is_open_when_the_membership_goes_is_told(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    told: list[Any] = []
+    play = Play(monkeypatch, on_commit=lambda *said: told.append(said), **{"enable.auto.commit": False})
+    play.member.coming.append(MemberAssignment(1, "m", frozenset({ONE})))
+    play.consumer.poll(0)
+    play.consumer.commit(message(ONE, 4))
+    play.lose()
+    getattr(play.consumer, by)()
+    assert [(error.code(), [each.offset for each in offsets]) for error, offsets in told] == [
+        (KafkaError.ILLEGAL_GENERATION, [5])
+    ]
+
+
+@pytest.mark.parametrize("call", ["assign", "incremental_assign", "incremental_unassign"])
+def test_nobody_assigns_but_the_group(play: Play, call: str) -> None:
+    with pytest.raises(KafkaException) as problem:
+        getattr(play.consumer, call)([Offset(*ONE, 1)])
+    assert problem.value.args[0].code() == KafkaError._STATE
+
+
+def test_topics_are_a_list(play: Play) -> None:
+    for wrong in ("topic", [1]):
+        with pytest.raises(TypeError, match="list of strings"):
+            play.consumer.subscribe(wrong)  # type: ignore[arg-type]
+    play.consumer.subscribe([])
+    assert play.told[1:] == [("revoke", {0, 1})]
+    assert play.member.log[-1] == "left"

@@ -1,0 +1,274 @@
+"""What is read, told and committed when an assignment changes, with both clients played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Offset
+
+from rackassign.clients.confluent.commits import Commits
+from rackassign.clients.confluent.config import ConsumerConfig
+from rackassign.clients.confluent.rebalance import Callbacks
+from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
+from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, Stage, message
+
+
+def test_partitions_begin_where_they_are_committed() -> None:
+    stage = Stage()
+    stage.member.known = {TWO: CommittedOffset(7, 3)}
+    assert stage.give(ONE, TWO) == [("assign", {0, 1})]
+    assert stage.source.reading == {ONE: OFFSET_BEGINNING, TWO: 7}
+
+
+def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
+    stage = Stage()
+    stage.member.known = None
+    stage.give(ONE)
+    assert stage.source.reading == {}
+    assert stage.reader.held == stage.reader.waiting == {ONE}
+    assert stage.rebalances.rebalance_pending()
+    stage.member.known = {ONE: CommittedOffset(5, -1)}
+    stage.play()
+    assert stage.source.reading == {ONE: 5}
+    assert not stage.rebalances.rebalance_pending()
+
+
+def test_what_waits_can_be_given_up_paused_and_sought() -> None:
+    stage = Stage()
+    stage.member.known = None
+    stage.give(ONE, TWO)
+    stage.reader.pause([Offset(*TWO)])
+    stage.reader.seek(Offset(*TWO, 40))
+    stage.give(TWO)
+    assert stage.reader.unknown() == frozenset()
+    assert (stage.source.reading, stage.source.paused) == ({TWO: 40}, {TWO})
+    stage.reader.resume([Offset(*TWO)])
+    assert not stage.source.paused
+
+
+def test_what_was_told_where_to_begin_does_not_wait_for_others() -> None:
+    stage = Stage()
+    stage.member.known = None
+    stage.give(ONE, TWO)
+    stage.reader.seek(Offset(*TWO, 40))
+    stage.play()
+    assert stage.source.reading == {TWO: 40}
+    assert stage.reader.unknown() == {ONE}
+
+
+def test_what_comes_back_is_not_paused_any_more() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    stage.reader.pause([Offset(*ONE), Offset(*TWO)])
+    stage.give(TWO)
+    # As librdkafka keeps it.
+    assert stage.source.paused == {ONE, TWO}
+    stage.give(ONE, TWO)
+    assert stage.source.paused == {TWO}
+
+
+def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    stage.reader.pause([Offset(*ONE)])
+    stage.source.failing = {"seek": KafkaError._STATE}
+    stage.reader.seek(Offset(*ONE, 9))
+    assert (stage.source.reading, stage.source.paused) == ({ONE: 9, TWO: OFFSET_BEGINNING}, {ONE})
+    stage.source.failing = {"seek": KafkaError._TIMED_OUT}
+    with pytest.raises(KafkaException):
+        stage.reader.seek(Offset(*ONE, 1))
+
+
+@pytest.mark.parametrize("call", ["seek", "pause", "resume"])
+def test_what_is_not_assigned_is_refused(call: str) -> None:
+    stage = Stage()
+    stage.give(ONE)
+    argument: Any = Offset(*TWO, 1) if call == "seek" else [Offset(*ONE), Offset(*TWO)]
+    with pytest.raises(KafkaException) as problem:
+        getattr(stage.reader, call)(argument)
+    assert problem.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+    assert not stage.source.paused
+
+
+def test_whatever_librdkafka_says_nothing_is_read_that_is_not_held() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO, THREE)
+    stage.source.delivered = {ONE: 10, TWO: 20}
+    stage.source.failing = {"incremental_unassign": KafkaError._FAIL}
+    stage.give(TWO, THREE)
+    # What had a position goes on from there.
+    assert stage.source.reading == {TWO: 20, THREE: OFFSET_BEGINNING}
+
+
+def test_what_was_delivered_is_committed_before_it_is_given_up() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    stage.source.delivered = {ONE: 10, TWO: 20}
+    assert stage.give(ONE) == [("revoke", {1}), ("commit", {TWO: 20})]
+    assert stage.source.reading == {ONE: OFFSET_BEGINNING}
+
+
+def test_what_must_be_given_up_before_a_join_is() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    stage.source.delivered = {ONE: 10}
+    due = RevocationRequired(frozenset({ONE, TWO}), lost=False)
+    assert stage.play(due, MemberAssignment(2, "m", frozenset({TWO}))) == [
+        ("revoke", {0, 1}),
+        ("commit", {ONE: 10}),
+        ("given up", {ONE, TWO}),
+        ("assign", {1}),
+    ]
+
+
+def test_what_is_lost_is_dropped_at_once_and_not_committed() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    stage.source.delivered = {ONE: 10}
+    stage.member.is_lost = True
+    assert stage.play() == [("lost", {0, 1})]
+    assert stage.source.reading == {}
+    # The member says so too, with its next poll; it is told once.
+    assert stage.play(RevocationRequired(frozenset({ONE, TWO}), lost=True)) == [("given up", {ONE, TWO})]
+
+
+def test_who_comes_back_under_another_name_was_out() -> None:
+    stage = Stage()
+    stage.give(ONE, TWO)
+    assert stage.give(ONE, member_id="another", generation=5) == [("lost", {0, 1}), ("assign", {0})]
+
+
+def test_without_on_lost_on_revoke_is_told() -> None:
+    stage = Stage()
+    stage.rebalances.callbacks = Callbacks(on_revoke=stage.told("revoke"))
+    stage.give(ONE)
+    stage.member.is_lost = True
+    assert stage.play() == [("revoke", {0})]
+
+
+def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    stage = Stage()
+    stage.give(ONE)
+    stage.source.delivered = {ONE: 10}
+    stage.rebalances.callbacks = Callbacks(fail, fail, fail)
+    with pytest.raises(LookupError):
+        stage.give(TWO)
+    stage.play()
+    assert stage.member.log[-1] == ("commit", {ONE: 10})
+    assert stage.source.reading == {TWO: OFFSET_BEGINNING}
+    assert not stage.rebalances.telling
+    with pytest.raises(LookupError):
+        stage.play(RevocationRequired(frozenset({TWO}), lost=False))
+    assert stage.member.log[-1] == ("given up", {TWO})
+    assert not stage.reader.held
+
+
+def test_a_last_commit_that_fails_is_told_and_stops_nothing() -> None:
+    told: list[Any] = []
+    stage = Stage()
+    stage.commits = Commits(
+        stage.member,  # type: ignore[arg-type]
+        stage.reader,
+        ConsumerConfig.of({**GROUP, "on_commit": lambda *said: told.append(said)}),
+    )
+    stage.rebalances._commits = stage.commits
+    stage.give(ONE)
+    stage.source.delivered = {ONE: 10}
+    stage.member.refusing = KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "x"))
+    stage.give()
+    assert [(error.code(), [each.offset for each in offsets]) for error, offsets in told] == [
+        (KafkaError.ILLEGAL_GENERATION, [10])
+    ]
+    assert stage.source.reading == {}
+
+
+def test_commits_in_time_send_what_is_new() -> None:
+    stage = Stage(auto_commit_interval_ms=1)
+    stage.give(ONE, TWO)
+    stage.source.delivered = {ONE: 10, TWO: 20}
+
+    def sent() -> list[Any]:
+        stage.commits._due = 0.0
+        return stage.play()
+
+    assert sent() == [("later", {ONE: 10, TWO: 20})]
+    stage.source.delivered[TWO] = 21
+    # One is on its way.
+    assert sent() == []
+    stage.member.pending[-1](None)
+    assert sent() == [("later", {TWO: 21})]
+    assert sent() == []
+    # What failed is new again.
+    stage.member.pending[-1](KafkaError(KafkaError._TIMED_OUT))
+    assert sent() == [("later", {TWO: 21})]
+    # Nothing of it was sent since.
+    stage.member.pending[-1](None)
+    assert stage.give(ONE) == [("revoke", {1})]
+
+
+def test_a_message_is_committed_with_the_offset_after_it() -> None:
+    stage = Stage()
+    stage.give(ONE)
+    [done] = stage.commits.commit(message(ONE, 4), None, asynchronous=False, timeout=1) or []
+    assert (done.partition, done.offset) == (0, 5)
+    assert stage.member.log[-1] == ("commit", {ONE: 5})
+    assert stage.commits.commit(None, [Offset(*ONE, 9)], asynchronous=True, timeout=1) is None
+    assert stage.member.log[-1] == ("later", {ONE: 9})
+
+
+def test_what_is_not_assigned_is_not_committed() -> None:
+    stage = Stage()
+    stage.give(ONE)
+    done = stage.commits.commit(None, [Offset(*ONE, 9), Offset(*TWO, 9)], asynchronous=False, timeout=1)
+    assert done == [Offset(*ONE)]
+    assert stage.member.log[-1] == ("commit", {ONE: 9})
+    for asynchronous in (True, False):
+        with pytest.raises(KafkaException) as problem:
+            stage.commits.commit(message(TWO, 4), None, asynchronous=asynchronous, timeout=1)
+        assert problem.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
+
+
+def test_nothing_to_commit_is_said_to_who_waits() -> None:
+    stage = Stage()
+    stage.give(ONE)
+    assert stage.commits.commit(None, None, asynchronous=True, timeout=1) is None
+    for offsets in (None, [], [Offset(*ONE, OFFSET_INVALID)]):
+        with pytest.raises(KafkaException) as problem:
+            stage.commits.commit(None, offsets, asynchronous=False, timeout=1)
+        assert problem.value.args[0].code() == KafkaError._NO_OFFSET
+    with pytest.raises(KafkaException) as problem:
+        stage.commits.commit(message(ONE, 4, error=KafkaError(1)), None, asynchronous=False, timeout=1)
+    assert problem.value.args[0].code() == KafkaError._INVALID_ARG
+    with pytest.raises(ValueError, match="exclude"):
+        stage.commits.commit(message(ONE, 4), [Offset(*ONE, 9)], asynchronous=False, timeout=1)
+
+
+def test_what_is_stored_is_what_is_committed() -> None:
+    stage = Stage(enable_auto_offset_store=False)
+    stage.give(ONE, TWO)
+    stage.source.delivered = {ONE: 10, TWO: 20}
+    stage.commits.store(message(ONE, 4), None)
+    stage.commits.store(None, [Offset(*TWO, 7)])
+    with pytest.raises(KafkaException) as problem:
+        stage.commits.store(None, [Offset(*TWO, 8), Offset(*THREE, 8)])
+    assert problem.value.args[0].code() == KafkaError._STATE
+    stage.commits.commit(None, None, asynchronous=False, timeout=1)
+    assert stage.member.log[-1] == ("commit", {ONE: 5, TWO: 7})
+    assert stage.give(TWO) == [("revoke", {0}), ("commit", {ONE: 5})]
+    # What comes back has nothing stored.
+    stage.give(ONE, TWO)
+    stage.commits.commit(None, None, asynchronous=False, timeout=1)
+    assert stage.member.log[-1] == ("commit", {TWO: 7})
+
+
+def test_storing_needs_its_switch() -> None:
+    stage = Stage()
+    stage.give(ONE)
+    with pytest.raises(KafkaException) as problem:
+        stage.commits.store(message(ONE, 4), None)
+    assert problem.value.args[0].code() == KafkaError._INVALID_ARG

@@ -1,0 +1,141 @@
+"""Partitions that librdkafka has stopped reading: which are found, and that no other is touched."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING
+from confluent_kafka import TopicPartition as Offset
+
+from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
+from tests.helpers.fakes.confluent import ONE, TWO, Stage
+
+
+class Quiet(Stage):
+    """Two partitions that are read, and statistics of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.give(ONE, TWO)
+        self.member.end = 20
+
+    def see(self, offset: int, delivered: int | None = None, *, after_s: float = QUIET_S) -> list[Any]:
+        """Let time pass, then look at statistics; return what was asked."""
+        self.now += after_s
+        partition = {
+            "partition": ONE.partition,
+            "next_offset": offset,
+            "app_offset": offset if delivered is None else delivered,
+            "fetch_state": "active",
+        }
+        self.stalls(json.dumps({"topics": {"t": {"partitions": {"0": partition}}}}))
+        return self.play()
+
+    @property
+    def begun(self) -> int:
+        return self.source.reading[ONE]
+
+
+ASKED = [("ends", {ONE})]
+
+
+def test_what_is_behind_its_end_twice_goes_on_with_another_client(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Quiet()
+    stage.source.delivered = {ONE: 10}
+    assert stage.see(10) == []
+    assert stage.see(10) == ASKED
+    assert stage.begun == OFFSET_BEGINNING
+    with caplog.at_level(logging.WARNING):
+        assert stage.see(10) == ASKED
+    assert stage.source.reading == {ONE: 10, TWO: OFFSET_BEGINNING}
+    assert [source.closed for source in stage.sources] == [True, False]
+    assert "reads nothing of t-0 from 10 on, though there is something up to 20 (its state: active)" in caplog.text
+
+
+def test_what_was_in_vain_is_not_done_again() -> None:
+    stage = Quiet()
+    stage.source.delivered = {ONE: 10}
+    for _ in range(10):
+        stage.see(10)
+    assert len(stage.sources) == 2
+    for _ in range(10):
+        stage.see(11)
+    assert len(stage.sources) == 3
+
+
+def test_another_client_has_the_same_partitions_paused() -> None:
+    stage = Quiet()
+    stage.reader.pause([Offset(*TWO)])
+    for _ in range(3):
+        stage.see(10)
+    assert len(stage.sources) == 2
+    assert stage.source.paused == {TWO}
+
+
+def test_what_was_never_delivered_begins_where_it_began() -> None:
+    stage = Quiet()
+    stage.reader.seek(Offset(*ONE, 7))
+    stage.stalls.forget([ONE])
+    for _ in range(3):
+        stage.see(7, -1001)
+    assert stage.begun == 7
+
+
+@pytest.mark.parametrize(
+    ("offsets", "end"),
+    [
+        pytest.param([10, 10, 10, 10], 10, id="nothing is written"),
+        pytest.param([10, 10, 11, 11], 20, id="it goes on"),
+        pytest.param([10, 11, 12, 13], 20, id="it never rests"),
+    ],
+)
+def test_what_is_read_is_left_alone(offsets: list[int], end: int) -> None:
+    stage = Quiet()
+    stage.member.end = end
+    for offset in offsets:
+        stage.see(offset)
+    assert stage.begun == OFFSET_BEGINNING
+
+
+def test_who_is_slow_to_take_what_was_fetched_is_left_alone() -> None:
+    stage = Quiet()
+    for _ in range(5):
+        assert stage.see(10, 5) == []
+
+
+def test_old_statistics_are_no_second_sign() -> None:
+    stage = Quiet()
+    stage.see(10)
+    stage.see(10)
+    for _ in range(3):
+        stage.now += QUIET_S
+        assert stage.play() == ASKED
+    assert stage.begun == OFFSET_BEGINNING
+
+
+def test_what_is_paused_is_left_alone() -> None:
+    stage = Quiet()
+    stage.reader.pause([Offset(*ONE)])
+    for _ in range(4):
+        assert stage.see(10) == []
+
+
+def test_what_comes_back_is_looked_at_from_the_beginning() -> None:
+    stage = Quiet()
+    stage.see(10)
+    stage.see(10)
+    stage.give(TWO)
+    stage.give(ONE, TWO)
+    assert stage.see(10) == []
+    assert stage.begun == OFFSET_BEGINNING
+
+
+@pytest.mark.parametrize("odd", ["", "[]", '{"topics": {"t": {"partitions": {"0": {}}}}}', None])
+def test_odd_statistics_do_not_raise(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
+    stalls = StallDetector()
+    stalls(odd)
+    stalls(odd)
+    assert len(caplog.records) == 1

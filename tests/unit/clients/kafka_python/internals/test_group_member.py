@@ -1,0 +1,164 @@
+"""The seat of a member inside kafka-python, without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors
+import pytest
+from kafka import TopicPartition as HostPartition
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from rackassign.clients.kafka_python.internals import (
+    CommittedOffset,
+    GroupOnlyMember,
+    MemberAssignment,
+    RevocationRequired,
+)
+from rackassign.errors import ConfigError
+from tests.helpers.fakes.confluent import ONE, TWO
+
+
+class Coordinator:
+    """As much of kafka-python's `ConsumerCoordinator` as a seat needs."""
+
+    def __init__(self, protocol: RebalanceProtocol) -> None:
+        self._rebalance_protocol = protocol
+        self.lost = False
+        self._offset_fetch_futures: dict[Any, Any] = {"old": 1}
+        self._generation = SimpleNamespace(is_lost=lambda: self.lost)
+        self._subscription = SimpleNamespace(assigned_partitions=lambda: set(self.assigned), subscription={"t"})
+        self.assigned: set[HostPartition] = set()
+        self.next: set[HostPartition] | None = None
+        self.joins = 0
+        self.answers: list[int] = []
+        self.heard: list[int] = []
+
+    def poll(self, timeout_ms: float | None = None) -> bool:
+        asyncio.run(self._on_join_prepare_async(1, "m", timeout_ms=timeout_ms))
+        self.joins += 1
+        told = ConsumerProtocolAssignment(0, [("t", [0])], b"")
+        asyncio.run(self._on_join_complete_async(self.joins, "m", "range", told.encode()))
+        return True
+
+    async def _on_join_prepare_async(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
+        """Give up what the host would."""
+
+    async def _on_join_complete_async(
+        self,
+        generation: int,  # noqa: ARG002 - a seat looks at the names
+        member_id: str,  # noqa: ARG002 - as above
+        protocol: str,  # noqa: ARG002 - as above
+        member_assignment_bytes: bytes,  # noqa: ARG002 - as above
+    ) -> None:
+        if self.next is not None:
+            self.assigned = self.next
+
+    def fetch_committed_offsets(self, partitions: Any, timeout_ms: float | None = None) -> Any:
+        if timeout_ms == 0:
+            raise kafka.errors.KafkaTimeoutError
+        return {place: SimpleNamespace(offset=place.partition, leader_epoch=3) for place in partitions}
+
+    def need_rejoin(self) -> bool:
+        return False
+
+    def _invoke_completed_offset_commit_callbacks(self) -> None:
+        while self.answers:
+            time.sleep(0.001)
+            self.heard.append(self.answers.pop())
+
+
+def seat_of(coordinator: Coordinator) -> GroupOnlyMember:
+    return GroupOnlyMember(SimpleNamespace(_coordinator=coordinator))
+
+
+def test_an_eager_member_gives_up_everything_before_it_joins() -> None:
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    seat = seat_of(coordinator)
+    coordinator.next = {HostPartition("t", 0)}
+    seat.poll(5)
+    assert seat.take_new_assignment() == MemberAssignment(1, "m", frozenset({ONE}))
+    assert seat.take_new_assignment() is None
+    assert coordinator._offset_fetch_futures == {}
+    for _ in range(2):
+        with pytest.raises(RevocationRequired) as due:
+            seat.poll(5)
+        assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
+        assert coordinator.joins == 1
+    seat.acknowledge_revocation(due.value.partitions)
+    # The host rejects what it is given, and goes on listing what it had.
+    coordinator.next = {HostPartition("t", 1)}
+    seat.poll(5)
+    assert seat.take_new_assignment() == MemberAssignment(2, "m", frozenset())
+
+
+def test_what_is_given_again_must_be_given_up_again() -> None:
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    seat = seat_of(coordinator)
+    coordinator.next = {HostPartition("t", 0)}
+    seat.poll(5)
+    seat.acknowledge_revocation({ONE})
+    seat.poll(5)
+    with pytest.raises(RevocationRequired):
+        seat.poll(5)
+
+
+def test_a_cooperative_member_gives_up_what_it_does_not_subscribe_to() -> None:
+    coordinator = Coordinator(RebalanceProtocol.COOPERATIVE)
+    seat = seat_of(coordinator)
+    coordinator.next = {HostPartition("t", 0)}
+    seat.poll(5)
+    seat.poll(5)
+    coordinator._subscription.subscription = {"u"}
+    with pytest.raises(RevocationRequired) as due:
+        seat.poll(5)
+    assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), False)
+
+
+@pytest.mark.parametrize("protocol", list(RebalanceProtocol))
+def test_a_member_that_was_put_out_has_lost_everything(protocol: RebalanceProtocol) -> None:
+    coordinator = Coordinator(protocol)
+    seat = seat_of(coordinator)
+    coordinator.next = {HostPartition("t", 0)}
+    seat.poll(5)
+    coordinator.lost = True
+    assert seat.lost()
+    with pytest.raises(RevocationRequired) as due:
+        seat.poll(5)
+    assert (due.value.partitions, due.value.lost) == (frozenset({ONE}), True)
+
+
+def test_what_is_committed_is_known_or_not_yet() -> None:
+    seat = seat_of(Coordinator(RebalanceProtocol.EAGER))
+    assert seat.committed([TWO], 0) is None
+    assert seat.committed([TWO], 5) == {TWO: CommittedOffset(1, 3)}
+
+
+def test_answers_to_commits_are_heard_by_one_thread_at_a_time() -> None:
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    seat = seat_of(coordinator)
+    coordinator.answers = list(range(20))
+    with ThreadPoolExecutor(4) as pool:
+        # The host's own calls are among them.
+        for done in [
+            pool.submit(hear)
+            for hear in (seat.run_commit_callbacks, coordinator._invoke_completed_offset_commit_callbacks)
+        ]:
+            done.result()
+    assert sorted(coordinator.heard) == list(range(20))
+
+
+def test_another_host_is_no_seat() -> None:
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    del coordinator._offset_fetch_futures
+    with pytest.raises(ConfigError, match=r"there is no _coordinator\._offset_fetch_futures"):
+        seat_of(coordinator)
+    coordinator = Coordinator(RebalanceProtocol.EAGER)
+    coordinator.poll = lambda: True  # type: ignore[assignment,method-assign,misc]
+    with pytest.raises(ConfigError, match=r"_coordinator\.poll takes nothing"):
+        seat_of(coordinator)

@@ -1,0 +1,369 @@
+"""The assignor with standbys inside the internals, without brokers: what travels, and what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from rackassign import StandbyAwareAssignor
+from rackassign.clients.kafka_python import internals
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.strategies.standby import StandbyOptions
+from rackassign.wire import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
+from tests.unit.clients.kafka_python.test_assignors import FakeCluster, member
+
+BOTH = ("zone", "cluster")
+OPTIONS = StandbyOptions(1, BOTH)
+
+
+def at(*partitions: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition("t", partition) for partition in partitions)
+
+
+class Seat:
+    """A member: its assignor, and what it was told of copies."""
+
+    def __init__(self, name: str, cluster: FakeCluster, **options: Any) -> None:
+        self.name = name
+        self.changes: list[tuple[frozenset[TopicPartition], frozenset[TopicPartition]]] = []
+        self.have: dict[TopicPartition, int] = {}
+        self.assignor = StandbyAwareAssignor(
+            name[0],
+            client_tags={"zone": name[0], "cluster": name[1]},
+            standbys=OPTIONS,
+            positions=lambda: self.have,
+            on_standbys=lambda added, removed: self.changes.append((added, removed)),
+            **options,
+        )
+        self.assignor.bind(Tied(cluster))
+        self.tied: Tied = self.assignor._membership  # type: ignore[assignment]
+
+    def joins(self) -> Any:
+        sent = self.assignor.metadata(["t"])
+        return member(
+            self.name,
+            ["t"],
+            rack=self.name[0],
+            user_data=sent.user_data,
+            owned_partitions=sent.owned_partitions,
+            generation_id=sent.generation_id,
+        )
+
+
+class Tied:
+    """As much of a membership as an assignor uses."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.holds: dict[str, tuple[int, ...]] = {}
+        self.asked = 0
+        self.waiting: list[Callable[[], None]] = []
+        self.delays: list[float] = []
+
+    def same_consumer(self, other: Any) -> bool:
+        return other is self
+
+    def cluster(self) -> Any:
+        return self._cluster
+
+    def owned(self) -> dict[str, tuple[int, ...]]:
+        return self.holds
+
+    def cooperative(self) -> bool:
+        return True
+
+    def generation(self) -> int | None:
+        return None
+
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    def spare_s(self) -> float:
+        return 1.0
+
+    def refresh_metadata(self) -> None:
+        """Nothing to be had."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.delays.append(delay_s)
+        self.waiting.append(callback)
+
+    def request_rejoin(self) -> None:
+        self.asked += 1
+
+
+def cluster() -> FakeCluster:
+    made = FakeCluster({1: "a", 2: "b", 3: "c"}, {"t": [[1, 2], [2, 3], [3, 1]] * 2})
+    # Each seat ties itself to it.
+    made._listeners = set()
+    return made
+
+
+def a_round(seats: list[Seat], generation: int, *, others: Any = ()) -> dict[str, ConsumerProtocolAssignment]:
+    """A whole join, through bytes both ways; the first leads."""
+    members = [*(seat.joins() for seat in seats), *others]
+    answers = seats[0].assignor.assign(seats[0].tied.cluster(), members)
+    decoded = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
+    for seat in seats:
+        seat.assignor.on_assignment(decoded[seat.name], generation)
+        given: dict[str, list[int]] = {}
+        for topic, partition in decoded[seat.name].partitions():
+            given.setdefault(topic, []).append(partition)
+        seat.tied.holds = {topic: tuple(sorted(ids)) for topic, ids in given.items()}
+        seat.have = dict.fromkeys(seat.assignor.standbys, 100)
+    return decoded
+
+
+def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
+    shared = cluster()
+    seats = [Seat(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
+    a_round(seats, 1)
+    owners = {p: seat.name for seat in seats for p in seat.tied.holds["t"]}
+    holders = {place.partition: seat.name for seat in seats for place in seat.assignor.standbys}
+    assert sorted(owners) == sorted(holders) == list(range(6))
+    assert all(owners[p][0] != holders[p][0] and owners[p][1] != holders[p][1] for p in range(6))
+    assert all(seat.changes == [(seat.assignor.standbys, frozenset())] for seat in seats)
+    sent = decode_streams(seats[2].joins().metadata.user_data)
+    assert sent.tags == {"zone": "b", "cluster": "x"}
+    (mine,) = seats[2].tied.holds["t"]
+    assert sent.task_offset_sums == {TaskId(0, mine, "t"): ACTIVE_SUM} | {
+        TaskId(0, place.partition, "t"): 100 for place in seats[2].assignor.standbys
+    }
+
+    a_round(seats[2:], 2)
+    for seat in seats[2:]:
+        for partition in seat.tied.holds["t"]:
+            assert owners[partition] == seat.name or holders[partition] == seat.name
+    assert sorted(p for seat in seats[2:] for p in seat.tied.holds["t"]) == list(range(6))
+
+
+def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
+    shared = cluster()
+    ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
+    seats = [Seat("ax", shared, ends=lambda: ends)]
+    a_round(seats, 1)
+    assert seats[0].tied.holds == {"t": (0, 1, 2, 3, 4, 5)}
+    seats.append(Seat("by", shared, ends=lambda: ends))
+    decoded = a_round(seats, 2)
+    new = seats[1]
+    assert new.tied.holds == {}
+    assert decode_streams_assignment(decoded["by"].user_data).next_rebalance_ms == 0
+    assert decode_streams_assignment(decoded["ax"].user_data).next_rebalance_ms == NO_REBALANCE
+    # Far behind: looked at again and again, and nothing is asked for.
+    for _ in range(3):
+        new.tied.waiting.pop()()
+    assert (new.tied.asked, len(new.tied.waiting)) == (0, 1)
+    new.have = dict.fromkeys(new.assignor.standbys, 40_000)
+    new.tied.waiting.pop()()
+    assert (new.tied.asked, new.tied.waiting) == (1, [])
+    for generation in range(3, 9):
+        a_round(seats, generation)
+        new.have = dict.fromkeys(new.assignor.standbys, 50_000)
+    assert [len(seat.tied.holds["t"]) for seat in seats] == [3, 3]
+
+
+def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less_and_less(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+    shared = cluster()
+    far = {TopicPartition("t", partition): 10**9 for partition in range(6)}
+    seats = [Seat("ax", shared, ends=lambda: far), Seat("by", shared), Seat("cx", shared)]
+    a_round(seats[:1], 1)
+    a_round(seats, 2)
+    warm = [seat for seat in seats[1:] if seat.tied.waiting or seat.tied.asked]
+    assert warm
+    for generation in range(3, 30):
+        # What one asks for is a round for all: it must not make the others ask at once.
+        for seat in warm:
+            if seat.tied.waiting:
+                seat.tied.waiting.pop()()
+        asked = [seat.tied.asked for seat in warm]
+        a_round(seats, generation)
+        assert [seat.tied.asked for seat in warm] == asked
+    for seat in warm:
+        waits = seat.tied.delays[seat.tied.delays.index(2) :]
+        assert waits == [2.0**n for n in range(1, 10)] + [600] * (len(waits) - 9)
+    assert len([r for r in caplog.records if "not for the leader" in r.message]) == len(warm)
+
+
+def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
+    shared = cluster()
+    seats = [Seat("ax", shared)]
+    a_round(seats, 1)
+    seats.append(Seat("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
+    a_round(seats, 2)
+    waits = seats[1].tied.waiting.pop()
+    seats[1].assignor.apply_standby_user_data(None)
+    seats[1].assignor._awaited = at(0)
+    waits()
+    assert (seats[1].tied.asked, seats[1].tied.waiting) == (0, [])
+
+
+def test_without_positions_what_is_kept_counts_as_warm() -> None:
+    shared = cluster()
+    seats = [Seat("ax", shared), Seat("bx", shared), Seat("cx", shared)]
+    for seat in seats:
+        seat.assignor._positions = seat.assignor._all_warm
+    for members in ((0,), (0, 1), (0, 1, 2)):
+        for generation in range(1, 12):
+            a_round([seats[number] for number in members], generation)
+    assert [len(seat.tied.holds["t"]) for seat in seats] == [2, 2, 2]
+    assert [len(seat.assignor.standbys) for seat in seats] == [2, 2, 2]
+
+
+def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
+    shared = cluster()
+    ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
+    seats = [Seat(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
+    a_round(seats[:2], 1)
+    for seat in seats[:2]:
+        seat.have = dict.fromkeys(seat.assignor.standbys, 50_000)
+    a_round(seats, 2)
+    new = seats[2]
+    awaited = new.assignor._awaited
+    assert awaited
+    assert awaited <= new.assignor.standbys
+    # Only what is waited for is warm.
+    new.have = dict.fromkeys(new.assignor.standbys, 0) | dict.fromkeys(awaited, 50_000)
+    new.tied.waiting.pop()()
+    assert new.tied.asked == 1
+
+
+def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rackassign")
+    shared = cluster()
+    seats = [Seat("ax", shared), Seat("by", shared)]
+    plain = StandbyAwareAssignor("c", client_tags={"zone": "c"})
+    plain.bind(Tied(shared))
+    for generation in (1, 2, 3):
+        a_round(seats[:1], generation)
+    a_round(seats, 4)
+    for generation in (5, 6):
+        sent = plain.metadata(["t"])
+        a_round(seats, generation, others=[member("cx", ["t"], rack="c", user_data=sent.user_data)])
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert said.count("6 standbys of 6 partitions have no place: members are too few, or the values of their tags") == 1
+    assert said.count("0 standbys of 0 partitions have no place: members are too few, or the values of their tags") == 1
+    assert (
+        said.count(
+            "1 members do not have all of the tags zone, cluster, so their copies are not kept apart from others: cx"
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize("broken", ["ends", "changelog"])
+def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+
+    def fails(*_: object) -> Any:
+        raise RuntimeError("the owner's")
+
+    shared = cluster()
+    seats = [Seat(name, shared) for name in ("ax", "by", "cx")]
+    a_round(seats, 1)
+    before = [seat.tied.holds for seat in seats]
+    setattr(seats[0].assignor, f"_{broken}", fails)
+    a_round(seats, 2)
+    assert [seat.tied.holds for seat in seats] == before
+    assert {"ends": "where changelogs end cannot be told", "changelog": "members cannot be told what copies to keep"}[
+        broken
+    ] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"positions": 5}, "positions must be a function, got 5"),
+        ({"ends": None}, "ends must be a function, got null"),
+        ({"on_standbys": 5}, "on_standbys must be a function, got 5"),
+        ({"changelog": "x"}, 'changelog must be a function, got "x"'),
+        ({"client_tags": {"zone": None}}, 'client_tags must be strings, got "zone" with null'),
+        ({"client_tags": {"zone": 3}}, 'client_tags must be strings, got "zone" with 3'),
+        ({"client_tags": "zone"}, 'client_tags must be keys with values, got "zone"'),
+        ({"standbys": 1}, "standbys must be StandbyOptions, got 1"),
+    ],
+)
+def test_typos_are_told(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        StandbyAwareAssignor("a", **given)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0\0\0\x0b", b"\xff" * 40, None])
+def test_a_member_that_says_nothing_sensible_gets_its_part_all_the_same(
+    garbage: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+    seats = [Seat("ax", cluster())]
+    for generation in (1, 2):
+        decoded = a_round(seats, generation, others=[member("odd", ["t"], rack="b", user_data=garbage)])
+    assert sorted(tp[1] for told in decoded.values() for tp in told.partitions()) == list(range(6))
+    said = [record for record in caplog.records if "tags of member odd cannot be read" in record.message]
+    assert len(said) == 1
+
+
+def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+
+    def fails(*_: object) -> Any:
+        raise RuntimeError("the owner's")
+
+    shared = cluster()
+    broken = StandbyAwareAssignor(
+        "b", client_tags={"zone": "b", "cluster": "x"}, standbys=OPTIONS, positions=fails, ends=fails, on_standbys=fails
+    )
+    seat = Seat("by", shared)
+    broken.bind(Tied(shared))
+    for generation in (1, 2):
+        sent = broken.metadata(["t"])
+        other = member("bx", ["t"], rack="b", user_data=sent.user_data)
+        decoded = a_round([seat], generation, others=[other])
+        broken.on_assignment(decoded["bx"], generation)
+        assert decode_streams(sent.user_data).tags == {"zone": "b", "cluster": "x"}
+    assert broken.standbys
+    assert [record.message.partition(": ")[2] for record in caplog.records if "bx" not in record.message][:2] == [
+        "what copies there are cannot be told",
+        "on_standbys raised",
+    ]
+    # As the leader: the group gets its assignment, though ends are not known.
+    answers = broken.assign(shared, [member("bx", ["t"]), member("by", ["t"])])
+    assert sorted(tp[1] for told in answers.values() for tp in told.partitions()) == list(range(6))
+
+
+def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+    seats = [Seat("ax", cluster()), Seat("by", cluster())]
+    a_round(seats, 1)
+    before = seats[1].assignor.standbys
+    assert before
+    for nothing in (None, b"", b"\0\0\0\x0b\xff"):
+        seats[1].assignor.apply_standby_user_data(nothing)
+    assert seats[1].assignor.standbys == before
+    assert "what copies to keep cannot be read" in caplog.text
+
+
+def test_it_is_cooperative_and_has_a_name_of_its_own() -> None:
+    assignor = StandbyAwareAssignor("a", client_tags={"zone": "a"})
+    assert assignor.name == "rackassign-standby"
+    assert assignor.supported_protocols() == [RebalanceProtocol.COOPERATIVE]
+    with pytest.raises(ConfigError, match="doesn't have corresponding tag set"):
+        StandbyAwareAssignor("a", client_tags={"zone": "a"}, standbys=OPTIONS)
+    with pytest.raises(ConfigError, match="At most 5 client tags"):
+        StandbyAwareAssignor("a", client_tags={str(n): "v" for n in range(6)})
+
+
+def test_user_data_goes_with_the_host_s_answers() -> None:
+    for told in ({}, {"m": b"data"}):
+        answers = internals.encode_member_assignments({"m": {"t": (1,)}, "n": {}}, told)
+        read = {name: ConsumerProtocolAssignment.decode(answer.encode()) for name, answer in answers.items()}
+        assert [(list(map(tuple, one.partitions())), one.user_data) for one in read.values()] == [
+            ([("t", 1)], told.get("m")),
+            ([], None),
+        ]

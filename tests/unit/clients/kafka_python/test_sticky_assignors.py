@@ -1,0 +1,357 @@
+"""The sticky and cooperative assignors inside the internals, without brokers."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.util import WeakMethod
+
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssignor
+from rackassign.clients.kafka_python import internals
+from rackassign.errors import ConfigError
+from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
+from tests.unit.clients.kafka_python.test_assignors import THREE_RACKS, FakeCluster, FakeCoordinator, given_out, member
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, "rackassign")
+    return caplog
+
+
+def assignment(partitions: Mapping[str, list[int]]) -> ConsumerProtocolAssignment:
+    return ConsumerProtocolAssignment(3, list(partitions.items()), None)
+
+
+class FakeMembership:
+    """A consumer's place in its group, as the assignor sees it."""
+
+    def __init__(self, owned: Mapping[str, tuple[int, ...]] | None = None, *, cooperative: bool = True) -> None:
+        self.held = dict(owned or {})
+        self.keeps = cooperative
+        self.asked = 0
+        self.joining: int | None = 5
+
+    def generation(self) -> int | None:
+        return self.joining
+
+    def session_timeout_s(self) -> float | None:
+        return None
+
+    def spare_s(self) -> float:
+        return 1.0
+
+    def refresh_metadata(self) -> None:
+        """Nothing to be had."""
+
+    def same_consumer(self, other: object) -> bool:
+        return self is other
+
+    def cluster(self) -> FakeCluster:
+        return THREE_RACKS
+
+    def owned(self) -> dict[str, tuple[int, ...]]:
+        return self.held
+
+    def cooperative(self) -> bool:
+        return self.keeps
+
+    def request_rejoin(self) -> None:
+        self.asked += 1
+
+
+def cooperative(membership: FakeMembership | None = None, **options: Any) -> RackAwareCooperativeStickyAssignor:
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", **options)
+    assignor.bind(membership or FakeMembership())  # type: ignore[arg-type] # looks the same
+    return assignor
+
+
+def test_names_and_protocols_are_the_standard_ones() -> None:
+    assert (RackAwareStickyAssignor.name, RackAwareCooperativeStickyAssignor.name) == ("sticky", "cooperative-sticky")
+    assert RackAwareStickyAssignor(rack="a").supported_protocols() == [RebalanceProtocol.EAGER]
+    both = RackAwareCooperativeStickyAssignor(rack="a").supported_protocols()
+    assert both == [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
+
+
+@pytest.mark.parametrize("kind", [RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_skew": -1}, "max_skew must be an integer, 0 or more, got -1"),
+        ({"max_skew": 1.5}, "max_skew must be an integer, 0 or more, got 1.5"),
+        ({"costs": {"a": {"b": -1}}}, r"costs.a.b: expected a finite number, 0 or more, got -1"),
+        ({"costs": {"a": 7}}, "this cannot be used"),
+        ({"weights": {"t": [1, "x"]}}, r"weights.t\[1\]: expected a number"),
+        ({"weights": 7}, "this cannot be used"),
+        ({"weights": {"t": {0: 1.0}}}, "weights.t: expected a list, got a mapping"),
+        ({"weights": {"t": [10**400]}}, "this cannot be used"),
+        ({"costs": {"a": {"b": 10**400}}}, "costs.a.b: expected a finite number"),
+        ({"weights": {"t": [1.0]}, "max_skew": 1}, "max_skew counts partitions"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(kind: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        kind(rack="a", **options)
+
+
+def test_a_cooperative_member_claims_what_its_consumer_holds_of_its_topics() -> None:
+    membership = FakeMembership({"t": (0, 2), "gone": (1,)})
+    assignor = cooperative(membership)
+    assignor.on_assignment(assignment({"t": [0, 1, 2], "gone": [1]}), 7)
+    sent = decode_subscription(assignor.metadata({"t", "s"}).encode())
+    assert (sent.topics, sent.owned, sent.generation, sent.rack) == (("s", "t"), {"t": (0, 2)}, 7, "a")
+    membership.held = {}
+    assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
+
+
+def test_an_eager_member_claims_nothing() -> None:
+    assignor = cooperative(FakeMembership({"t": (0,)}, cooperative=False))
+    assignor.on_assignment(assignment({"t": [0]}), 7)
+    assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
+
+
+def test_a_member_that_nothing_is_known_of_claims_what_it_was_given() -> None:
+    assignor = RackAwareCooperativeStickyAssignor(rack="a")
+    assignor.on_assignment(assignment({"t": [1, 0], "gone": [1]}), 7)
+    sent = decode_subscription(assignor.metadata({"t"}).encode())
+    assert (sent.owned, sent.generation) == ({"t": (0, 1)}, 7)
+
+
+def test_a_membership_that_raises_costs_the_claims_and_one_warning(warnings: pytest.LogCaptureFixture) -> None:
+    membership = FakeMembership()
+    membership.owned = None  # type: ignore[assignment, method-assign]
+    assignor = cooperative(membership)
+    for _ in range(2):
+        assert decode_subscription(assignor.metadata({"t"}).encode()).owned == {}
+    assert len(warnings.records) == 1
+    assert "nothing is claimed" in warnings.text
+
+
+def test_what_another_claims_is_withheld_and_the_next_round_asked_for_once() -> None:
+    membership = FakeMembership()
+    assignor = cooperative(membership)
+    members = [
+        member("m1", ["t"], rack="a", owned_partitions=[("t", [2])], generation_id=4),
+        member("m3", ["t"], rack="c", owned_partitions=[("t", [0])], generation_id=4),
+        member("m2", ["t"], rack="b"),
+    ]
+    assert given_out(assignor.assign(THREE_RACKS, members)) == {"m1": [], "m2": [("t", 1)], "m3": []}
+    assert membership.asked == 0
+    assignor.on_assignment(assignment({}), 5)
+    assignor.on_assignment(assignment({}), 6)
+    assert membership.asked == 1
+
+
+LIAR, HONEST = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])]), member("m2", ["t"], rack="b")
+"""One that claims what it had before a loss or an unsubscribe, as kafka-python's own does for ever; and another."""
+
+
+def rounds(assignor: RackAwareCooperativeStickyAssignor, members: list[Any], *generations: int) -> list[list[Any]]:
+    """Let it lead in each generation, to the end; return what m2 gets."""
+    given = []
+    for generation in generations:
+        assignor._membership.joining = generation  # type: ignore[union-attr]
+        assignor.metadata({"t"})
+        given.append([partition for _, partition in given_out(assignor.assign(THREE_RACKS, members))["m2"]])
+        assignor.on_assignment(assignment({}), generation)
+    return given
+
+
+def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -> None:
+    assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7, 8) == [[1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
+
+
+def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackassign.clients.common.sticky_assignor.drop_stale_claims", None)
+    assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
+    assert "the group gets a plain assignment" in warnings.text
+
+
+@pytest.mark.parametrize("generations", [(5, 6, 8), (5, 7, 8), (5, 7, 9)])
+def test_claims_are_believed_again_when_others_led_in_between(generations: tuple[int, ...]) -> None:
+    assert rounds(cooperative(), [LIAR, HONEST], *generations)[-1] == [1, 2]
+
+
+def test_a_claim_of_the_very_generation_that_did_not_give_it_is_not_believed_at_all() -> None:
+    assignor = cooperative()
+    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=5)
+    assert rounds(assignor, [member("m1", ["s"], rack="a"), HONEST], 5) == [[0, 1, 2]]
+    assert rounds(assignor, [liar, HONEST], 6) == [[0, 1, 2]]
+    # Of another generation it may be true: that member missed the assignment.
+    behind = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=4)
+    assert rounds(assignor, [behind, HONEST], 7, 8) == [[1, 2], [1, 2]]
+
+
+def test_a_claim_of_a_generation_to_come_is_one_of_none() -> None:
+    liar = member("m1", ["s"], rack="a", owned_partitions=[("t", [0])], generation_id=2**31 - 1)
+    assert rounds(cooperative(), [liar, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
+
+
+def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> None:
+    """The others may have it: what they claim by it is theirs."""
+    assignor = cooperative()
+    assert rounds(assignor, [member("m1", ["t"]), HONEST], 4)
+    assignor._membership.joining = 5  # type: ignore[union-attr]
+    assignor.assign(THREE_RACKS, [LIAR, HONEST])
+    assert rounds(assignor, [LIAR, HONEST], 6) == [[1, 2]]
+
+
+def test_where_the_generation_is_not_known_all_is_believed() -> None:
+    membership = FakeMembership()
+    membership.generation = lambda: None  # type: ignore[method-assign]
+    assert rounds(cooperative(membership), [LIAR, HONEST], 5, 6, 7) == [[1, 2]] * 3
+
+
+def test_a_leader_does_not_ask_for_ever(warnings: pytest.LogCaptureFixture) -> None:
+    membership = FakeMembership()
+    membership.generation = lambda: None  # type: ignore[method-assign]
+    rounds(cooperative(membership), [LIAR, HONEST], *range(5, 25))
+    assert membership.asked == 5
+    assert "go on claiming what they were not given" in warnings.text
+
+
+def test_an_assignment_that_never_came_through_has_no_consequences() -> None:
+    """As when the group rebalances once more while the leader sends its answer."""
+    membership = FakeMembership()
+    assignor = cooperative(membership)
+    members = [
+        member("m1", ["t"], rack="b", owned_partitions=[("t", [0])], generation_id=4),
+        member("m2", ["t"], rack="a", owned_partitions=[("t", [1])], generation_id=4),
+    ]
+    assignor.assign(THREE_RACKS, members)
+    assignor.metadata({"t"})
+    # Now another one leads, and gives m1 what it claims.
+    assignor.on_assignment(assignment({}), 5)
+    assert membership.asked == 0
+    again = [member("m1", ["s"], rack="b", owned_partitions=[("t", [0])], generation_id=5), member("m2", ["t"])]
+    assert given_out(assignor.assign(THREE_RACKS, again))["m2"] == [("t", 1), ("t", 2)]
+
+
+class Broken(FakeCluster):
+    """A cluster view that is not what it was."""
+
+    def brokers(self) -> list[Any]:
+        raise RuntimeError("changed")
+
+
+def test_whatever_goes_wrong_nothing_claimed_is_handed_to_another(warnings: pytest.LogCaptureFixture) -> None:
+    membership = FakeMembership()
+    assignor = cooperative(membership)
+    members = [
+        member("m1", ["t", "u"], rack="a", owned_partitions=[("t", [0, 2, 9])], generation_id=4),
+        member("m2", ["t", "u"], rack="b", owned_partitions=None),
+    ]
+    cluster = Broken({}, {"t": [[1], [1], [1]], "u": [[1]]})
+    answer = given_out(assignor.assign(cluster, members))
+    # Dealt out: t-0 and t-1 to m1, t-2 and u-0 to m2; t-2 is m1's still.
+    assert answer == {"m1": [("t", 0), ("t", 1)], "m2": [("u", 0)]}
+    assignor.on_assignment(assignment({}), 5)
+    assert membership.asked == 1
+    assert "the group gets a plain assignment" in warnings.text
+
+
+def test_sticky_sends_what_it_had_and_reads_what_others_send(warnings: pytest.LogCaptureFixture) -> None:
+    assignor = RackAwareStickyAssignor(rack="a")
+    assert decode_subscription(assignor.metadata({"t"}).encode()).user_data is None
+    assignor.on_assignment(assignment({"t": [2], "gone": [0]}), 9)
+    sent = decode_subscription(assignor.metadata({"t"}).encode())
+    assert (decode_sticky(sent.user_data), sent.owned) == (StickyData({"t": (2,)}, 9), {})
+    members = [
+        member("m1", ["t"], user_data=encode_sticky(StickyData({"t": (2,)}, 9))),
+        member("m2", ["t"], user_data=encode_sticky(StickyData({"t": (0, 0)}))),
+        member("m3", ["t"], user_data=b"\xff\xff"),
+    ]
+    assert given_out(assignor.assign(THREE_RACKS, members)) == {"m1": [("t", 2)], "m2": [("t", 0)], "m3": [("t", 1)]}
+    assert "what a member had cannot be read" in warnings.text
+
+
+def test_weights_that_raise_cost_the_weights_and_one_warning(warnings: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def weights() -> dict[str, list[float]]:
+        calls.append(1)
+        raise OSError("no lag to be had")
+
+    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
+    for _ in range(2):
+        answer = given_out(assignor.assign(THREE_RACKS, [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="c")]))
+        assert sorted(map(len, answer.values())) == [1, 2]
+    assert len(calls) == 2
+    assert len([record for record in warnings.records if "weights cannot be had" in record.message]) == 1
+
+
+@pytest.mark.parametrize("weights", [{"t": [5.0, 1, 1], "u": [9]}, lambda: {"t": (5.0, 1.0, 1.0)}])
+def test_weights_are_balanced(weights: Any) -> None:
+    assignor = RackAwareStickyAssignor(rack="a", weights=weights)
+    members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b")]
+    assert sorted(map(len, given_out(assignor.assign(THREE_RACKS, members)).values())) == [1, 2]
+    assert [("t", 0)] in given_out(assignor.assign(THREE_RACKS, members)).values()
+
+
+def test_costs_and_skew_decide() -> None:
+    cluster = FakeCluster({1: "a", 2: "b", 3: "far"}, {"t": [[1], [1], [1], [2], [3], [3]]})
+    members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b")]
+    dear = RackAwareStickyAssignor(rack="a", costs={"a": {"far": 20}, "b": {"far": 2}})
+    assert given_out(dear.assign(cluster, members))["m2"] == [("t", 3), ("t", 4), ("t", 5)]
+    cluster = FakeCluster({1: "a", 2: "b"}, {"t": [[1], [1], [1], [2]]})
+    assert len(given_out(RackAwareStickyAssignor(rack="a").assign(cluster, members))["m1"]) == 2
+    assert len(given_out(RackAwareStickyAssignor(rack="a", max_skew=1).assign(cluster, members))["m1"]) == 3
+
+
+def test_what_is_not_proven_is_said_once(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rackassign.solver.min_cost_flow.highspy", None)
+    assignor = RackAwareStickyAssignor(rack="a")
+    members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
+    for _ in range(2):
+        assert given_out(assignor.assign(THREE_RACKS, members)) == {
+            "m1": [("t", 2)],
+            "m2": [("t", 1)],
+            "m3": [("t", 0)],
+        }
+    assert [record.levelname for record in warnings.records] == ["WARNING"]
+    assert "HiGHS (highspy) cannot be imported" in warnings.text
+
+
+def test_the_solver_is_loaded_when_an_assignor_is_made() -> None:
+    code = (
+        "import sys; import rackassign; assert not {'numpy', 'kafka', 'highspy'} & set(sys.modules)\n"
+        "rackassign.RackAwareCooperativeStickyAssignor(rack='a'); print('highspy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "True\n"
+
+
+@pytest.mark.parametrize("wrap", [WeakMethod, lambda method: method], ids=["as of 3.0", "bound"])
+def test_a_leader_finds_its_consumer_behind_the_cluster(wrap: Any) -> None:
+    coordinator = FakeCoordinator()
+    found = internals.find_membership(SimpleNamespace(_listeners={print, wrap(coordinator.listen)}))
+    assert found is not None
+    assert found.owned() == {"t": (0, 2), "u": (1,)}
+    assert found.cooperative()
+    found.request_rejoin()
+    assert coordinator.asked == 1
+    same, other = (internals.membership_of(SimpleNamespace(_coordinator=c)) for c in (coordinator, FakeCoordinator()))
+    assert same is not None
+    assert other is not None
+    assert (found.same_consumer(same), found.same_consumer(other)) == (True, False)
+    coordinator._rebalance_protocol = RebalanceProtocol.EAGER
+    assert not found.cooperative()
+
+
+def test_an_instance_belongs_to_one_consumer() -> None:
+    assignor = cooperative()
+    with pytest.raises(ConfigError, match="belongs to one consumer: make one for each"):
+        assignor.bind(FakeMembership())  # type: ignore[arg-type] # looks the same
+
+
+def test_a_host_that_has_changed_has_no_membership() -> None:
+    assert internals.membership_of(SimpleNamespace()) is None
+    assert internals.find_membership(SimpleNamespace()) is None
+    assert internals.find_membership(SimpleNamespace(_listeners={print, object().__str__})) is None

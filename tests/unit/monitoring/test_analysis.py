@@ -1,0 +1,416 @@
+"""What is made of a live group: where it reads from, what strategies would make of it, what would gain most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.errors import UnknownTopicOrPartitionError
+
+from rackassign.errors import ConfigError, InputError
+from rackassign.locality import Locality
+from rackassign.model import TopicPartition
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupAnalysis,
+    Price,
+    RackMap,
+    RecommendedChange,
+    Throughput,
+    TrafficMatrix,
+    as_json,
+    collection_warnings,
+    describe_action,
+)
+from rackassign.monitoring.format import format_bytes, format_percent, format_usd
+from rackassign.monitoring.snapshot import snapshot, topics_of
+from rackassign.monitoring.throughput import LogSample, LogSamples, sample_logs
+from rackassign.monitoring.throughput import compute_throughput as compared
+from rackassign.scenario import read_group, write_group
+from rackassign.wire import Subscription
+from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+
+ONE_EACH = {"t": [[1], [2], [3]]}
+TURNED = group(member("m1", "a", {"t": [1]}), member("m2", "b", {"t": [2]}), member("m3", "c", {"t": [0]}))
+HOME = group(member("m1", "a", {"t": [0]}), member("m2", "b", {"t": [1]}), member("m3", "c", {"t": [2]}))
+EVEN = rates({("t", p): 1000.0 for p in range(3)})
+
+
+def kinds(of: GroupAnalysis) -> list[str]:
+    return [action.kind for action in of.actions]
+
+
+def test_a_group_that_reads_across_racks_is_told_to_switch() -> None:
+    seen = inspected(TURNED, cluster(ONE_EACH), EVEN)
+    assert seen.partitions == Locality(0, 3, 0)
+    assert seen.local_share == 0.0
+    assert seen.flows.pairs == {("b", "a"): 1000.0, ("c", "b"): 1000.0, ("a", "c"): 1000.0}
+    assert (seen.flows.local, seen.flows.cross, seen.flows.unknown, seen.flows.total) == (0.0, 3000.0, 0.0, 3000.0)
+    reach = seen.reach("cooperative-sticky")
+    assert (reach.partitions, reach.moved, reach.flows.cross) == (Locality(3, 0, 0), 3, 0.0)
+    assert seen.actions == (RecommendedChange("strategy", 3, 3000.0),)
+    assert describe_action(seen.actions[0], seen) == "switch to cooperative-sticky of rackassign from range"
+
+
+def test_a_group_at_home_is_told_nothing() -> None:
+    seen = inspected(HOME, cluster(ONE_EACH), EVEN)
+    assert (seen.partitions, seen.local_share, seen.actions) == (Locality(3, 0, 0), 1.0, ())
+    assert [reach.moved for reach in seen.reaches] == [0, 0, 0]
+
+
+def test_without_a_selector_local_means_the_leaders_rack() -> None:
+    both = {"t": [[1, 2], [2, 3], [3, 1]]}
+    followed = group(member("m1", "a", {"t": [2]}), member("m2", "b", {"t": [0]}), member("m3", "c", {"t": [1]}))
+    near, far = inspected(followed, cluster(both)), inspected(followed, cluster(both, brokers(selector=None)))
+    assert (near.read_policy, near.partitions) == ("any-replica", Locality(3, 0, 0))
+    assert (far.read_policy, far.partitions) == ("leader", Locality(0, 3, 0))
+    for seen in (near, far):
+        assert seen.by_mode == {"any-replica": Locality(3, 0, 0), "leader": Locality(0, 3, 0)}
+    # Planned with the leaders in view the group is all local, so a selector gains nothing more.
+    assert kinds(far) == ["strategy"]
+
+
+def test_a_selector_is_advised_where_it_gains() -> None:
+    led_by_one = {"t": [[1, 2], [1, 3], [1, 2]]}
+    seen = inspected(HOME, cluster(led_by_one, brokers(selector=None)), EVEN)
+    assert seen.partitions == Locality(1, 2, 0)
+    assert kinds(seen)[0] == "selector"
+    assert seen.actions[0].gain == 2
+    unasked = cluster(led_by_one, brokers(selector=None, problem="not allowed"))
+    assert "selector" not in kinds(inspected(HOME, unasked, EVEN))
+
+
+def test_a_broker_that_cannot_be_asked_is_like_the_others() -> None:
+    one, two, three = brokers()
+    silent = replace(two, selector=None, problem="it has just died")
+    live, layout = group(member("m", "c", {"t": [0]})), {"t": [[2, 3]]}
+    assert inspected(live, cluster(layout, (one, silent, three))).partitions.local == 1
+    plain = tuple(replace(broker, selector=None) for broker in (one, three))
+    assert inspected(live, cluster(layout, (*plain, silent))).partitions.cross == 1
+
+
+def test_brokers_may_differ_in_their_selectors() -> None:
+    one, two, three = brokers()
+    mixed = cluster({"t": [[1, 3], [2, 3]]}, (one, replace(two, selector=None), three))
+    seen = inspected(group(member("m", "c", {"t": [0, 1]})), mixed)
+    assert seen.read_policy == "mixed"
+    # What broker 2 leads is read from there.
+    assert [(read.place.partition, read.source) for read in seen.now] == [(0, "c"), (1, "b")]
+
+
+def test_a_copy_out_of_sync_serves_nobody_and_makes_no_strategy_better() -> None:
+    there = cluster({"t": [[2, 1]]}, in_sync={"t": ((2,),)})
+    seen = inspected(group(member("m", "a", {"t": [0]})), there)
+    assert (seen.partitions, seen.out_of_sync) == (Locality(0, 1, 0), 1)
+    assert seen.reach("cooperative-sticky").partitions == Locality(1, 0, 0)
+    assert seen.actions == ()
+
+
+def test_a_partition_without_leader_is_read_from_nowhere() -> None:
+    there = cluster({"t": [[]]})
+    assert inspected(group(member("m", "a", {"t": [0]})), there).partitions == Locality(0, 0, 1)
+
+
+def test_racks_that_a_broker_away_had_still_count() -> None:
+    known = (*brokers()[:2], replace(brokers()[2], fenced=True, selector=None))
+    there = cluster({"t": [[2, 3]]}, known, in_sync={"t": ((2,),)})
+    seen = inspected(group(member("m", "c", {"t": [0]})), there)
+    assert (seen.read_policy, seen.partitions, seen.out_of_sync) == ("any-replica", Locality(0, 1, 0), 1)
+
+
+SILENT = group(member("m1", None, {"t": [1]}), member("m2", None, {"t": [2]}), member("m3", None, {"t": [0]}))
+MAP = RackMap({"m1": "a", "m2": "b", "m3": "c"})
+
+
+def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
+    seen = inspected(SILENT, cluster(ONE_EACH), EVEN)
+    assert seen.partitions == Locality(0, 0, 3)
+    assert seen.flows.pairs == {("b", None): 1000.0, ("c", None): 1000.0, ("a", None): 1000.0}
+    assert [m.id for m in seen.snapshot.unknown] == ["m1", "m2", "m3"]
+    (action,) = seen.actions
+    assert (action.kind, action.uncertain, action.gain) == ("rack", True, 1)
+    # Stands alone in a fleet's advice, where no figures follow.
+    assert describe_action(action, seen).endswith(f"(client.rack), taken here to be rack {action.rack}")
+    assert action.members == ("m1", "m2", "m3")
+
+
+def test_a_rack_map_says_what_racks_would_gain() -> None:
+    seen = inspected(SILENT, cluster(ONE_EACH), EVEN, MAP)
+    assert (seen.partitions, seen.snapshot.unknown) == (Locality(0, 3, 0), ())
+    # Its leader does not know the map.
+    assert seen.reach("cooperative-sticky").partitions.local < 3
+    action = seen.actions[-1]
+    assert (action.kind, action.uncertain, action.members) == ("rack", False, ("m1", "m2", "m3"))
+    assert sum(each.gain for each in seen.actions) == 3
+    assert "only in the rack map" in describe_action(action, seen)
+
+
+def test_who_sends_no_rack_is_taken_to_read_from_leaders_unless_named() -> None:
+    there = cluster({"t": [[1, 2]]})
+    live = group(member("m", None, {"t": [0]}))
+    assert inspected(live, there, racks=RackMap({"m": "b"})).partitions == Locality(0, 1, 0)
+    assert inspected(live, there, racks=RackMap({"m": "b"}, follower_fetchers=("*",))).partitions == Locality(1, 0, 0)
+
+
+def test_what_is_sent_comes_before_the_map() -> None:
+    shot = snapshot(HOME, cluster(ONE_EACH).topology, RackMap({"*": "z"}))
+    assert [m.rack for m in shot.group.members] == ["a", "b", "c"]
+    assert not shot.rack_map_members
+
+
+def test_a_member_and_a_replica_are_advised_where_they_help() -> None:
+    lone = group(member("m", "a", {"t": [0, 1, 2]}), strategy="cooperative-sticky")
+    seen = inspected(lone, cluster(ONE_EACH), rates({("t", 0): 1.0, ("t", 1): 10.0, ("t", 2): 5.0}))
+    found = {(action.kind, action.rack): action for action in seen.actions}
+    assert ("replicas", "a") in found
+    assert found["replicas", "a"].gain_bytes_s == 15.0
+    assert found["replicas", "a"].partitions == {"t": (1, 2)}
+    assert describe_action(found["replicas", "a"], seen) == "add a replica of 2 partitions of t in rack a"
+    assert ("member", "b") in found
+    assert describe_action(found["member", "b"], seen) == "add a member in rack b, subscribed to t"
+
+
+def test_what_counts_from_the_strategy_on_says_so() -> None:
+    live = group(member("m1", "a", {"t": [1, 2]}), member("m2", "b", {"t": [0]}))
+    seen = inspected(live, cluster(ONE_EACH), EVEN)
+    assert kinds(seen)[0] == "strategy"
+    assert len(seen.actions) > 1
+    assert all(describe_action(action, seen).startswith("then ") for action in seen.actions[1:])
+
+
+def test_a_group_that_the_broker_serves_must_leave_it() -> None:
+    seen = inspected(replace(TURNED, kind="consumer", strategy="uniform"), cluster(ONE_EACH))
+    assert "group.protocol=classic" in describe_action(seen.actions[0], seen)
+    led = inspected(replace(TURNED, strategy="cooperative-sticky"), cluster(ONE_EACH))
+    assert describe_action(led.actions[0], led) == "let a member with rackassign's cooperative-sticky lead"
+
+
+def test_partitions_that_nobody_has_are_counted() -> None:
+    seen = inspected(group(member("m", "a", {"t": [0]})), cluster(ONE_EACH))
+    assert (seen.unassigned, seen.local_share) == (2, 1.0)
+    empty = inspected(group(), cluster({}))
+    assert (empty.local_share, empty.reaches, empty.actions) == (None, (), ())
+
+
+def test_what_a_leader_sent_need_not_make_sense() -> None:
+    odd = group(
+        member("m1", "a", {"t": [0, 0, -1, 99], "gone": [3]}), replace(member("m2", "b", {}), subscription=None)
+    )
+    shot = snapshot(odd, cluster(ONE_EACH).topology, RackMap())
+    assert shot.group.members[0].owned == {"gone": (3,), "t": (0, 99)}
+    # A topic that nobody can describe is counted nowhere, and named where it is known why.
+    assert inspected(odd, cluster(ONE_EACH)).partitions == Locality(1, 0, 1)
+
+
+def test_topics_that_are_not_described_are_named_and_distort_nothing() -> None:
+    there = replace(cluster(ONE_EACH), missing={"u": "TopicAuthorizationFailedError", "of others": "x"})
+    live = group(*(replace(m, assigned={**m.assigned, "u": (i,)}) for i, m in enumerate(HOME.members)))
+    seen = inspected(live, there, EVEN)
+    assert (seen.partitions, seen.actions) == (Locality(3, 0, 0), ())
+    assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 0)] * 3
+    assert seen.missing == {"u": "TopicAuthorizationFailedError"}
+    assert collection_warnings(ClusterReport(there, (seen,), (), EVEN)) == [
+        "g: topic u is not described: TopicAuthorizationFailedError"
+    ]
+
+
+def test_an_uneven_group_that_is_local_is_told_nothing() -> None:
+    uneven = group(member("m1", "a", {"t": [0, 1, 2]}), member("m2", "b", {"t": [3]}))
+    assert inspected(uneven, cluster({"t": [[1], [1], [1], [2]]})).actions == ()
+
+
+def test_where_leaders_serve_a_replica_must_lead() -> None:
+    there = cluster({"t": [[1, 2], [1, 2]]}, brokers(selector=None, problem="not allowed"))
+    seen = inspected(group(member("m", "b", {"t": [0, 1]})), there)
+    assert seen.read_policy == "unknown"
+    (action,) = (action for action in seen.actions if action.kind == "replicas")
+    assert (
+        describe_action(action, seen)
+        == "let a replica in rack b lead 2 partitions of t, and add one where there is none"
+    )
+
+
+def test_members_with_one_pattern_subscribe_to_all_that_any_of_them_has() -> None:
+    by_pattern: dict[str, Any] = {"pattern": "^t.*", "subscription": Subscription((), rack="a")}
+    live = group(
+        member("m1", "a", {"t": [0]}, **by_pattern), member("m2", "a", {"u": [0]}, **by_pattern), kind="consumer"
+    )
+    shot = snapshot(live, cluster({**ONE_EACH, "u": [[1]]}).topology, RackMap())
+    assert [m.topics for m in shot.group.members] == [{"t", "u"}] * 2
+    assert inspected(live, cluster({**ONE_EACH, "u": [[1]]})).unassigned == 2
+
+
+def test_a_snapshot_is_a_scenario_with_its_own_topics_only() -> None:
+    live = replace(TURNED, name="orders")
+    assert topics_of(live) == {"t"}
+    shot = snapshot(live, cluster({**ONE_EACH, "other": [[1]]}).topology, RackMap())
+    written = json.loads(json.dumps(write_group(shot.group)))
+    assert (written["name"], list(written["topics"])) == ("orders", ["t"])
+    assert [m["owned"] for m in written["members"]] == [{"t": [1]}, {"t": [2]}, {"t": [0]}]
+    assert read_group(written) == shot.group
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.lists(st.integers(1, 3), min_size=1, max_size=12))
+def test_flows_add_up_and_no_strategy_promises_what_is_not_so(racks: list[str], leaders: list[int]) -> None:
+    there = cluster({"t": [[leader] for leader in leaders]})
+    owned: list[list[int]] = [[] for _ in racks]
+    for p in range(len(leaders)):
+        owned[p % len(racks)].append(p)
+    live = group(*(member(f"m{i}", rack, {"t": owned[i]}, "t") for i, rack in enumerate(racks)))
+    seen = inspected(live, there, rates({("t", p): 1.0 + p for p in range(len(leaders))}))
+    assert seen.flows.total == pytest.approx(sum(1.0 + p for p in range(len(leaders))))
+    assert seen.flows.local + seen.flows.cross == pytest.approx(seen.flows.total)
+    for reach in seen.reaches:
+        assert reach.flows.total == pytest.approx(seen.flows.total)
+        assert reach.partitions.local + reach.partitions.cross == len(leaders)
+    assert all(action.gain_bytes_s > 0 for action in seen.actions)
+    assert len(seen.actions) <= 3
+
+
+# --- rates
+
+
+def log(size_: int, first: int, end: int, at_s: float = 0.0) -> LogSample:
+    return LogSample(at_s, size_, first, end)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "bytes_s"),
+    [
+        (log(1000, 0, 10), log(3000, 0, 30, 2.0), 1000.0),
+        (log(0, 0, 0), log(0, 0, 0, 2.0), 0.0),
+        # The old end was deleted: 20 records came, of 100 bytes on average.
+        (log(1000, 0, 10), log(1500, 15, 30, 2.0), 1000.0),
+        # It was compacted.
+        (log(5000, 0, 10), log(1000, 0, 20, 1.0), 500.0),
+        # All of it was deleted, and nothing came.
+        (log(5000, 0, 10), log(0, 10, 10, 1.0), 0.0),
+        # The topic was made anew.
+        (log(5000, 0, 500), log(100, 0, 1, 1.0), 0.0),
+    ],
+)
+def test_what_is_written_shows_in_what_a_log_grows_by(then: LogSample, now: LogSample, bytes_s: float) -> None:
+    place = TopicPartition("t", 0)
+    assert compared(LogSamples({place: then}), LogSamples({place: now})).bytes_s == {place: bytes_s}
+
+
+def test_what_came_and_is_gone_already_is_not_measured() -> None:
+    place = TopicPartition("t", 0)
+    measured = compared(LogSamples({place: log(5000, 0, 10)}), LogSamples({place: log(0, 500, 500, 1.0)}))
+    assert (measured.bytes_s, measured.records_s) == ({}, {place: 490.0})
+
+
+def test_a_topic_that_is_gone_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offsets(_: object, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        if any(place.topic == "gone" for place in places):
+            raise UnknownTopicOrPartitionError
+        return dict.fromkeys(places, (0, 7))
+
+    def sizes(_: object, _broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
+        return {TopicPartition(topic, p): 5 for topic, count in wanted.items() for p in range(count)}
+
+    monkeypatch.setattr("rackassign.monitoring.throughput.list_offsets", offsets)
+    monkeypatch.setattr("rackassign.monitoring.throughput.describe_log_dirs", sizes)
+    there = cluster({"t": [[1]], "gone": [[1]], "u": [[2]]})
+    seen = sample_logs(object(), there, clock=lambda: 1.0)
+    assert seen == LogSamples({TopicPartition(topic, 0): LogSample(1.0, 5, 0, 7) for topic in ("t", "u")})
+
+
+def test_partitions_seen_once_are_not_measured() -> None:
+    place, other = TopicPartition("t", 0), TopicPartition("t", 1)
+    measured = compared(LogSamples({place: log(1, 0, 1)}, ("p",)), LogSamples({other: log(1, 0, 1, 1.0)}, ("p", "q")))
+    assert (measured.bytes_s, measured.seconds, measured.problems) == ({}, 0.0, ("p", "q"))
+    seen = inspected(HOME, cluster(ONE_EACH), rates({("t", 0): 5.0}))
+    assert (seen.flows.total, seen.flows.unmeasured) == (5.0, 2)
+    (trouble,) = collection_warnings(ClusterReport(cluster(ONE_EACH), (seen,), (), rates({("t", 0): 5.0})))
+    assert trouble == "g: 2 partitions were not measured, so there is more"
+
+
+# --- the rack map
+
+
+def test_a_member_is_found_by_client_then_host_then_smallest_network() -> None:
+    racks = RackMap(
+        {"orders-*": "a", "*": "never"}, {"10.1.*": "b"}, {"10.0.0.0/8": "c", "10.2.0.0/16": "d", "::/0": "e"}
+    )
+    assert racks.rack_of("orders-1", "10.1.0.1") == "a"
+    fewer = replace(racks, client_ids={"x": "x"})
+    assert fewer.rack_of("orders-1", "10.1.0.1") == "b"
+    assert fewer.rack_of("orders-1", "10.2.0.1") == "d"
+    assert fewer.rack_of("orders-1", "::ffff:10.3.0.1") == "c"
+    assert fewer.rack_of("orders-1", "2001:db8::1") == "e"
+    assert fewer.rack_of("orders-1", "no address") is None
+    assert racks.racks() == {"a", "b", "c", "d", "e", "never"}
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ([], ""),
+        ({"clients": {}}, ""),
+        ({"client_ids": []}, "client_ids"),
+        ({"hosts": {"h": 7}}, "hosts.h"),
+        ({"hosts": {"h": ""}}, "hosts.h"),
+        ({"subnets": {"10.0.0.1/8": "a"}}, "subnets.10.0.0.1/8"),
+        ({"subnets": {"nonsense": "a"}}, "subnets.nonsense"),
+        ({"near_readers": "x"}, "near_readers"),
+        ({"near_readers": [1]}, "near_readers[0]"),
+    ],
+)
+def test_a_wrong_rack_map_names_the_field(value: Any, field: str) -> None:
+    with pytest.raises(InputError) as error:
+        RackMap.read(value)
+    assert error.value.path == field
+
+
+def test_a_rack_map_is_read() -> None:
+    read = RackMap.read({"subnets": {"10.0.0.0/24": "a"}, "near_readers": ["x*"]})
+    assert (read.rack_of("c", "10.0.0.9"), read.reads_near("xy"), read.reads_near("y")) == ("a", True, False)
+
+
+# --- figures
+
+
+def test_a_month_has_730_hours() -> None:
+    assert Price().monthly(1e9 / 3600) == pytest.approx(730 * 0.02)
+    assert Price.from_option(0.05).monthly(1e9 / 3600) == pytest.approx(730 * 0.05)
+    assert Price.from_option(0.05).source == "as given"
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="price"):
+            Price(wrong)
+
+
+def test_figures_are_short_and_never_round_to_all_or_nothing() -> None:
+    assert [format_percent(*of) for of in ((0, 0), (0, 9), (1, 9999), (1, 3), (9998, 9999), (9, 9))] == [
+        *("-", "0.0 %", "<0.1 %", "33.3 %", ">99.9 %", "100.0 %")
+    ]
+    assert [format_bytes(b) for b in (0, 999, 1000, 999_499, 999_999, 1.5e9, 2e15, -1500)] == [
+        *("0 B", "999 B", "1 kB", "999 kB", "1 MB", "1.5 GB", "2e+03 TB", "-1.5 kB")
+    ]
+    assert [format_usd(usd) for usd in (0, 1.234, 99.99, 12345.6)] == ["0.00", "1.23", "99.99", "12,346"]
+
+
+def test_json_says_null_for_what_was_not_measured() -> None:
+    there = cluster(ONE_EACH)
+    for measured in (EVEN, Throughput()):
+        survey = ClusterReport(there, (inspected(TURNED, there, measured),), (), measured)
+        (written,) = json.loads(json.dumps(as_json(survey, Price())))["groups"]
+        assert written["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
+        assert [m["rack_from"] for m in written["members"]] == ["member"] * 3
+        if measured is EVEN:
+            assert written["bytes_per_second"] == {"local": 0.0, "cross": 3000.0, "unknown": 0.0}
+            assert written["usd_per_month"]["cross"] == round(3000 * 730 * 3600 / 1e9 * 0.02, 2)
+            assert written["flows"][0] == {"from": "a", "to": "c", "bytes_per_second": 1000.0}
+        else:
+            assert written["bytes_per_second"] is written["usd_per_month"] is written["flows"] is None
+            assert written["actions"][0]["gain_usd_per_month"] is None
+
+
+def test_flows_know_what_stays_and_what_crosses() -> None:
+    flows = TrafficMatrix({("a", "a"): 1.0, ("a", "b"): 2.0, (None, "b"): 4.0, ("a", None): 8.0, (None, None): 16.0})
+    assert (flows.local, flows.cross, flows.unknown, flows.total) == (1.0, 2.0, 28.0, 31.0)

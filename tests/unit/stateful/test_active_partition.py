@@ -1,0 +1,270 @@
+"""Local files and those who own partitions, on a changelog in memory that fails when it likes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rackassign.errors import KafkaUnavailableError, RackassignError
+from rackassign.model import TopicPartition
+from rackassign.stateful import StatefulConsumer, StateStore, StoreError
+from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful.records import ChangelogRecord, read_change
+from rackassign.stateful.state_directory import StateDirectory
+from tests.unit.stateful.test_replay import effect, recomputed
+
+PLACE = TopicPartition("t", 3)
+
+
+class Memory:
+    """A changelog in memory.
+
+    Args:
+        breaks: For writes in order how many of their records come to be before the answer is lost; None for all, and
+            an answer.
+    """
+
+    def __init__(self, breaks: Sequence[int | None] = ()) -> None:
+        self.records: list[ChangelogRecord] = []
+        self._breaks = list(breaks)
+
+    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
+        assert place == PLACE
+        broken = self._breaks.pop(0) if self._breaks else None
+        first = len(self.records)
+        self.records += changes[:broken]
+        if broken is not None:
+            raise KafkaUnavailableError("gone")
+        return first, len(self.records)
+
+    def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(places, (0, len(self.records)))
+
+    def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
+        assert place == PLACE
+        return self.records[start:end]
+
+
+def fed(owner: ActivePartition, log: Memory) -> None:
+    """Do for an owner what a consumer does until it is ready."""
+    while not owner.ready:
+        owner.store.apply(log.records[owner.store.position :], len(log.records))
+        try:
+            owner.continue_restore()
+        except KafkaUnavailableError:
+            continue
+
+
+def process(owner: ActivePartition, records: int) -> None:
+    """Process so many records, in one batch."""
+    changed = []
+    for offset in range(owner.store.replay.source + 1, owner.store.replay.source + 1 + records):
+        owner.store.begin()
+        state = {key: value for key in (b"a", b"b", b"c") if (value := owner.store.get(key)) is not None}
+        for key, value in effect(state, offset).items():
+            if value is None:
+                owner.store.delete(key)
+            else:
+                owner.store.put(key, value)
+        changed.append((offset, owner.store.commit_record()))
+    try:
+        owner.write(changed)
+    except (KafkaUnavailableError, FencedError):
+        owner.store.discard_uncommitted()
+        raise
+
+
+def check(store: StateStore) -> None:
+    if not store.replay.uncommitted:
+        assert dict(store.items()) == recomputed(store.replay.source + 1)
+
+
+moves = st.lists(
+    st.sampled_from(["one", "three", "heir", "fresh", "copy", "former", "look"])
+    | st.tuples(st.just("one"), st.integers(1, 4)),
+    max_size=25,
+)
+
+
+@given(moves, st.lists(st.none() | st.integers(0, 3), max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], breaks: list[int | None]) -> None:
+    log = Memory(breaks)
+    stores: list[StateStore] = []
+    with TemporaryDirectory() as folder:
+
+        def new_store() -> StateStore:
+            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
+            return stores[-1]
+
+        def seated(store: StateStore) -> ActivePartition:
+            owner = ActivePartition(PLACE, store, log)
+            fed(owner, log)
+            return owner
+
+        owner, spare = seated(new_store()), new_store()
+        former: ActivePartition | None = None
+        for move in moves:
+            if move == "heir":
+                former, owner, spare = owner, seated(spare), new_store()
+            elif move == "fresh":
+                former, owner = owner, seated(new_store())
+            elif move == "copy":
+                spare.apply(log.records[spare.position :], len(log.records))
+            elif move == "former" and former is not None:
+                with suppress(KafkaUnavailableError, FencedError):
+                    process(former, 1)
+                former = None
+            elif move != "former":
+                try:
+                    owner.reconcile() if move == "look" else process(owner, move[1] if isinstance(move, tuple) else 1)
+                except KafkaUnavailableError:
+                    owner = seated(owner.store)
+            check(owner.store)
+        for store in stores:
+            store.apply(log.records[store.position :], len(log.records))
+            check(store)
+            store.close()
+
+
+def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Path) -> None:
+    log = Memory()
+    first = ActivePartition(PLACE, StateStore(tmp_path / "1.sqlite"), log)
+    fed(first, log)
+    process(first, 3)
+    second = ActivePartition(PLACE, StateStore(tmp_path / "2.sqlite"), log)
+    fed(second, log)
+    before = dict(second.store.items())
+    with pytest.raises(FencedError, match="t-3: epoch 1 has begun"):
+        process(first, 2)
+    assert dict(first.store.items()) == before
+    # What it has written all the same is healed: compaction would keep it, and not what counts.
+    spoiled = {c.key for c in log.records if c.epoch == 0 and c.source >= 3 and c.kind != "mark"}
+    second.reconcile()
+    healed = {change.key: change.value for change in log.records if change.kind == "heal"}
+    assert healed == {key: before.get(key) for key in spoiled}
+    # A fence that comes late would be all that compaction leaves, and its epoch the last to be known of.
+    log.records.append(ChangelogRecord("fence", 0))
+    second.reconcile()
+    assert [change.epoch for change in log.records if change.kind == "fence"] == [0, 1, 0, 1]
+    process(second, 4)
+    check(second.store)
+
+
+def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "t-3.sqlite"
+    store = StateStore(file)
+    store.apply(
+        [
+            ChangelogRecord("fence", 1),
+            ChangelogRecord("last", 1, 0, b"k", b"v"),
+            ChangelogRecord("change", 1, 1, b"j", b"w"),
+        ],
+        3,
+    )
+    with pytest.raises(StoreError, match="is changed by input records alone"):
+        store.put(b"k", b"v")
+    store.begin()
+    store.put(b"k", b"not written")
+    assert (store.get(b"k"), store.stored_value(b"k")) == (b"not written", b"v")
+    store.rollback_record()
+    store.begin()
+    store.put(b"a", b"new")
+    assert list(store.items()) == [(b"a", b"new"), (b"k", b"v")]
+    store.rollback_record()
+    store.begin()
+    store.delete(b"k")
+    assert store.commit_record() == {b"k": None}
+    assert (store.get(b"k"), store.stored_value(b"k")) == (None, b"v")
+    store.close()
+    again = StateStore(file)
+    assert (again.position, again.replay, dict(again.items())) == (3, store.replay, {b"k": b"v"})
+    assert again.replay.uncommitted == {b"j": b"w"}
+    again.clear()
+    assert (again.position, again.get(b"k"), again.replay.uncommitted) == (0, None, {})
+    again.close()
+
+
+def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_path: Path) -> None:
+    (tmp_path / "t-1@1d.sqlite").write_bytes(b"no database at all, whatever its name" * 99)
+    shelf = StateDirectory(tmp_path)
+    shelf.open_existing({"t": "1d"})
+    assert shelf.positions() == {TopicPartition("t", 1): 0}
+    shelf.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 7)
+    assert shelf.positions() == {TopicPartition("t", 1): 0, PLACE: 7}
+    with pytest.raises(StoreError, match="is in use: each member needs a folder of its own"):
+        StateDirectory(tmp_path)
+    shelf.delete(PLACE)
+    assert shelf.positions() == {TopicPartition("t", 1): 0}
+    with pytest.raises(StoreError, match="no name of a topic"):
+        shelf.open(TopicPartition("../t", 0))
+    shelf.close()
+    StateDirectory(tmp_path).close()
+
+
+def test_files_that_are_old_or_of_another_changelog_are_thrown_away(tmp_path: Path) -> None:
+    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 1)]
+    shelf = StateDirectory(tmp_path)
+    shelf.open_existing({"t": "1d", "u": "5e"})
+    for place in places:
+        shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 5)
+    shelf.close()
+    (tmp_path / "notes.sqlite").touch()
+    for file in tmp_path.glob("t-0@1d.sqlite*"):
+        os.utime(file, (1.0, 1.0))
+    again = StateDirectory(tmp_path)
+    again.open_existing({"t": "1d", "u": "new"})
+    assert again.positions() == {TopicPartition("t", 1): 5}
+    assert again.open(places[2]).position == 0
+    again.close()
+    left = {file.name for file in tmp_path.glob("*.sqlite")}
+    assert left == {"notes.sqlite", "t-1@1d.sqlite", "u-1@new.sqlite"}
+
+
+def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: dict[str, Any] = {"process": lambda *_: None, "state_dir": tmp_path / "state", "group_id": "g"}
+    for topics, more, problem in (
+        ((), {}, "topics and group_id are needed"),
+        (("t",), {"group_id": None}, "topics and group_id are needed"),
+        (("t",), {"enable_auto_commit": True}, "enable_auto_commit is for this consumer to set"),
+        (("t",), {"client_tags": {"k" * 21: "v"}}, "Tag key exceeds maximum length of 20"),
+        (("t",), {"state_dir": tmp_path / "file"}, "state_dir: .* cannot be used: "),
+    ):
+        with pytest.raises(RackassignError, match=problem):
+            StatefulConsumer(*topics, **{**told, **more})
+    # The folder was given back.
+    StateDirectory(tmp_path / "state").close()
+
+
+def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> None:
+    log = Memory()
+    late = ActivePartition(PLACE, StateStore(tmp_path / "1.sqlite"), log)
+    # It looks, and is stopped before it writes its fence; meanwhile another has begun the same epoch.
+    late.store.apply([], 0)
+    early = ActivePartition(PLACE, StateStore(tmp_path / "2.sqlite"), log)
+    fed(early, log)
+    process(early, 3)
+    bounds = log.offset_range
+    log.offset_range = lambda places: dict.fromkeys(places, (0, 0))  # type: ignore[method-assign]
+    with pytest.raises(FencedError, match="epoch 0 is another's"):
+        late.continue_restore()
+    log.offset_range = bounds  # type: ignore[method-assign]
+    process(early, 3)
+    early.reconcile()
+    check(early.store)
+
+
+def test_fences_outlive_compaction() -> None:
+    fence = ChangelogRecord("fence", 7)
+    assert fence.log_value() is not None
+    assert read_change(fence.log_key(), fence.log_value(), fence.header()) == fence
+    assert ChangelogRecord("last", 1, 0, b"k", None).log_value() is None

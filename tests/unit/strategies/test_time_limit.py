@@ -1,0 +1,291 @@
+"""Plans that must be there in time: what they are, and who says how much time there is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rackassign.clients.aiokafka import RackAwareStickyAssignor
+from rackassign.clients.kafka_python import RackAwareCooperativeStickyAssignor
+from rackassign.errors import ConfigError
+from rackassign.locality import Locality
+from rackassign.model import Broker, Group, Member, Partition, Plan, Topology
+from rackassign.solver import lexicographic, min_cost_flow
+from rackassign.solver.min_cost_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
+from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
+from rackassign.strategies.standby import StandbyOptions, assign_standbys
+from tests.unit.clients.aiokafka.test_assignors import Coordinator, sends, three_racks
+from tests.unit.clients.kafka_python.test_assignors import THREE_RACKS
+from tests.unit.clients.kafka_python.test_sticky_assignors import FakeMembership
+
+LATE = Options(time_limit_s=0)
+
+
+def own_topics(members: int = 60, *, joined: int = 6) -> Group:
+    """Members with topics of their own each, of which all but the last own what an optimal plan gave them."""
+    dice = random.Random(18)
+    rows = [Partition((p, (p + 1) % 3), p) for p in range(3)]
+    topics = {f"t{i}": tuple(rows[(p + i) % 3] for p in range(30)) for i in range(20)}
+    all_members = tuple(
+        Member(f"m{i:02}", frozenset(dice.sample(sorted(topics), 8)), rack="abc"[i % 3]) for i in range(members)
+    )
+    topology = Topology(tuple(Broker(i, rack) for i, rack in enumerate("abc")), topics)
+    before = plan_sticky(Group(topology, all_members[:-joined] if joined else all_members))
+    assert before.optimal
+    return Group(
+        topology,
+        tuple(
+            replace(member, owned=before.target[member.id], generation=1) if member.id in before.target else member
+            for member in all_members
+        ),
+    )
+
+
+def loads(plan: Plan) -> list[int]:
+    return sorted(sum(map(len, owned.values())) for owned in plan.target.values())
+
+
+@pytest.mark.parametrize("plan", [plan_sticky, plan_cooperative])
+def test_past_the_limit_a_plan_is_balanced_and_keeps_what_members_have(plan: Any) -> None:
+    group = own_topics()
+    late, best = plan(group, LATE), plan(group)
+    assert late.optimality_note == "the time limit of the plan is over"
+    assert not late.optimal
+    assert best.optimal
+    assert loads(late) == loads(best)
+    # As few leave their owner as in the optimum, or few more; of the 600 none need.
+    assert late.moved <= 1.2 * best.moved
+    assert Locality.of(group, late).cross <= 0.1 * 600
+
+
+def test_past_the_limit_nothing_moves_where_nothing_must() -> None:
+    assert plan_cooperative(own_topics(joined=0), LATE).moved == 0
+
+
+def test_past_the_limit_weights_are_balanced_about_and_owners_keep_what_they_can() -> None:
+    dice = random.Random(18)
+    group = own_topics(joined=0)
+    weights = {topic: tuple(dice.paretovariate(2) for _ in row) for topic, row in group.topology.topics.items()}
+    group = replace(group, weights=weights)
+    best = plan_cooperative(group)
+    owned = replace(group, members=tuple(replace(m, owned=best.target[m.id], generation=1) for m in group.members))
+    late = plan_cooperative(owned, LATE)
+    assert late.optimality_note == "the time limit of the plan is over"
+    assert late.moved <= 60
+    assert late.optimality_gap is not None
+    assert late.optimality_gap < 0.5
+
+
+def count_solves(monkeypatch: pytest.MonkeyPatch) -> list[SolveBudget]:
+    """Note the work that each solve is given."""
+    solves: list[SolveBudget] = []
+    original = min_cost_flow.min_cost_flow
+
+    def counted(network: Any, cost: Any, work: SolveBudget, **more: Any) -> Any:
+        solves.append(work)
+        return original(network, cost, work, **more)
+
+    monkeypatch.setattr(lexicographic, "min_cost_flow", counted)
+    return solves
+
+
+def test_the_limit_is_looked_at_in_the_search_for_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    solves = count_solves(monkeypatch)
+    # A solve looks twice: the third one finds that time is over.
+    monkeypatch.setattr(SolveBudget, "late", lambda _: len(solves) > 2)
+    plan = plan_cooperative(own_topics(16, joined=0), Options(max_skew=20))
+    assert plan.optimality_note == "the time limit of the plan is over"
+    assert len(solves) == 3
+
+
+def test_solves_that_presolve_ends_are_work_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With equal subscriptions the solver needs no iteration; all bases of a wide bound would be tried for nothing."""
+    solves = count_solves(monkeypatch)
+    topology = Topology((Broker(0, "a"),), {"t": (Partition((0,), 0),) * 400})
+    group = Group(topology, tuple(Member(f"m{i}", frozenset({"t"}), "a") for i in range(16)))
+    plan = plan_cooperative(group, Options(max_skew=20, work=5))
+    assert 0 < len(solves) <= 6
+    assert "iterations" in plan.optimality_note
+    assert loads(plan) == [25] * 16
+
+
+def test_a_deadline_and_a_budget_that_are_over_are_told_apart() -> None:
+    with pytest.raises(OutOfTimeError):
+        SolveBudget(1, until=0.0).check()
+    with pytest.raises(BudgetExhaustedError, match="iterations"):
+        SolveBudget(0).check()
+    SolveBudget(1).check()
+
+
+@pytest.mark.parametrize("limit", [-1, "1", float("nan"), True])
+def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigError, match="time_limit_s"):
+        Options(time_limit_s=limit)
+
+
+def test_past_the_limit_standbys_have_a_place_all_the_same() -> None:
+    group = own_topics()
+    group = replace(group, members=tuple(replace(m, tags={"zone": m.rack or ""}) for m in group.members))
+    found = assign_standbys(group, {}, StandbyOptions(rack_aware_assignment_tags=["zone"]), LATE)
+    assert not found.missing
+    assert found.collisions == 0
+    assert not found.proven
+
+
+class Timed(FakeMembership):
+    def session_timeout_s(self) -> float | None:
+        return 45.0
+
+
+@pytest.mark.parametrize(("membership", "limit"), [(Timed(), 15.0), (FakeMembership(), 2.0), (None, 2.0)])
+def test_a_leader_plans_for_a_third_of_its_session_timeout(
+    membership: Any, limit: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "rackassign")
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None)
+    if membership is not None:
+        assignor.bind(membership)
+    asked: list[Options] = []
+
+    def plan(group: Group, options: Options) -> Plan:
+        asked.append(options)
+        return replace(STRATEGIES["cooperative-sticky"](group, options), optimality_note="late")
+
+    assignor._strategy = plan
+    for _ in range(2):
+        planning = assignor._planning(THREE_RACKS, list)
+        assert planning() is not None
+    assert all(options.time_limit_s is not None and limit - 1 < options.time_limit_s <= limit for options in asked)
+    told = [record.getMessage() for record in caplog.records if "late" in record.getMessage()]
+    assert len(told) == 1
+    assert f"{limit:.1f} s" in told[0]
+
+
+def test_weights_that_take_too_long_are_not_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[int] = []
+
+    def weights() -> dict[str, list[float]]:
+        asked.append(1)
+        time.sleep(0.02)
+        return {"t": [1.0, 2.0, 3.0]}
+
+    class Hasty(FakeMembership):
+        def session_timeout_s(self) -> float | None:
+            return 0.03
+
+    assignor = RackAwareCooperativeStickyAssignor(rack="a", rack_monitor=None, weights=weights)
+    hasty: Any = Hasty()
+    assignor.bind(hasty)
+    for _ in range(3):
+        assert assignor._planning(THREE_RACKS, list)() is not None
+    assert len(asked) == 1
+    assert "they are not asked for any more" in caplog.text
+
+
+def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
+    over = threading.Event()
+    begin: list[Callable[[], object]] = []
+    planned_on: list[threading.Thread] = []
+    assignor = RackAwareStickyAssignor(rack="a", rack_monitor=None)
+    leader = Coordinator(three_racks(), assignor)
+    leader.join({"t"})
+
+    def plan(group: Group, options: Options) -> Plan:
+        planned_on.append(threading.current_thread())
+        begin[0]()
+        # Only the loop can end this; the time is a guard against a hang.
+        assert over.wait(120)
+        return STRATEGIES["sticky"](group, options)
+
+    assignor._strategy = plan
+
+    async def play() -> dict[str, bytes]:
+        members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
+        response = SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=members)
+        begun = asyncio.Event()
+        begin.append(partial(asyncio.get_running_loop().call_soon_threadsafe, begun.set))
+        leading = asyncio.ensure_future(leader._perform_assignment(response))
+        await begun.wait()
+        over.set()
+        answer: dict[str, bytes] = await leading
+        return answer
+
+    answer = asyncio.run(play())
+    assert set(answer) == {"ma", "mb", "mc"}
+    assert planned_on[0] is not threading.main_thread()
+
+
+def test_aiokafkas_plan_waits_for_nothing_that_the_user_has_on_threads() -> None:
+    """All threads of the loop's own pool are at something that ends when the group is assigned, and not before."""
+    assigned = threading.Event()
+    leader = Coordinator(three_racks(), RackAwareStickyAssignor(rack="a", rack_monitor=None))
+    leader.join({"t"})
+
+    async def play() -> dict[str, bytes]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        # The time is a guard against a hang.
+        busy = loop.run_in_executor(None, assigned.wait, 120)
+        response = SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=[("ma", None, sends(rack="a"))])
+        answer: dict[str, bytes] = await leader._perform_assignment(response)
+        assert not busy.done()
+        assigned.set()
+        await busy
+        return answer
+
+    assert set(asyncio.run(play())) == {"ma"}
+
+
+def test_what_wraps_an_assignor_of_aiokafka_gets_assignments() -> None:
+    class Wrapper:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self.seen: list[Any] = []
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def assign(self, cluster: Any, members: Any) -> dict[str, bytes]:
+            self.seen.append({member: list(metadata.subscription) for member, metadata in members.items()})
+            answer: dict[str, bytes] = self._inner.assign(cluster, members)
+            self.seen.append(sorted(answer.items()))
+            return answer
+
+    wrapper = Wrapper(RackAwareStickyAssignor(rack="a", rack_monitor=None))
+    leader = Coordinator(three_racks(), wrapper)
+    leader.join({"t"})
+    members = [(f"m{rack}", None, sends(rack=rack)) for rack in "ab"]
+    response = SimpleNamespace(API_VERSION=5, group_protocol="sticky", members=members)
+    answer = asyncio.run(leader._perform_assignment(response))
+    assert wrapper.seen == [{"ma": ["t"], "mb": ["t"]}, sorted(answer.items())]
+
+
+def test_a_subclass_of_aiokafkas_assignor_gets_assignments_and_no_promise_of_them() -> None:
+    seen: list[Any] = []
+
+    class Noted(RackAwareStickyAssignor):
+        name = "noted"
+
+        def assign(self, cluster: Any, members: Any) -> dict[str, bytes]:
+            seen.append({member: list(metadata.subscription) for member, metadata in members.items()})
+            answer: dict[str, bytes] = super().assign(cluster, members)
+            seen.append(sorted(answer))
+            return answer
+
+    leader = Coordinator(three_racks(), Noted(rack="a", rack_monitor=None))
+    leader.join({"t"})
+    members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]
+    response = SimpleNamespace(API_VERSION=5, group_protocol="noted", members=members)
+    asyncio.run(leader._perform_assignment(response))
+    assert seen == [{"ma": ["t"], "mb": ["t"], "mc": ["t"]}, ["ma", "mb", "mc"]]

@@ -1,0 +1,213 @@
+"""The codec: Java's bytes, and a value or one clear error for any others."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from rackassign.errors import WireError
+from rackassign.model import TopicPartition
+from rackassign.wire import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+
+JAVA: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parents[2] / "data" / "java_protocol_bytes.json").read_text()
+)
+FUZZ = int(os.environ.get("RACKASSIGN_FUZZ", "100000"))
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+int32s = st.integers(-(2**31), 2**31 - 1)
+subscriptions = st.builds(
+    Subscription,
+    topics=st.lists(names, max_size=5).map(lambda topics: tuple(sorted(topics))),
+    user_data=st.none() | st.binary(max_size=20),
+    owned=st.dictionaries(names, st.lists(int32s, min_size=1, max_size=4).map(lambda ids: tuple(sorted(ids)))),
+    generation=st.integers(-1, 2**31 - 1),
+    rack=st.none() | names.filter(bool),
+)
+assignments = st.builds(
+    Assignment,
+    partitions=st.dictionaries(names, st.lists(int32s, min_size=1, max_size=5).map(tuple), max_size=5),
+    user_data=st.none() | st.binary(max_size=20),
+)
+
+
+def partition(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def by_topic(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    partitions: dict[str, tuple[int, ...]] = {}
+    for topic, p in map(partition, texts):
+        partitions[topic] = (*partitions.get(topic, ()), p)
+    return partitions
+
+
+def unhexed(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def subscription_of(fields: dict[str, Any]) -> Subscription:
+    return Subscription(
+        tuple(fields["topics"]),
+        unhexed(fields["user_data_hex"]),
+        by_topic(fields["owned"]),
+        fields["generation"],
+        fields["rack"],
+    )
+
+
+@pytest.mark.parametrize("case", JAVA["subscription"])
+def test_subscriptions_are_java_s_byte_for_byte(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["hex"])
+    assert encode_subscription(subscription_of(case["input"]), case["version"]) == data
+    assert decode_subscription(data) == subscription_of(case["decoded"])
+
+
+@pytest.mark.parametrize("case", JAVA["assignment"])
+def test_assignments_are_java_s_byte_for_byte(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["hex"])
+    assignment = Assignment(by_topic(case["partitions"]), unhexed(case["user_data_hex"]))
+    assert encode_assignment(assignment, case["version"]) == data
+    assert decode_assignment(data) == assignment
+
+
+@pytest.mark.parametrize("case", JAVA["subscription_edge"], ids=lambda case: case["what"])
+def test_odd_subscriptions_are_read_as_java_reads_them(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["hex"])
+    if "error" in case:
+        with pytest.raises(WireError):
+            decode_subscription(data)
+    else:
+        assert decode_subscription(data) == subscription_of(case["decoded"])
+
+
+@pytest.mark.parametrize("case", JAVA["assignment_edge"], ids=lambda case: case["what"])
+def test_odd_assignments_are_read_as_java_reads_them(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["hex"])
+    if "error" in case:
+        with pytest.raises(WireError):
+            decode_assignment(data)
+    else:
+        assert decode_assignment(data) == Assignment({}, b"")
+
+
+@given(subscriptions, st.binary(max_size=5), st.integers(3, 2**15 - 1))
+def test_subscription_round_trip(subscription: Subscription, tail: bytes, version: int) -> None:
+    data = encode_subscription(subscription)
+    assert decode_subscription(data) == subscription
+    newer = version.to_bytes(2, "big") + data[2:] + tail
+    assert decode_subscription(newer) == subscription
+
+
+@given(assignments, st.integers(0, 3))
+def test_assignment_round_trip(assignment: Assignment, version: int) -> None:
+    assert decode_assignment(encode_assignment(assignment, version)) == assignment
+
+
+@given(subscriptions, st.integers(0, 3))
+def test_agrees_with_kafka_python(subscription: Subscription, version: int) -> None:
+    theirs = ConsumerProtocolSubscription.decode(encode_subscription(subscription, version))
+    assert tuple(theirs.topics) == subscription.topics
+    assert theirs.user_data == subscription.user_data
+    owned = {topic: tuple(ids) for topic, ids in theirs.owned_partitions}
+    assert owned == (subscription.owned if version >= 1 else {})
+    assert theirs.generation_id == (subscription.generation if version >= 2 else -1)
+    assert theirs.rack_id == (subscription.rack if version >= 3 else None)
+    assert theirs.encode() == encode_subscription(subscription, version)
+
+
+@given(assignments, st.integers(0, 3))
+def test_assignments_agree_with_kafka_python(assignment: Assignment, version: int) -> None:
+    data = encode_assignment(assignment, version)
+    theirs = ConsumerProtocolAssignment.decode(data)
+    assert {topic: tuple(ids) for topic, ids in theirs.assigned_partitions} == assignment.partitions
+    assert theirs.encode() == data
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        Subscription(("x" * 2**15,)),
+        Subscription(("\ud800",)),
+        Subscription((), owned={"t": (2**31,)}),
+        Subscription((), generation=2**31),
+        Subscription((), rack="\udfff"),
+    ],
+)
+def test_what_does_not_fit_is_refused(subscription: Subscription) -> None:
+    with pytest.raises(WireError):
+        encode_subscription(subscription)
+
+
+@pytest.mark.parametrize("version", [-1, 4])
+def test_only_versions_0_to_3_are_written(version: int) -> None:
+    with pytest.raises(WireError, match="cannot be written"):
+        encode_subscription(Subscription(()), version)
+
+
+def test_an_error_says_where() -> None:
+    with pytest.raises(WireError, match=r"^at byte 8: expected 3 bytes of a topic, only 1 are left$"):
+        decode_subscription(bytes.fromhex("0003 00000001 0003 61"))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_value_or_a_wire_error(data: bytes) -> None:
+    for decode in (decode_subscription, decode_assignment):
+        with suppress(WireError):
+            decode(data)
+
+
+def test_mutated_bytes_give_a_value_or_a_wire_error() -> None:
+    """Seeded and bounded; RACKASSIGN_FUZZ sets how many."""
+    seeds = [bytes.fromhex(case["hex"]) for kind in JAVA if kind != "source" for case in JAVA[kind]]
+    dice = random.Random(881)
+    values = errors = 0
+    for i in range(FUZZ):
+        data = bytearray(seeds[i % len(seeds)] or b"\0")
+        for _ in range(dice.randrange(1, 6)):
+            at = dice.randrange(len(data) + 1)
+            kind = dice.randrange(4)
+            if kind == 0:
+                data[at:at] = dice.randbytes(dice.randrange(1, 5))
+            elif kind == 1:
+                del data[at : at + dice.randrange(1, 9)]
+            else:
+                # Lengths and counts are where a reader is hurt: extreme numbers more often than any others.
+                data[at : at + 4] = dice.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", dice.randbytes(4)))
+        try:
+            (decode_subscription if i % 2 else decode_assignment)(bytes(data))
+            values += 1
+        except WireError:
+            errors += 1
+    assert values + errors == FUZZ
+    assert values > FUZZ // 100
+    assert errors > FUZZ // 100
+
+
+def test_a_count_that_cannot_fit_is_refused_before_anything_is_allocated() -> None:
+    with pytest.raises(WireError, match="2147483647 topics cannot fit into the 4 bytes left"):
+        decode_subscription(bytes.fromhex("0003 7fffffff 00000000"))
+
+
+def test_a_topic_that_is_repeated_takes_time_that_grows_with_the_bytes() -> None:
+    entry = b"\0\1t" + (1).to_bytes(4, "big") + (7).to_bytes(4, "big")
+    count = 100_000
+    data = b"\0\1" + bytes(4) + (0xFFFFFFFF).to_bytes(4, "big") + count.to_bytes(4, "big") + entry * count
+    assert decode_subscription(data).owned == {"t": (7,) * count}

@@ -1,0 +1,224 @@
+"""What must hold of every history, whatever was done to the group."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rackassign.model import TopicPartition
+
+from .expected_effects import SESSION_S, unexplained_losses
+from .history import Acked, Batch, Calm, Died, Dropped, Failed, Given, History, MemberLog, Played, Seen, Stays
+from .layout import TOPICS, Kind
+from .rebalances import rebalances, unexplained
+
+SETTLE_S = 30.0
+"""After all faults are undone the group comes to rest within this: a session for those that are gone, 13 s for the last
+rebalance that moved replicas may ask for, two rounds of each; what is left is for a busy machine."""
+
+QUIET_S = SESSION_S + 2.0
+"""A group that has come to rest must be seen at rest for so long: whoever is still taken for a member would have been
+put out meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must not be.
+
+    Args:
+        rule: Which rule is broken.
+        what: By what.
+    """
+
+    rule: str
+    what: str
+
+
+def check(history: History) -> list[Violation]:
+    """Return all that is wrong with a history."""
+    return [Violation(rule, what) for rule, broken in RULES.items() for what in broken(history)]
+
+
+def lost_records(history: History) -> Iterator[str]:
+    """Every record that was acknowledged is processed at least once, and is the one that was sent."""
+    processed: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
+    for log in history.members:
+        for batch in log.entries:
+            if isinstance(batch, Batch):
+                processed[batch.place].update(zip(range(batch.first, batch.last + 1), batch.numbers, strict=False))
+    missing: dict[TopicPartition, list[int]] = defaultdict(list)
+    for acked in history.of(Acked):
+        number = processed[acked.place].get(acked.offset)
+        if number is None:
+            missing[acked.place].append(acked.offset)
+        elif number != acked.number:
+            yield f"{_name(acked.place)} at {acked.offset}: {acked.number} was sent and {number} processed"
+    for place, offsets in sorted(missing.items()):
+        yield f"{_name(place)}: {len(offsets)} records, from {min(offsets)} to {max(offsets)}"
+
+
+def two_owners(history: History) -> Iterator[str]:
+    """In one generation no partition is given to two members."""
+    owners: dict[tuple[int, TopicPartition], set[str]] = defaultdict(set)
+    for log in history.members:
+        for entry in log.entries:
+            if isinstance(entry, Given):
+                for place in entry.owned:
+                    owners[entry.generation, place].add(log.name)
+    for (generation, place), names in sorted(owners.items()):
+        if len(names) > 1:
+            yield f"generation {generation}: {_name(place)} is owned by {' and '.join(sorted(names))}"
+
+
+def skipped_records(history: History) -> Iterator[str]:
+    """As long as a member has a partition it goes from offset to offset, and begins where somebody has been."""
+    reached: dict[TopicPartition, int] = {}
+    tenures = [(step.at, log.name, step) for log in history.members for step in _steps(log)]
+    for _, name, step in sorted(tenures, key=lambda each: each[0]):
+        batch, expected = step.batch, step.expected
+        begin = f"{name}, {_name(batch.place)} from {batch.first}"
+        if not step.owned:
+            yield f"{begin}: it does not have this partition"
+        elif expected is not None and batch.first != expected:
+            yield f"{begin}: {expected} was next"
+        elif batch.first > reached.get(batch.place, 0):
+            yield f"{begin}: nobody has been further than {reached.get(batch.place, 0)}"
+        if len(batch.numbers) != batch.last - batch.first + 1:
+            yield f"{begin}: {len(batch.numbers)} records up to {batch.last}"
+        reached[batch.place] = max(batch.last + 1, reached.get(batch.place, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A batch in the tenure it belongs to: whether there is one, and which offset is next in it (None: it begins)."""
+
+    at: float
+    batch: Batch
+    owned: bool
+    expected: int | None
+
+
+def _steps(log: MemberLog) -> Iterator[_Step]:
+    tenures: dict[TopicPartition, int | None] = {}
+    for entry in log.entries:
+        if isinstance(entry, Given):
+            tenures = {place: tenures.get(place) for place in entry.owned}
+        elif isinstance(entry, Dropped):
+            for place in entry.places:
+                tenures.pop(place, None)
+        elif isinstance(entry, Batch):
+            yield _Step(entry.at, entry, entry.place in tenures, tenures.get(entry.place))
+            if entry.place in tenures:
+                tenures[entry.place] = entry.last + 1
+
+
+def unsettled(history: History) -> Iterator[str]:
+    """In time after the last fault every partition has one owner, and nothing changes any more.
+
+    Before the first one too; those who run a schedule wait for it.
+    """
+    starts = [each.began for each in history.of(Played) if each.event.kind is Kind.MEMBER_START]
+    faults = [each.began for each in history.of(Played) if each.event.kind is not Kind.MEMBER_START]
+    if starts and faults and min(faults) - min(starts) > SETTLE_S:
+        yield f"the members took {min(faults) - min(starts):.1f} s to begin their work"
+    calm = history.of(Calm)
+    if not calm:
+        yield "the faults were never undone"
+        return
+    seen = [look for look in history.of(Seen) if look.at >= calm[-1].at]
+    last = seen[-1].given if seen else None
+    if last is None:
+        yield "the group is not stable at the end"
+        return
+    counts = Counter(place for owned in last.values() for place in owned)
+    for place in sorted(everything(history) | set(counts)):
+        if counts[place] != 1:
+            yield f"{_name(place)} has {counts[place]} owners at the end"
+    own = dict(map(_own_view, _staying(history)))
+    given = {member_id: tuple(sorted(owned)) for member_id, owned in last.items()}
+    for member_id in sorted(own.keys() | given.keys()):
+        if own.get(member_id) != given.get(member_id):
+            yield f"{member_id} has {_names(own.get(member_id))}, the coordinator says {_names(given.get(member_id))}"
+    since = _rest(history, seen)
+    if since - calm[-1].at > SETTLE_S:
+        yield f"the group came to rest {since - calm[-1].at:.1f} s after the last fault"
+    if seen[-1].at - since < QUIET_S:
+        yield f"the group was seen at rest for {seen[-1].at - since:.1f} s only"
+
+
+def _rest(history: History, seen: list[Seen]) -> float:
+    """Return the time from which on nothing changed."""
+    since = seen[-1].at
+    for look in reversed(seen):
+        if look.given != seen[-1].given:
+            break
+        since = look.at
+    return max([since, *(rebalance.at for rebalance in rebalances(history)[-1:])])
+
+
+def _own_view(log: MemberLog) -> tuple[str, tuple[TopicPartition, ...]]:
+    member_id, owned = log.name, set[TopicPartition]()
+    for entry in log.entries:
+        if isinstance(entry, Given):
+            member_id, owned = entry.member_id, set(entry.owned)
+        elif isinstance(entry, Dropped):
+            owned -= set(entry.places)
+    return member_id, tuple(sorted(owned))
+
+
+def _staying(history: History) -> list[MemberLog]:
+    names = {name for stays in history.of(Stays) for name in stays.names}
+    return [log for log in history.members if log.name in names]
+
+
+def everything(history: History) -> set[TopicPartition]:
+    """Return all partitions there are at the end."""
+    added = [each.event for each in history.of(Played) if each.event.kind is Kind.PARTITION_ADD]
+    first = {TopicPartition(topic, number) for topic, replicas in TOPICS.items() for number in range(len(replicas))}
+    return first | {TopicPartition(event.target, event.partition) for event in added}
+
+
+def needless_rebalances(history: History) -> Iterator[str]:
+    """Every rebalance has a cause in the schedule."""
+    begin = min((each.began for each in history.of(Played)), default=0.0)
+    for rebalance in unexplained(history):
+        idle = ", in which nothing changed" if rebalance.idle else ""
+        yield f"generation {rebalance.generation}, {rebalance.at - begin:.1f} s after the start{idle}"
+
+
+def needless_losses(history: History) -> Iterator[str]:
+    """Nobody is put out of the group but for a silence in the schedule: its own, or a broker's."""
+    begin = min((each.began for each in history.of(Played)), default=0.0)
+    for name, at in unexplained_losses(history):
+        yield f"{name}, {at - begin:.1f} s after the start"
+
+
+def errors(history: History) -> Iterator[str]:
+    """No member ends but as it was told to, and nothing is raised out of a consumer."""
+    for log in history.members:
+        # The whole tracebacks are in the history.
+        said = Counter(e.error.strip().rpartition("\n")[2] for e in log.entries if isinstance(e, Failed))
+        for error, count in said.items():
+            yield f"{log.name}, {count} times: {error}"
+    for died in history.of(Died):
+        yield f"{died.name} ended with {died.code}"
+
+
+RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
+    "lost records": lost_records,
+    "two owners": two_owners,
+    "skipped records": skipped_records,
+    "unsettled": unsettled,
+    "needless rebalance": needless_rebalances,
+    "needless loss": needless_losses,
+    "error": errors,
+}
+
+
+def _name(place: TopicPartition) -> str:
+    return f"{place.topic}-{place.partition}"
+
+
+def _names(places: tuple[TopicPartition, ...] | None) -> str:
+    return "nothing" if places is None else ", ".join(map(_name, places)) or "no partition"

@@ -1,0 +1,170 @@
+"""What each event may bring about: how many rebalances, within which time, and whom it may put out of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.helpers.kafka.support import CONSUMER
+
+from .history import LOST, Dropped, Given, History, Moved, Played
+from .layout import Kind
+
+SESSION_S: float = CONSUMER["session_timeout_ms"] / 1000
+"""A member that says nothing is put out after so long."""
+
+METADATA_S: float = CONSUMER["metadata_max_age_ms"] / 1000
+"""So old a leader's view of topics may be."""
+
+FENCED_S = 6.0
+"""`broker.session.timeout.ms`: so long a broker that is gone is still believed to be there, as coordinator too."""
+
+ROUND_S = 3.0
+"""One rebalance among members that are all well: they hear of it with a heartbeat (0.3 s) and join with their next poll
+(0.5 s); the rest is for a busy machine. With one that is not well it lasts longer, and that one's event explains it."""
+
+ROUNDS = 2
+"""One that changes anything takes two, never more: in the second what moves is handed over. That is what the README
+promises. A round that another event interrupts is made anew together with that one's own, so it costs none more."""
+
+_ROUNDS_S = ROUNDS * ROUND_S
+
+STARTED_S = 6.0
+"""A member's process is in the group after so long: it loads numpy and a solver on a busy machine."""
+
+WATCH_S = 10.0
+"""A leader that watches the racks of replicas waits for them to rest, and asks for no more than one rebalance in so
+many seconds."""
+
+RELOADED_S = FENCED_S + SESSION_S
+"""After a broker has gone another one takes its groups over once it is fenced, and puts members out that have not
+found it after a session."""
+
+LOOK_S = 1.0
+"""What is noted by looking may have happened so much earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What may bring about rebalances.
+
+    Args:
+        what: For whoever reads of it.
+        begin: The earliest time of one.
+        end: The latest.
+        most: How many.
+        idle: How many of them may change nothing.
+    """
+
+    what: str
+    begin: float
+    end: float
+    most: int
+    idle: int = 0
+
+
+_MEMBER = {
+    Kind.MEMBER_START: (STARTED_S + _ROUNDS_S, ROUNDS),
+    Kind.MEMBER_JOIN: (STARTED_S + _ROUNDS_S, ROUNDS),
+    Kind.MEMBER_BACK: (STARTED_S + _ROUNDS_S, ROUNDS),
+    Kind.MEMBER_LEAVE: (_ROUNDS_S, ROUNDS),
+    Kind.MEMBER_KILL: (SESSION_S + _ROUNDS_S, ROUNDS),
+    Kind.MEMBER_STOP: (SESSION_S + _ROUNDS_S, ROUNDS),
+    Kind.MEMBER_WAKE: (_ROUNDS_S, ROUNDS),
+    # The leader sees the change with its next look at the metadata.
+    Kind.PARTITION_ADD: (METADATA_S + _ROUNDS_S, ROUNDS),
+    Kind.REPLICA_MOVE: (METADATA_S + WATCH_S + _ROUNDS_S, ROUNDS),
+}
+"""Seconds and rebalances."""
+
+_BROKER_S = {
+    # A rebalance that is under way fails with its coordinator and is made anew, though some may have had all of it:
+    # to them the new one changes nothing. Members that are put out since their
+    # coordinator hangs or moves are causes of their own.
+    Kind.BROKER_KILL: RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_PAUSE: RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_CUT: RELOADED_S + _ROUNDS_S,
+    Kind.RACK_DOWN: RELOADED_S + _ROUNDS_S,
+    # It starts for some seconds before it can take anything back; its rack may be news to a leader that is new.
+    Kind.BROKER_START: STARTED_S + RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_MEND: RELOADED_S + _ROUNDS_S,
+    Kind.BROKER_RESUME: RELOADED_S + _ROUNDS_S,
+    Kind.RACK_UP: STARTED_S + RELOADED_S + _ROUNDS_S,
+}
+
+
+def causes(history: History) -> Iterator[Cause]:
+    """Return what may have brought about rebalances."""
+    played = history.of(Played)
+    for each in played:
+        event, name = each.event, f"{each.event.kind.value} {each.event.target}"
+        if event.kind is Kind.MEMBER_BLINK or (event.kind is Kind.MEMBER_WAKE and not _overslept(each, played)):
+            # Nobody needs to have noticed.
+            continue
+        if event.kind in _MEMBER:
+            seconds, most = _MEMBER[event.kind]
+            yield Cause(name, each.began, each.done + seconds, most)
+        else:
+            most = ROUNDS * (1 + len(event.members))
+            yield Cause(name, each.began, each.done + _BROKER_S[event.kind], most, idle=1)
+    for name, at in put_out(history):
+        # It hears of it when it reaches the coordinator again, some time after the rebalance without it.
+        if not any(_woke(each, name, at, played) for each in played):
+            yield Cause(f"{name} put out", at - RELOADED_S, at + _ROUNDS_S, ROUNDS)
+    for moved in history.of(Moved):
+        # Until then a leader sees old and new replicas together, which may be worth a rebalance of its own.
+        yield Cause("replicas in place", moved.at - LOOK_S, moved.at + METADATA_S + WATCH_S + _ROUNDS_S, ROUNDS)
+
+
+def _overslept(wake: Played, played: list[Played]) -> bool:
+    """Tell whether a member was stopped for so long that it may have been put out."""
+    stopped = [
+        each
+        for each in played
+        if each.event.kind in {Kind.MEMBER_BLINK, Kind.MEMBER_STOP}
+        and each.event.target == wake.event.target
+        and each.began <= wake.began
+    ]
+    # Its last heartbeat was up to an interval before.
+    interval = CONSUMER["heartbeat_interval_ms"] / 1000
+    return not stopped or wake.done - stopped[-1].began > SESSION_S - 2 * interval
+
+
+def _woke(wake: Played, name: str, at: float, played: list[Played]) -> bool:
+    """Tell whether it was this event that let a process find out that it had slept for too long."""
+    return (
+        wake.event.kind is Kind.MEMBER_WAKE
+        and wake.event.target == name.partition(".")[0]
+        and wake.began <= at <= wake.done + _ROUNDS_S
+        and _overslept(wake, played)
+    )
+
+
+def put_out(history: History) -> Iterator[tuple[str, float]]:
+    """Return which members were put out of the group, and when they knew."""
+    for log in history.members:
+        member_id = ""
+        for entry in log.entries:
+            if isinstance(entry, Dropped) and entry.why == LOST:
+                yield log.name, entry.at
+                member_id = ""
+            elif isinstance(entry, Given):
+                # One that had nothing is told of no loss, and comes back under another id.
+                if member_id not in {"", entry.member_id}:
+                    yield log.name, entry.at
+                member_id = entry.member_id
+
+
+def unexplained_losses(history: History) -> list[tuple[str, float]]:
+    """Return the members that were put out for no reason: neither their own silence nor that of a broker."""
+    played = history.of(Played)
+
+    def silent(name: str, at: float) -> bool:
+        return any(
+            each.began <= at <= each.done + _BROKER_S[each.event.kind]
+            if each.event.kind in _BROKER_S
+            else _woke(each, name, at, played)
+            for each in played
+        )
+
+    return [(name, at) for name, at in put_out(history) if not silent(name, at)]

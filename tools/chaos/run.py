@@ -1,0 +1,132 @@
+"""One seed from the start of its members to the verdict on what was recorded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from rackassign.testing import Cluster, create_topic
+from rackassign.testing.docker.cluster import DockerCluster
+
+from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettled
+from .fault_injector import Player
+from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
+from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
+from .member import KAFKA_PYTHON
+from .processes import Processes
+from .rebalances import rebalances
+from .schedule import plan
+from .topic_operator import Desk
+from .traffic import Traffic
+
+GROUP = "chaos"
+
+_STARTED_S = 60.0
+_UNDONE_S = 60.0
+_DRAINED_S = SETTLE_S + QUIET_S + 15.0
+_LIFE_S = 300.0
+"""More than all of it takes beside the schedule; a member does not live longer."""
+
+_LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run.
+
+    Args:
+        seed: Of its schedule.
+        faults: How many of each kind there really were, without their undoing.
+        acked: Records that the brokers acknowledged.
+        processed: Records that members have processed, those that were processed twice counted twice.
+        generations: Rebalances.
+        seconds: From the start of the members to the verdict.
+        violations: What was wrong.
+    """
+
+    seed: int
+    faults: Mapping[Kind, int]
+    acked: int
+    processed: int
+    generations: int
+    seconds: float
+    violations: tuple[Violation, ...]
+
+    @property
+    def line(self) -> str:
+        faults = ", ".join(f"{kind.value} {count}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"seed {self.seed}: {faults}; {self.acked} records acknowledged, {self.processed} processed;"
+            f" {self.generations} generations; {self.seconds:.0f} s; {len(self.violations)} violations"
+        )
+
+
+def can_cut(cluster: Cluster) -> bool:
+    """Tell whether brokers can be taken off the network."""
+    return isinstance(cluster, DockerCluster)
+
+
+def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: str = KAFKA_PYTHON) -> Outcome:
+    """Play one schedule on a cluster that is up and has no topics yet.
+
+    Args:
+        seed: Of the schedule.
+        seconds: How long it lasts; starting and coming to rest come on top.
+        cluster: One broker in each of the racks a, b and c.
+        directory: Where everything is recorded.
+        client: What the members are made of.
+    """
+    begin = now()
+    events = plan(seed, seconds, cuts=can_cut(cluster))
+    for topic, replicas in TOPICS.items():
+        create_topic(cluster.bootstrap, topic, replicas)
+    with (
+        closing(Journal(directory / NOTES_FILE)) as journal,
+        Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S, client) as processes,
+        Desk(cluster.bootstrap, GROUP, journal) as desk,
+    ):
+        player = Player(cluster, processes, desk, journal)
+        with Traffic(cluster.bootstrap, list(TOPICS), journal):
+            player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+            _wait(lambda: _all_have_something(directory), _STARTED_S)
+            player.play(events)
+            cluster.wait_ready()
+            _wait(lambda: desk.idle, _UNDONE_S)
+            journal.note(Calm(now()))
+            journal.note(Stays(now(), processes.names))
+            _wait(lambda: not any(unsettled(read_history(directory))), SETTLE_S + QUIET_S)
+        _wait(lambda: not any(lost_records(read_history(directory))), _DRAINED_S)
+        processes.note_deaths(journal)
+    return _outcome(seed, read_history(directory), now() - begin)
+
+
+def _all_have_something(directory: Path) -> bool:
+    logs = read_history(directory).members
+    return len(logs) == len(MEMBERS) and all(any(isinstance(e, Batch) for e in log.entries) for log in logs)
+
+
+def _wait(condition: Callable[[], bool], patience_s: float) -> None:
+    """Look until a condition holds or patience is over: which of them it was, the checker will say."""
+    deadline = now() + patience_s
+    while not condition() and now() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _outcome(seed: int, history: History, seconds: float) -> Outcome:
+    batches = [entry for log in history.members for entry in log.entries if isinstance(entry, Batch)]
+    faults = Counter[Kind](each.event.kind for each in history.of(Played))
+    for kind in (Kind.MEMBER_START, *UNDONE_BY.values()):
+        faults.pop(kind, None)
+    return Outcome(
+        seed=seed,
+        faults=faults,
+        acked=len(history.of(Acked)),
+        processed=sum(batch.last - batch.first + 1 for batch in batches),
+        generations=len(rebalances(history)),
+        seconds=seconds,
+        violations=tuple(check(history)),
+    )
