@@ -31,7 +31,7 @@ from rackassign.testing.spark import SparkCluster, session
 from tests.helpers.java.assignor_peer import compiled, find_jdk
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.kafka.spark_harness import fill, told_in, wire_size
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]

@@ -19,7 +19,7 @@ from benchmarks.show import Sheet, show
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.testing import LocalCluster, create_topic
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 PATIENCE_S = 600.0
 VALUE = bytes(range(256)) * 4

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 KINDS = ("kill", "start", "pause", "resume", "restart")
 RACKS = ("a", "b", "c")

@@ -34,7 +34,8 @@ from rackassign.placement.state_file import read
 from rackassign.reassignment import Journal, ReplicaMove, journal
 from rackassign.testing import Cluster, LocalCluster, create_topic
 from rackassign.testing.security import MECHANISM, PASSWORD
-from tests.helpers.kafka.support import CONSUMER, consumers, polled, settled, wait_until
+from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -36,8 +36,9 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.assignment_recorder import Owned, settle
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self

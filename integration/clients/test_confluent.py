@@ -33,7 +33,8 @@ from tests.helpers.kafka.confluent_group import (
     services,
     sharing,
 )
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

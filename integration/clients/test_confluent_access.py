@@ -9,7 +9,7 @@ import pytest
 from rackassign.testing import create_topic
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.confluent_group import Service, fill
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -24,7 +24,7 @@ from tests.helpers.kafka.confluent_group import (
     services,
     sharing,
 )
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

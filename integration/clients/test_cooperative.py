@@ -17,8 +17,8 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.assignment_recorder import Owned
 from tests.helpers.kafka.group_harness import Ownership, Team, Traffic
-from tests.helpers.kafka.support import wait_until
 from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

@@ -6,40 +6,32 @@ really gives something up joins again, and with its next claims the group would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.admin import MemberToRemove
+from kafka import KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, attach
+from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.assignment_recorder import Owned, settle
-from tests.helpers.kafka.group_harness import at_rest
-from tests.helpers.kafka.support import CONSUMER, wait_until
-from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.assignment_recorder import Owned
+from tests.helpers.kafka.scenarios import (
+    HOST,
+    OURS,
+    Kind,
+    Outcome,
+    Stage,
+    expelled_beside_a_joiner,
+    unsubscribed,
+)
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A way to be a cooperative member."""
-
-    client: Callable[..., KafkaConsumer]
-    strategy: Callable[[], Any] | None = None
-    poll_ms: int = 1000
-    """Long without our patches: a join that finishes between two polls is lost, which is another defect."""
-
-
-OURS = Kind(RackAwareConsumer, poll_ms=100)
 PLAIN = Kind(KafkaConsumer, lambda: RackAwareCooperativeStickyAssignor(rack="a"))
-HOST = Kind(KafkaConsumer, CooperativeStickyAssignor)
 MENDED = Kind(
     lambda *topics, **config: attach(KafkaConsumer(*topics, **config)), CooperativeStickyAssignor, poll_ms=100
 )
@@ -74,110 +66,6 @@ OUR_WAYS = [
 
 ATTEMPTS = 3
 """Of the host. A refresh of the metadata at the right moment makes its leader join once more, and that heals."""
-
-
-class Outcome(NamedTuple):
-    """Where a group is at rest after something happened to it."""
-
-    unowned: int
-    rebalances: int
-
-
-class Stage:
-    """A group of a test, and the admin client that watches it."""
-
-    def __init__(self, bootstrap: str, group: str, make_topic: MakeTopic) -> None:
-        self._bootstrap = bootstrap
-        self.group = group
-        self.make_topic = make_topic
-        self._services: list[Service] = []
-        self._opened = ExitStack()
-        self.admin = self._opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
-
-    def start(self, kind: Kind, *topics: str, poll_ms: int | None = None, work_s: float = 0.0) -> Service:
-        def make() -> KafkaConsumer:
-            strategy = {"partition_assignment_strategy": [kind.strategy()]} if kind.strategy else {}
-            return kind.client(
-                *topics,
-                bootstrap_servers=self._bootstrap,
-                group_id=self.group,
-                client_rack="a",
-                **CONSUMER,
-                **strategy,
-            )
-
-        service = Service(make, poll_ms=kind.poll_ms if poll_ms is None else poll_ms, work_s=work_s)
-        self._services.append(service)
-        return self._opened.enter_context(service)
-
-    def lead(self, kind: Kind, *topics: str) -> Service:
-        """Start the first member and wait until the group is its own."""
-        leader = self.start(kind, *topics)
-        wait_until(lambda: leader.state.generation > 0, "a first member")
-        return leader
-
-    def settle(self, topics: Mapping[str, int], *services: Service) -> list[Owned]:
-        """Wait until all of the topics, given with their numbers of partitions, are owned; return what each has."""
-        settled = settle(self.admin, self.group, services, topics)
-        return [settled[service.id] for service in services]
-
-    def rest(self, *services: Service) -> list[Owned]:
-        return at_rest(self.admin, self.group, services)
-
-    def joined(self) -> int:
-        return len(self.admin.describe_groups([self.group])[self.group]["members"])
-
-    def close(self) -> None:
-        for service in self._services:
-            service.stop()
-        self._opened.close()
-
-
-def numbers(owned: Owned, topic: str) -> set[int]:
-    return {place.partition for place in owned if place.topic == topic}
-
-
-def expelled_beside_a_joiner(stage: Stage, lead: Kind, other: Kind) -> Outcome:
-    """A member loses its membership and comes back in the very generation in which another one joins.
-
-    It had four partitions.
-    """
-    topic, full = stage.make_topic(4), stage.make_topic(4)
-    # It leads, has a topic for itself that fills it, and holds the door for the two others.
-    leader = stage.lead(lead, topic, full)
-    expelled = stage.start(other, topic)
-    owned = stage.settle({topic: 4, full: 4}, leader, expelled)
-    assert [numbers(each, topic) for each in owned] == [set(), {0, 1, 2, 3}]
-    before = leader.state.generation
-    with leader.held():
-        stage.admin.remove_group_members(stage.group, [MemberToRemove(member_id=expelled.id)])
-        joiner = stage.start(other, topic)
-        wait_until(lambda: stage.joined() == 3, "both waiting for the leader")
-    owned = stage.rest(leader, expelled, joiner)
-    return Outcome(4 - sum(len(numbers(each, topic)) for each in owned), leader.state.generation - before)
-
-
-def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bool) -> Outcome:
-    """A member subscribes to fewer topics than before.
-
-    It had two partitions that should go to the other member.
-    """
-    dropped, kept, others = stage.make_topic(2), stage.make_topic(1), stage.make_topic(3)
-    all_three, two = (dropped, kept, others), (dropped, kept)
-    if leaver_leads:
-        leaver = stage.lead(leaving, *two)
-        stayer = stage.start(staying, *all_three)
-    else:
-        stayer = stage.lead(staying, *all_three)
-        leaver = stage.start(leaving, *two)
-    owned = stage.settle({dropped: 2, kept: 1, others: 3}, stayer, leaver)
-    assert [numbers(each, dropped) for each in owned] == [set(), {0, 1}]
-    before = leaver.state.generation
-    leaver.do(lambda consumer: consumer.subscribe([kept]))
-    wait_until(lambda: not numbers(leaver.assignment(), dropped), "a topic given up")
-    owned = stage.rest(stayer, leaver)
-    assert not numbers(owned[1], dropped)
-    return Outcome(2 - len(numbers(owned[0], dropped)), leaver.state.generation - before)
 
 
 def between_polls(stage: Stage, kind: Kind) -> Outcome:

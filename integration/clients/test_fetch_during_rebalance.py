@@ -17,7 +17,8 @@ from kafka.errors import KafkaError, RebalanceInProgressError
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.support import CONSUMER, numbers, settled, wait_until
+from tests.helpers.kafka.consumers import CONSUMER, numbers, settled
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

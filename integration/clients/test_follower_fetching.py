@@ -13,14 +13,11 @@ from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 from rackassign import FetchMeter, attach
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, fill, read
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.brokers
-
-LEADER, FOLLOWER = 2, 1
-"""In rack b, and in the reader's rack a."""
-
-BATCHES = 60
 
 ATTEMPTS = 20
 
@@ -32,24 +29,6 @@ def reader(cluster: Cluster, topic: str, meter: FetchMeter, *disable: str, **con
     )
     consumer.assign([HostPartition(topic, 0)])
     return attach(consumer, disable_patches=disable, meter=meter)
-
-
-def fill(cluster: Cluster, topic: str, batches: int) -> None:
-    """Write batches of one record each."""
-    with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=0)) as producer:
-        for _ in range(batches):
-            producer.send(topic, bytes(1000), partition=0).get(PATIENCE_S)
-
-
-def read(consumer: KafkaConsumer, count: int) -> None:
-    seen = 0
-
-    def all_read() -> bool:
-        nonlocal seen
-        seen += sum(map(len, consumer.poll(timeout_ms=100).values()))
-        return seen >= count
-
-    wait_until(all_read, f"{count} records")
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
 from rackassign.clients.kafka_python.measured_read import produce_records
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.support import CONSUMER, consumers, covers, numbers, polled, settled, together, wait_until
+from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, polled, settled, together
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

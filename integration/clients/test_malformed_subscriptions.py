@@ -13,8 +13,9 @@ from rackassign import attach
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.generators.malformed_inputs import broker_survives, subscriptions
+from tests.helpers.kafka.consumers import CONSUMER, consumers
 from tests.helpers.kafka.group_harness import Team, at_rest
-from tests.helpers.kafka.support import CONSUMER, consumers, wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

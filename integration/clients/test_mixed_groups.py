@@ -15,7 +15,8 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import RANGE, JavaMember, java_command
 from tests.helpers.kafka.assignment_recorder import Ours, settle
-from tests.helpers.kafka.support import CONSUMER, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.java, pytest.mark.local]
 

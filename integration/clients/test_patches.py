@@ -16,7 +16,9 @@ from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.support import CONSUMER, consumers, covers, numbers, settled, wait_until
+from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, settled
+from tests.helpers.kafka.scenarios import WHOLE, Broken
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 
@@ -139,20 +141,6 @@ def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
             first.poll(timeout_ms=50)
         second.subscribe([topic, other])
         wait_until(settled(members, other, 2), "both sharing the other topic too")
-
-
-class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
-    """Sends whatever bytes it is given."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def metadata(self, topics: object) -> bytes:
-        del topics
-        return self._data
-
-
-WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
 
 
 @pytest.mark.parametrize(

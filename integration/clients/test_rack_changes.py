@@ -12,7 +12,7 @@ from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.assignment_recorder import Ours, settle
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

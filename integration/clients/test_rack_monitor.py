@@ -10,25 +10,19 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
-from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackChangePolicy
-from rackassign.clients.common.rack_monitor import RackView
+from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from rackassign.util.log_once import WarnOnce
 from tests.helpers.kafka.group_harness import Team, at_rest
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.scenarios import SOON, WATCHER, Naive
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
-
-SOON = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
-"""Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
 
 CONFIG: dict[str, Any] = {"metadata_max_age_ms": 300}
 
 PREFERRED = 0
-
-WATCHER = "rackassign.clients.kafka_python.watcher"
 
 
 @pytest.fixture
@@ -36,23 +30,6 @@ def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """Tell what rebalances the watch has asked for, in its own words."""
     caplog.set_level(logging.INFO, WATCHER)
     return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
-
-
-class Naive:
-    """Sees the racks as they are listed, and forgets those that are not; counts how often they change."""
-
-    def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
-        self._cluster = consumer._cluster
-        self._topic = topic
-        self._last: RackView | None = None
-        self.changes = 0
-        internals.on_refresh(self._cluster, self._look, WarnOnce(logging.getLogger(WATCHER)), key=self)
-
-    def _look(self) -> None:
-        view = RackView.of(internals.topology(self._cluster, [self._topic]), "any-replica")
-        if self._last is not None and view.changed_from(self._last):
-            self.changes += 1
-        self._last = view
 
 
 def start(team: Team) -> None:

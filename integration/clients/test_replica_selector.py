@@ -13,7 +13,8 @@ from rackassign import RackAwareRangeAssignor, attach
 from rackassign.admin.replica_selector import RACK_AWARE, replica_selectors
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from tests.helpers.kafka.support import CONSUMER, consumers, wait_until
+from tests.helpers.kafka.consumers import CONSUMER, consumers
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

@@ -11,7 +11,7 @@ from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.group_harness import Team
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

@@ -19,8 +19,9 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, TaskId, encode_streams
 from rackassign.wire.streams_subscription import StreamsSubscriptionInfo
-from tests.helpers.kafka.support import CONSUMER, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import Given, note_assignments, state_of
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

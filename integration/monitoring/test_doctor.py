@@ -25,8 +25,9 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.assignment_recorder import settle
-from tests.helpers.kafka.support import CONSUMER, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -29,9 +29,11 @@ from rackassign.scenario import read_group
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import java_command
+from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled, together
 from tests.helpers.kafka.group_harness import Team
 from tests.helpers.kafka.members import UNHURRIED, Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
-from tests.helpers.kafka.support import CONSUMER, consumers, polled, rackassign, settled, together, wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

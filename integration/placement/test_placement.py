@@ -23,7 +23,8 @@ from rackassign.placement.cluster_state import RATES, THROTTLED, describe_cluste
 from rackassign.placement.state_file import read, write
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.support import rackassign, wait_until
+from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -26,8 +26,9 @@ from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
+from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.group_harness import Team
-from tests.helpers.kafka.support import rackassign, wait_until
+from tests.helpers.kafka.waiting import wait_until
 from tools.chaos.history import Acked, Journal, read
 from tools.chaos.traffic import Traffic
 

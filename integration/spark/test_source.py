@@ -31,7 +31,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic
 from tests.helpers.kafka.spark_harness import Received, fill, session, told_in, wire_size
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -18,7 +18,7 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet, fill_changelog
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 from tools.stateful_chaos import RACKS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]

@@ -14,8 +14,8 @@ from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssigno
 from rackassign.clients.common.subscriptions import decode_join
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import StickyData, Subscription, encode_sticky, encode_subscription
+from tests.helpers.fakes.kafka_python import FakeCluster, given_out
 from tests.helpers.generators.malformed_inputs import broker_survives, subscriptions
-from tests.unit.clients.kafka_python.test_assignors import FakeCluster, given_out
 
 HOSTILE, AT_A_TIME, PARTITIONS = 10_000, 20, 6
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import threaded_consumer
-from tests.helpers.kafka.support import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER
 from tools.chaos.history import LOST, REVOKED, Batch, Dropped, Failed, Given, Journal, NotCommitted, now
 
 _MOST_RECORDS = 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.helpers.kafka.support import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER
 
 from .history import LOST, Dropped, Given, History, Moved, Played
 from .layout import Kind

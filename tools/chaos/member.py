@@ -24,7 +24,7 @@ from kafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, Rebal
 from rackassign import RackAwareConsumer
 from rackassign.model import TopicPartition
 from tests.helpers.kafka import threaded_consumer
-from tests.helpers.kafka.support import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER
 from tools.chaos.history import LOST, REVOKED, Batch, Closed, Dropped, Failed, Given, Journal, NotCommitted, now
 
 _POLL_MS = 100

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign import attach
 from rackassign.testing import Cluster, create_topic
-from tests.helpers.kafka.support import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER
 
 Row = tuple[str, str, str]
 """A situation, how it goes with kafka-python alone, and how with us."""

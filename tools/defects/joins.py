@@ -12,11 +12,11 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
-from integration.clients.test_cooperative_defects import HOST, OURS, Kind, Stage, expelled_beside_a_joiner, unsubscribed
-from integration.clients.test_patches import WHOLE, Broken
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.support import covers, numbers, settled, together, wait_until
+from tests.helpers.kafka.consumers import covers, numbers, settled, together
+from tests.helpers.kafka.scenarios import HOST, OURS, WHOLE, Broken, Kind, Stage, expelled_beside_a_joiner, unsubscribed
+from tests.helpers.kafka.waiting import wait_until
 
 from .environment import Row, Scene, shown
 

@@ -10,11 +10,11 @@ from contextlib import closing
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
 
-from integration.clients.test_follower_fetching import BATCHES, FOLLOWER, LEADER, fill, read
-from integration.clients.test_rack_monitor import SOON, WATCHER, Naive
 from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, attach
 from rackassign.clients.kafka_python import PATCHES
-from tests.helpers.kafka.support import covers, wait_until
+from tests.helpers.kafka.consumers import covers
+from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, SOON, WATCHER, Naive, fill, read
+from tests.helpers.kafka.waiting import wait_until
 
 from .environment import Row, Scene
 

@@ -10,7 +10,8 @@ from kafka import KafkaAdminClient
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.model import TopicPartition
-from tests.helpers.kafka.support import CONSUMER, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.waiting import wait_until
 
 Owned = frozenset[TopicPartition]
 

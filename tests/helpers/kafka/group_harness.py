@@ -16,8 +16,9 @@ from rackassign.model import Broker, Group, Member, Partition, Topology
 from rackassign.strategies import plan_sticky
 from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import Owned, given, settle
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.threaded_consumer import Doomed, Place, Service, State
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self

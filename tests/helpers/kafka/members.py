@@ -18,7 +18,8 @@ from rackassign.clients.aiokafka import attach as attach_aio
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.confluent import StatsMeter
 from tests.helpers.java.group_member import RANGE, JavaMember
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from typing_extensions import Self

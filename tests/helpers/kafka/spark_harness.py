@@ -25,7 +25,7 @@ from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 RACKS = ("a", "b", "c")
 

@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 
 from rackassign.stateful.records import HEADER, ChangelogRecord
 from tests.helpers.kafka.stateful_member import COUNTED
-from tests.helpers.kafka.support import wait_until
+from tests.helpers.kafka.waiting import wait_until
 
 PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.strategies.standby import StandbyOptions
-from tests.helpers.kafka.support import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER
 
 TAGS = ("zone", "cluster")
 COUNTED = b"#records"

@@ -17,7 +17,8 @@ from kafka.errors import CommitFailedError, RebalanceInProgressError
 from rackassign import RackAwareConsumer
 from rackassign.model import TopicPartition
 from tests.helpers.kafka.assignment_recorder import Owned
-from tests.helpers.kafka.support import CONSUMER, PATIENCE_S, wait_until
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -19,7 +19,7 @@ from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.records import ChangelogRecord, read_change
 from rackassign.stateful.state_directory import StateDirectory
-from tests.unit.stateful.test_replay import effect, recomputed
+from tests.helpers.changelog_input import effect, recomputed
 
 PLACE = TopicPartition("t", 3)
 

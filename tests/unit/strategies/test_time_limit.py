@@ -25,9 +25,8 @@ from rackassign.solver import lexicographic, min_cost_flow
 from rackassign.solver.min_cost_flow import BudgetExhaustedError, OutOfTimeError, SolveBudget
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative, plan_sticky
 from rackassign.strategies.standby import StandbyOptions, assign_standbys
-from tests.unit.clients.aiokafka.test_assignors import Coordinator, sends, three_racks
-from tests.unit.clients.kafka_python.test_assignors import THREE_RACKS
-from tests.unit.clients.kafka_python.test_sticky_assignors import FakeMembership
+from tests.helpers.fakes.aiokafka import Coordinator, sends, three_racks
+from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeMembership
 
 LATE = Options(time_limit_s=0)
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.structs import BrokerMetadata, PartitionMetadata
+from aiokafka.structs import PartitionMetadata
 
 from rackassign.clients.aiokafka import (
     RackAwareConsumer,
@@ -39,8 +38,8 @@ from rackassign.wire import (
     decode_sticky,
     decode_subscription,
     encode_sticky,
-    encode_subscription,
 )
+from tests.helpers.fakes.aiokafka import Coordinator, cluster_of, led, sends, three_racks
 from tests.helpers.generators.malformed_inputs import subscriptions
 
 KINDS: list[Any] = [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor]
@@ -55,75 +54,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def cluster_of(racks: Mapping[int, str | None], topics: Mapping[str, Sequence[Sequence[int]]]) -> ClusterMetadata:
-    """Return aiokafka's own view of a cluster, as it would be after a metadata response."""
-    cluster = ClusterMetadata()
-    cluster._brokers = {broker: BrokerMetadata(broker, "h", 9092, rack) for broker, rack in racks.items()}
-    cluster._partitions = {
-        topic: {
-            p: PartitionMetadata(topic, p, replicas[0] if replicas else -1, list(replicas), list(replicas), 0)
-            for p, replicas in enumerate(partitions)
-        }
-        for topic, partitions in topics.items()
-    }
-    return cluster
-
-
-def three_racks() -> ClusterMetadata:
-    return cluster_of({1: "a", 2: "b", 3: "c"}, {"t": [[1], [2], [3]]})
-
-
-class Coordinator(GroupCoordinator):  # type: ignore[misc] # aiokafka is untyped
-    """aiokafka's own, with its way of leading a join, and without its task and its client."""
-
-    def __init__(self, cluster: Any, *assignors: Any) -> None:
-        self._cluster = cluster
-        self._assignors = assignors
-        self._client = SimpleNamespace(
-            set_topics=len, _maybe_wait_metadata=self._nothing, force_metadata_update=self._asked_for_metadata
-        )
-        self.refreshes = 0
-        self._subscription = SimpleNamespace(subscribed_pattern=None)
-        self.closed = False
-        self._closing = SimpleNamespace(done=lambda: self.closed)
-        self.group_id = "g"
-        self.generation = -1
-        self.asked = 0
-        cluster.add_listener(self._handle_metadata_update)
-
-    async def _nothing(self) -> None: ...
-
-    def _asked_for_metadata(self) -> None:
-        self.refreshes += 1
-
-    def _handle_metadata_update(self, cluster: Any) -> None: ...
-
-    def request_rejoin(self) -> None:
-        self.asked += 1
-
-    def join(self, topics: set[str]) -> list[bytes]:
-        """Ask the assignors, as `perform_group_join` does."""
-        return [assignor.metadata(topics) for assignor in self._assignors]
-
-    def lead(self, sent: Mapping[str, bytes], generation: int = 5, version: int = 5) -> dict[str, list[TopicPartition]]:
-        """Answer a join with these members; return what each is given, and tell the leader that it is complete."""
-        self.generation = generation
-        self.join({"t"})
-        members = [(name, data) if version < 5 else (name, None, data) for name, data in sent.items()]
-        name = self._assignors[0].name
-        response = SimpleNamespace(API_VERSION=version, group_protocol=name, members=members)
-        answer = asyncio.run(_led(self, response))
-        return {
-            member: sorted(TopicPartition(t, p) for t, ids in decode_assignment(data).partitions.items() for p in ids)
-            for member, data in answer.items()
-        }
-
-
-async def _led(coordinator: Coordinator, response: Any) -> dict[str, bytes]:
-    answer: dict[str, bytes] = await coordinator._perform_assignment(response)
-    return answer
-
-
 def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> None:
     assignment = ConsumerProtocolMemberAssignment(0, [(topic, list(ids)) for topic, ids in given.items()], b"")
     asyncio.run(_completed(coordinator, assignment))
@@ -131,10 +61,6 @@ def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> No
 
 async def _completed(coordinator: Coordinator, assignment: Any) -> None:
     coordinator._assignors[0].on_assignment(assignment)
-
-
-def sends(topics: Sequence[str] = ("t",), version: int = 3, **fields: Any) -> bytes:
-    return encode_subscription(Subscription(tuple(topics), **fields), version)
 
 
 def partitions(given: Mapping[str, Sequence[TopicPartition]], member: str) -> list[int]:
@@ -200,7 +126,7 @@ def test_beside_an_assignor_of_ours_another_one_reads_clean_members() -> None:
     leader = Coordinator(three_racks(), RangePartitionAssignor, RackAwareRangeAssignor(rack="a", name="ours"))
     leader.join({"t"})
     members = [("m1", None, sends(rack="a")), ("bad", None, b"")]
-    answer = asyncio.run(_led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    answer = asyncio.run(led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
     assert {name: len(each.partitions()) for name, each in answer.items()} == {"m1": 3, "bad": 0}  # type: ignore[attr-defined]
 
 
@@ -209,7 +135,7 @@ def test_static_members_keep_their_place_by_instance_id() -> None:
     leader = Coordinator(cluster, RackAwareRangeAssignor(rack=None))
     leader.join({"t"})
     members = [("m1", "second", sends()), ("m2", "first", sends())]
-    answer = asyncio.run(_led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
+    answer = asyncio.run(led(leader, SimpleNamespace(API_VERSION=5, group_protocol="range", members=members)))
     assert {name: decode_assignment(data).partitions for name, data in answer.items()} == {
         "m1": {"t": (1,)},
         "m2": {"t": (0,)},
@@ -380,7 +306,7 @@ def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.Lo
     leader._lookup_assignor = None
     response = SimpleNamespace(API_VERSION=5, group_protocol="range", members=[("m1", None, sends())])
     with pytest.raises(TypeError):
-        asyncio.run(_led(leader, response))
+        asyncio.run(led(leader, response))
     assert response.members == [("m1", None, sends())]
     assert "what members sent could not be read" in warnings.text
 

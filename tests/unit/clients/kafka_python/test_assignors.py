@@ -6,7 +6,7 @@ import copy
 import logging
 import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from rackassign import (
     FetchMeter,
@@ -37,71 +37,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, decode_subscription, encode_subscription
-
-
-class FakeCoordinator:
-    """As much of kafka-python's `ConsumerCoordinator` as is used; it listens to its cluster."""
-
-    _rebalance_protocol = RebalanceProtocol.COOPERATIVE
-
-    def __init__(self, cluster: Any = None) -> None:
-        self._cluster = cluster
-        self._subscription = SimpleNamespace(assigned_partitions=lambda: {("t", 2), ("t", 0), ("u", 1)})
-        self.asked = 0
-
-    def request_rejoin(self) -> None:
-        self.asked += 1
-
-    def listen(self, cluster: object) -> None:
-        """Stand for the host's own listener."""
-
-
-class FakeCluster:
-    """As much of kafka-python's `ClusterMetadata` as an assignor sees."""
-
-    def __init__(self, racks: Mapping[int, str | None], topics: Mapping[str, list[list[int]]]) -> None:
-        self._racks = racks
-        self.coordinator = FakeCoordinator(self)
-        self._listeners: set[Any] = {self.coordinator.listen}
-        self._partitions: Any = {
-            topic: {
-                p: SimpleNamespace(leader_id=replicas[0] if replicas else -1, replica_nodes=replicas)
-                for p, replicas in enumerate(partitions)
-            }
-            for topic, partitions in topics.items()
-        }
-
-    def brokers(self) -> list[Any]:
-        return [SimpleNamespace(node_id=broker, rack=rack) for broker, rack in self._racks.items()]
-
-    def broker_metadata(self, broker: int) -> Any:
-        return next((known for known in self.brokers() if known.node_id == broker), None)
-
-    def partitions_for_topic(self, topic: str) -> set[int] | None:
-        return set(self._partitions[topic]) if topic in self._partitions else None
-
-
-def member(
-    name: str,
-    topics: Any,
-    *,
-    rack: str | None = None,
-    instance: str | None = None,
-    **metadata: Any,
-) -> Any:
-    fields = {"user_data": b"", "owned_partitions": [], "generation_id": -1} | metadata
-    subscription = SimpleNamespace(topics=topics, rack_id=rack, **fields)
-    return SimpleNamespace(member_id=name, group_instance_id=instance, metadata=subscription)
-
-
-def given_out(answer: Mapping[str, ConsumerProtocolAssignment]) -> dict[str, list[TopicPartition]]:
-    return {
-        name: sorted(TopicPartition(*tp) for tp in ConsumerProtocolAssignment.decode(assignment.encode()).partitions())
-        for name, assignment in answer.items()
-    }
-
-
-THREE_RACKS = FakeCluster({1: "a", 2: "b", 3: "c"}, {"t": [[1], [2], [3]]})
+from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeCluster, given_out, member
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.wire import ACTIVE_SUM, NO_REBALANCE, TaskId, decode_streams, decode_streams_assignment
-from tests.unit.clients.kafka_python.test_assignors import FakeCluster, member
+from tests.helpers.fakes.kafka_python import FakeCluster, member
 
 BOTH = ("zone", "cluster")
 OPTIONS = StandbyOptions(1, BOTH)

@@ -18,7 +18,14 @@ from rackassign import RackAwareCooperativeStickyAssignor, RackAwareStickyAssign
 from rackassign.clients.kafka_python import internals
 from rackassign.errors import ConfigError
 from rackassign.wire import StickyData, decode_sticky, decode_subscription, encode_sticky
-from tests.unit.clients.kafka_python.test_assignors import THREE_RACKS, FakeCluster, FakeCoordinator, given_out, member
+from tests.helpers.fakes.kafka_python import (
+    THREE_RACKS,
+    FakeCluster,
+    FakeCoordinator,
+    FakeMembership,
+    given_out,
+    member,
+)
 
 
 @pytest.fixture
@@ -29,43 +36,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def assignment(partitions: Mapping[str, list[int]]) -> ConsumerProtocolAssignment:
     return ConsumerProtocolAssignment(3, list(partitions.items()), None)
-
-
-class FakeMembership:
-    """A consumer's place in its group, as the assignor sees it."""
-
-    def __init__(self, owned: Mapping[str, tuple[int, ...]] | None = None, *, cooperative: bool = True) -> None:
-        self.held = dict(owned or {})
-        self.keeps = cooperative
-        self.asked = 0
-        self.joining: int | None = 5
-
-    def generation(self) -> int | None:
-        return self.joining
-
-    def session_timeout_s(self) -> float | None:
-        return None
-
-    def spare_s(self) -> float:
-        return 1.0
-
-    def refresh_metadata(self) -> None:
-        """Nothing to be had."""
-
-    def same_consumer(self, other: object) -> bool:
-        return self is other
-
-    def cluster(self) -> FakeCluster:
-        return THREE_RACKS
-
-    def owned(self) -> dict[str, tuple[int, ...]]:
-        return self.held
-
-    def cooperative(self) -> bool:
-        return self.keeps
-
-    def request_rejoin(self) -> None:
-        self.asked += 1
 
 
 def cooperative(membership: FakeMembership | None = None, **options: Any) -> RackAwareCooperativeStickyAssignor:

@@ -33,21 +33,7 @@ from rackassign.placement.metrics import moved
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.placers.optimal import rebalance_leaders
 from rackassign.solver import min_cost_flow
-
-
-def brokers_in(*sizes: int) -> list[Broker]:
-    """Brokers from 1, so many in each of the racks a, b, .."""
-    racks = [rack for rack, size in zip("abcdef", sizes, strict=False) for _ in range(size)]
-    return [Broker(number, rack) for number, rack in enumerate(racks, 1)]
-
-
-def random_layout(brokers: list[Broker], partitions: int, replicas: int, seed: int, topics: int = 1) -> Layout:
-    """Replicas wherever it happens, racks or not."""
-    rng = random.Random(seed)
-    ids = [broker.id for broker in brokers]
-    lists = [tuple(rng.sample(ids, replicas)) for _ in range(partitions)]
-    size = -(-partitions // topics)
-    return Layout(tuple(brokers), {f"t{n:03d}": tuple(lists[n * size : (n + 1) * size]) for n in range(topics)})
+from tests.helpers.generators.layouts import brokers_in, random_layout
 
 
 def placed(name: str, brokers: list[Broker], partitions: int, replicas: int, **configs: Any) -> Layout:
@@ -586,7 +572,7 @@ def test_no_order_of_the_input_plays_a_part(seed: int, order: random.Random) -> 
 def test_the_answer_is_the_same_under_another_hash_seed() -> None:
     script = """
 import json
-from tests.unit.placement.placers.test_optimal import brokers_in, random_layout
+from tests.helpers.generators.layouts import brokers_in, random_layout
 from rackassign.placement import Rules, load_placer, rebalance
 found = rebalance(random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6), Rules(leader_racks=frozenset("abc")))
 lists = [load_placer(name).place(0, 20, 3, brokers_in(3, 2, 4)) for name in ("optimal", "hadoop", "striped", "kafka")]

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.standby import KEYS as BOTH
-from benchmarks.standby import carried_out, crowdedness, group_of
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies.standby import MODES, Copies, StandbyOptions, StandbyPlan, assign_standbys
+from tests.helpers.standby_groups import KEYS as BOTH
+from tests.helpers.standby_groups import carried_out, crowdedness, group_of
 
 ZONES, CLUSTERS = ("a", "b", "c"), ("x", "y")
 

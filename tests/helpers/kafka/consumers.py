@@ -1,23 +1,15 @@
-"""What the tests on real brokers share."""
+"""Consumers of the tests on real brokers: how they are configured, closed, and waited for."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer
 from kafka import TopicPartition as HostPartition
-
-PATIENCE_S = 60.0
-"""How long a condition may take on a busy machine. Nothing is slower for it: waiting ends with the condition."""
 
 CONSUMER: dict[str, Any] = {
     "auto_offset_reset": "earliest",
@@ -27,14 +19,6 @@ CONSUMER: dict[str, Any] = {
     "max_poll_interval_ms": 20_000,
     "metadata_max_age_ms": 1000,
 }
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
-    """Look until the condition holds; fail with what was waited for."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.02)
 
 
 @contextmanager
@@ -98,29 +82,3 @@ def polled(members: Sequence[KafkaConsumer]) -> Iterator[None]:
 def numbers(consumer: KafkaConsumer) -> list[int]:
     """Return the partition ids a consumer owns."""
     return sorted(tp.partition for tp in consumer.assignment())
-
-
-def rackassign(
-    name: str, bootstrap: str, *words: str, code: int = 0, home: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does, on a wide terminal; check how it ends, and that problems are told in words.
-
-    Args:
-        name: Of the command, or of a command and what it is to do.
-        bootstrap: Of the cluster.
-        words: Further ones.
-        code: With which it is to end.
-        home: Where it leaves its files.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "rackassign", *name.split(), "--bootstrap", bootstrap, *words],
-        cwd=home,
-        capture_output=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done

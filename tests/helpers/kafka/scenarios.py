@@ -1,0 +1,206 @@
+"""What leaves partitions unowned, unread or moved in vain: scenarios of the tests and of `python -m tools.defects`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import MemberToRemove
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from rackassign import RackAwareConsumer, RackChangePolicy
+from rackassign.clients.common.rack_monitor import RackView
+from rackassign.clients.kafka_python import internals
+from rackassign.testing import Cluster
+from rackassign.testing.pytest_plugin import MakeTopic
+from rackassign.util.log_once import WarnOnce
+from rackassign.wire import Subscription, encode_subscription
+from tests.helpers.kafka.assignment_recorder import Owned, settle
+from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.group_harness import at_rest
+from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to be a cooperative member."""
+
+    client: Callable[..., KafkaConsumer]
+    strategy: Callable[[], Any] | None = None
+    poll_ms: int = 1000
+    """Long without our patches: a join that finishes between two polls is lost, which is another defect."""
+
+
+OURS = Kind(RackAwareConsumer, poll_ms=100)
+
+HOST = Kind(KafkaConsumer, CooperativeStickyAssignor)
+
+
+class Outcome(NamedTuple):
+    """Where a group is at rest after something happened to it."""
+
+    unowned: int
+    rebalances: int
+
+
+class Stage:
+    """A group of a test, and the admin client that watches it."""
+
+    def __init__(self, bootstrap: str, group: str, make_topic: MakeTopic) -> None:
+        self._bootstrap = bootstrap
+        self.group = group
+        self.make_topic = make_topic
+        self._services: list[Service] = []
+        self._opened = ExitStack()
+        self.admin = self._opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
+
+    def start(self, kind: Kind, *topics: str, poll_ms: int | None = None, work_s: float = 0.0) -> Service:
+        def make() -> KafkaConsumer:
+            strategy = {"partition_assignment_strategy": [kind.strategy()]} if kind.strategy else {}
+            return kind.client(
+                *topics,
+                bootstrap_servers=self._bootstrap,
+                group_id=self.group,
+                client_rack="a",
+                **CONSUMER,
+                **strategy,
+            )
+
+        service = Service(make, poll_ms=kind.poll_ms if poll_ms is None else poll_ms, work_s=work_s)
+        self._services.append(service)
+        return self._opened.enter_context(service)
+
+    def lead(self, kind: Kind, *topics: str) -> Service:
+        """Start the first member and wait until the group is its own."""
+        leader = self.start(kind, *topics)
+        wait_until(lambda: leader.state.generation > 0, "a first member")
+        return leader
+
+    def settle(self, topics: Mapping[str, int], *services: Service) -> list[Owned]:
+        """Wait until all of the topics, given with their numbers of partitions, are owned; return what each has."""
+        settled = settle(self.admin, self.group, services, topics)
+        return [settled[service.id] for service in services]
+
+    def rest(self, *services: Service) -> list[Owned]:
+        return at_rest(self.admin, self.group, services)
+
+    def joined(self) -> int:
+        return len(self.admin.describe_groups([self.group])[self.group]["members"])
+
+    def close(self) -> None:
+        for service in self._services:
+            service.stop()
+        self._opened.close()
+
+
+def numbers(owned: Owned, topic: str) -> set[int]:
+    return {place.partition for place in owned if place.topic == topic}
+
+
+def expelled_beside_a_joiner(stage: Stage, lead: Kind, other: Kind) -> Outcome:
+    """A member loses its membership and comes back in the very generation in which another one joins.
+
+    It had four partitions.
+    """
+    topic, full = stage.make_topic(4), stage.make_topic(4)
+    # It leads, has a topic for itself that fills it, and holds the door for the two others.
+    leader = stage.lead(lead, topic, full)
+    expelled = stage.start(other, topic)
+    owned = stage.settle({topic: 4, full: 4}, leader, expelled)
+    assert [numbers(each, topic) for each in owned] == [set(), {0, 1, 2, 3}]
+    before = leader.state.generation
+    with leader.held():
+        stage.admin.remove_group_members(stage.group, [MemberToRemove(member_id=expelled.id)])
+        joiner = stage.start(other, topic)
+        wait_until(lambda: stage.joined() == 3, "both waiting for the leader")
+    owned = stage.rest(leader, expelled, joiner)
+    return Outcome(4 - sum(len(numbers(each, topic)) for each in owned), leader.state.generation - before)
+
+
+def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bool) -> Outcome:
+    """A member subscribes to fewer topics than before.
+
+    It had two partitions that should go to the other member.
+    """
+    dropped, kept, others = stage.make_topic(2), stage.make_topic(1), stage.make_topic(3)
+    all_three, two = (dropped, kept, others), (dropped, kept)
+    if leaver_leads:
+        leaver = stage.lead(leaving, *two)
+        stayer = stage.start(staying, *all_three)
+    else:
+        stayer = stage.lead(staying, *all_three)
+        leaver = stage.start(leaving, *two)
+    owned = stage.settle({dropped: 2, kept: 1, others: 3}, stayer, leaver)
+    assert [numbers(each, dropped) for each in owned] == [set(), {0, 1}]
+    before = leaver.state.generation
+    leaver.do(lambda consumer: consumer.subscribe([kept]))
+    wait_until(lambda: not numbers(leaver.assignment(), dropped), "a topic given up")
+    owned = stage.rest(stayer, leaver)
+    assert not numbers(owned[1], dropped)
+    return Outcome(2 - len(numbers(owned[0], dropped)), leaver.state.generation - before)
+
+
+class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
+    """Sends whatever bytes it is given."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def metadata(self, topics: object) -> bytes:
+        del topics
+        return self._data
+
+
+WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
+
+LEADER, FOLLOWER = 2, 1
+"""In rack b, and in the reader's rack a."""
+
+BATCHES = 60
+
+
+def fill(cluster: Cluster, topic: str, batches: int) -> None:
+    """Write batches of one record each."""
+    with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=0)) as producer:
+        for _ in range(batches):
+            producer.send(topic, bytes(1000), partition=0).get(PATIENCE_S)
+
+
+def read(consumer: KafkaConsumer, count: int) -> None:
+    seen = 0
+
+    def all_read() -> bool:
+        nonlocal seen
+        seen += sum(map(len, consumer.poll(timeout_ms=100).values()))
+        return seen >= count
+
+    wait_until(all_read, f"{count} records")
+
+
+SOON = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
+"""Much less than a broker takes to start, so that no change goes unnoticed for its shortness."""
+
+WATCHER = "rackassign.clients.kafka_python.watcher"
+
+
+class Naive:
+    """Sees the racks as they are listed, and forgets those that are not; counts how often they change."""
+
+    def __init__(self, consumer: KafkaConsumer, topic: str) -> None:
+        self._cluster = consumer._cluster
+        self._topic = topic
+        self._last: RackView | None = None
+        self.changes = 0
+        internals.on_refresh(self._cluster, self._look, WarnOnce(logging.getLogger(WATCHER)), key=self)
+
+    def _look(self) -> None:
+        view = RackView.of(internals.topology(self._cluster, [self._topic]), "any-replica")
+        if self._last is not None and view.changed_from(self._last):
+            self.changes += 1
+        self._last = view

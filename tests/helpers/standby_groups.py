@@ -1,0 +1,49 @@
+"""Groups of members with client tags, and how well copies are spread over them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
+from rackassign.strategies.standby import Copies, StandbyPlan
+
+KEYS = ("zone", "cluster")
+
+Tags = Mapping[str, Mapping[str, str]]
+
+
+def group_of(tags: Tags, partitions: int, **owned: tuple[int, ...]) -> Group:
+    """Return members with tags that read one topic."""
+    topology = Topology((Broker(1, "a"),), {"t": (Partition((1,), 1),) * partitions})
+    members = (
+        Member(name, frozenset({"t"}), owned={"t": owned[name]} if name in owned else {}, generation=1, tags=each)
+        for name, each in tags.items()
+    )
+    return Group(topology, tuple(members))
+
+
+def crowdedness(tags: Tags, who: Iterable[str], copies: int) -> int:
+    """Count copies at a value of a tag beyond what it takes to spread them."""
+    total = 0
+    for key in KEYS:
+        values = {each[key] for each in tags.values() if key in each}
+        counts = Counter(tags[name][key] for name in who if key in tags[name])
+        total += sum(max(0, count - -(-copies // len(values))) for count in counts.values())
+    return total
+
+
+def carried_out(group: Group, plan: StandbyPlan) -> tuple[Group, Copies]:
+    """Return the group when all is as planned, and all copies are warm."""
+    members = tuple(replace(member, owned=plan.plan.target[member.id], generation=1) for member in group.members)
+    copies = {
+        member.id: {
+            TopicPartition(topic, partition): 0
+            for theirs in (plan.plan.target[member.id], plan.standbys[member.id])
+            for topic, ids in theirs.items()
+            for partition in ids
+        }
+        for member in group.members
+    }
+    return replace(group, members=members), copies
