@@ -12,11 +12,7 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.structs import BrokerMetadata, PartitionMetadata
 
 from rackassign.model import TopicPartition
-from rackassign.wire import (
-    Subscription,
-    decode_assignment,
-    encode_subscription,
-)
+from rackassign.wire import Subscription, decode_assignment, encode_subscription
 
 
 def cluster_of(racks: Mapping[int, str | None], topics: Mapping[str, Sequence[Sequence[int]]]) -> ClusterMetadata:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from rackassign.model import Broker
-from rackassign.placement import (
-    Layout,
-)
+from rackassign.placement import Layout, LayoutMetrics, load_placer, rebalance
+from rackassign.placement.metrics import moved
 
 
 def brokers_in(*sizes: int) -> list[Broker]:
@@ -23,3 +23,16 @@ def random_layout(brokers: list[Broker], partitions: int, replicas: int, seed: i
     lists = [tuple(rng.sample(ids, replicas)) for _ in range(partitions)]
     size = -(-partitions // topics)
     return Layout(tuple(brokers), {f"t{n:03d}": tuple(lists[n * size : (n + 1) * size]) for n in range(topics)})
+
+
+def placed(name: str, brokers: list[Broker], partitions: int, replicas: int, **configs: Any) -> Layout:
+    lists = load_placer(name, configs).place(0, partitions, replicas, brokers)
+    return Layout(tuple(brokers)).with_topics({"t": lists})
+
+
+def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, LayoutMetrics]:
+    found = rebalance(layout, *args, **options)
+    done = layout.with_topics(found.topics)
+    quality = LayoutMetrics.of(done, layout)
+    assert quality.moved == found.moved == moved(layout, done) >= found.lower_bound
+    return found, quality

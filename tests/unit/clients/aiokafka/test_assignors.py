@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.structs import PartitionMetadata
 
 from rackassign.clients.aiokafka import (
-    RackAwareConsumer,
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
     RackChangePolicy,
-    attach,
     internals,
 )
-from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.errors import ConfigError
 from rackassign.model import Partition, TopicPartition
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import (
@@ -46,12 +39,6 @@ KINDS: list[Any] = [RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCo
 
 PARTITIONS = 6
 HONEST = {"m1": (0, 2, 4), "m2": (1, 3, 5)}
-
-
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, "rackassign")
-    return caplog
 
 
 def complete(coordinator: Coordinator, given: Mapping[str, Sequence[int]]) -> None:
@@ -389,152 +376,6 @@ def test_a_look_that_is_due_after_the_consumer_was_stopped_is_not_made() -> None
         return made
 
     assert asyncio.run(play()) == ["running"]
-
-
-def fetch_response(version: int, *rest: Any) -> Any:
-    return SimpleNamespace(API_KEY=1, API_VERSION=version, topics=[("t", [(3, 0, 100, *rest)])])
-
-
-class Client:
-    """As much of aiokafka's client as a meter meets."""
-
-    def __init__(self, responses: Mapping[int, Any]) -> None:
-        self._responses = responses
-
-    async def send(self, node_id: Any, request: Any, *, group: int = 0) -> Any:
-        del request, group
-        return self._responses[node_id]
-
-
-def test_every_fetch_response_is_seen_and_reaches_the_host(warnings: pytest.LogCaptureFixture) -> None:
-    responses = {
-        1: fetch_response(4, 100, None, b"12345"),
-        2: fetch_response(11, 100, 0, None, 3, None),
-        3: fetch_response(11, 100, 0, None, -1, b"1234567"),
-        4: SimpleNamespace(API_KEY=3),
-        5: SimpleNamespace(API_KEY=1, topics=None),
-    }
-    seen: list[tuple[int, list[tuple[int, int | None]]]] = []
-    consumer = SimpleNamespace(_client=Client(responses))
-    once = WarnOnce(logging.getLogger("rackassign.t"))
-    for _ in range(2):
-        internals.observe_fetches(
-            consumer,
-            lambda broker, parts: seen.append((broker, [(part.size, part.preferred_replica) for part in parts])),
-            once,
-            key="k",
-        )
-
-    async def play() -> None:
-        for node, response in responses.items():
-            for _ in range(1 + (node == 5)):
-                assert await consumer._client.send(node, object(), group=0) is response
-
-    asyncio.run(play())
-    assert seen == [(1, [(5, None)]), (2, [(0, 3)]), (3, [(7, None)])]
-    assert len(warnings.records) == 1
-
-
-def test_a_client_that_sends_in_another_way_is_left_alone(warnings: pytest.LogCaptureFixture) -> None:
-    def send(request: object) -> object:
-        return request
-
-    consumer = SimpleNamespace(_client=SimpleNamespace(send=send))
-    internals.observe_fetches(consumer, lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
-    internals.observe_fetches(SimpleNamespace(), lambda *_: None, WarnOnce(logging.getLogger("rackassign.t")), key="k")
-    assert consumer._client.send is send
-    assert [record.getMessage().split(": ", 1)[1] for record in warnings.records] == ["fetches are not observed"] * 2
-
-
-def with_consumer(make: Callable[[], AIOKafkaConsumer], look: Callable[[AIOKafkaConsumer], None]) -> None:
-    """Make a consumer on a loop, look at it and close it; it is never started."""
-
-    async def play() -> None:
-        consumer = make()
-        try:
-            look(consumer)
-        finally:
-            await consumer.stop()
-
-    asyncio.run(play())
-
-
-def nothing(_: AIOKafkaConsumer) -> None: ...
-
-
-def strategies(consumer: AIOKafkaConsumer) -> list[tuple[Any, Any, Any]]:
-    return [(type(each), each.rack, each.locality) for each in consumer._partition_assignment_strategy]
-
-
-def test_a_rack_aware_consumer_has_it_all() -> None:
-    def look(consumer: AIOKafkaConsumer) -> None:
-        assert consumer._client_rack == "a"
-        assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "any-replica")]
-        assert consumer.locality() == FetchLocality("a", {})
-        sender = consumer._client.send.__self__
-        assert len(sender.observers) == 2
-        assert attach(consumer) is consumer
-        assert consumer._client.send.__self__ is sender
-        assert len(sender.observers) == 2
-
-    with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
-
-
-def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:
-    chosen = [RackAwareRangeAssignor(rack="b"), RackAwareCooperativeStickyAssignor, RangePartitionAssignor]
-
-    def look(consumer: AIOKafkaConsumer) -> None:
-        first, second, third = consumer._partition_assignment_strategy
-        assert (first.rack, second.rack, third) == ("b", "a", RangePartitionAssignor)
-
-    with_consumer(lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen), look)
-    assert "the assignor's rack is 'b' but client_rack is 'a'" in warnings.text
-
-
-def test_attach_takes_a_consumer_only() -> None:
-    with pytest.raises(ConfigError, match="attach takes an AIOKafkaConsumer, got str"):
-        attach("consumer")
-
-
-def test_attach_tells_of_a_client_rack_that_is_missing(warnings: pytest.LogCaptureFixture) -> None:
-    def make() -> AIOKafkaConsumer:
-        return attach(AIOKafkaConsumer("t", partition_assignment_strategy=[RackAwareRangeAssignor(rack="a")]))
-
-    with_consumer(make, nothing)
-    assert "client_rack is not set, so everything is read from the leaders" in warnings.text
-
-
-def test_no_rack_found_where_one_must_be_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "rackassign.clients.common.rack_config.detect_rack", lambda *, network: None if network else "x"
-    )
-
-    async def play() -> None:
-        with pytest.raises(ConfigError, match='client_rack="auto" found no rack'):
-            RackAwareConsumer("t", client_rack="auto")
-
-    asyncio.run(play())
-
-
-def test_before_0_14_only_leaders_are_near(monkeypatch: pytest.MonkeyPatch, warnings: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("rackassign.clients.aiokafka.consumer.FOLLOWS", False)
-
-    def look(consumer: AIOKafkaConsumer) -> None:
-        assert strategies(consumer) == [(RackAwareStickyAssignor, "a", "leader")]
-        assert consumer.locality().rack == "a"
-
-    with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
-    assert not warnings.records
-    chosen = [RackAwareRangeAssignor(rack="a")]
-    make = lambda: RackAwareConsumer("t", client_rack="a", partition_assignment_strategy=chosen)  # noqa: E731
-    with_consumer(make, nothing)
-    assert "reads from leaders only, since client_rack came with 0.14: set locality='leader'" in warnings.text
-
-
-def test_without_aiokafka_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['aiokafka'] = None; import rackassign.clients.aiokafka"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
-    assert "aiokafka is missing: pip install 'rackassign[aiokafka]'" in run.stderr
 
 
 def test_the_consumer_is_found_behind_the_call_and_behind_its_cluster() -> None:

@@ -40,12 +40,6 @@ from rackassign.wire import Subscription, decode_subscription, encode_subscripti
 from tests.helpers.fakes.kafka_python import THREE_RACKS, FakeCluster, given_out, member
 
 
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, "rackassign")
-    return caplog
-
-
 def test_assigns_near_home_quietly(warnings: pytest.LogCaptureFixture) -> None:
     members = [member("m1", ["t"], rack="c"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="a")]
     answer = RackAwareRangeAssignor(rack="a").assign(THREE_RACKS, members)

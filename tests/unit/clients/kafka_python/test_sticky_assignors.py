@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,12 +25,6 @@ from tests.helpers.fakes.kafka_python import (
     given_out,
     member,
 )
-
-
-@pytest.fixture
-def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, "rackassign")
-    return caplog
 
 
 def assignment(partitions: Mapping[str, list[int]]) -> ConsumerProtocolAssignment:

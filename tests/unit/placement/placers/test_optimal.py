@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -16,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from examples.placers import FreeSpacePlacer, NewBrokersFirstPlacer
-from rackassign.errors import ConfigError, InputError
+from rackassign.errors import ConfigError
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import (
     InvalidPartitionsError,
@@ -29,24 +28,10 @@ from rackassign.placement import (
     load_placer,
     rebalance,
 )
-from rackassign.placement.metrics import moved
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.placers.optimal import rebalance_leaders
 from rackassign.solver import min_cost_flow
-from tests.helpers.generators.layouts import brokers_in, random_layout
-
-
-def placed(name: str, brokers: list[Broker], partitions: int, replicas: int, **configs: Any) -> Layout:
-    lists = load_placer(name, configs).place(0, partitions, replicas, brokers)
-    return Layout(tuple(brokers)).with_topics({"t": lists})
-
-
-def after(layout: Layout, *args: Any, **options: Any) -> tuple[Any, LayoutMetrics]:
-    found = rebalance(layout, *args, **options)
-    done = layout.with_topics(found.topics)
-    quality = LayoutMetrics.of(done, layout)
-    assert quality.moved == found.moved == moved(layout, done) >= found.lower_bound
-    return found, quality
+from tests.helpers.generators.layouts import after, brokers_in, placed, random_layout
 
 
 def test_leaders_do_not_resonate_with_racks() -> None:
@@ -303,38 +288,6 @@ def test_placeholders_stand_for_what_has_no_broker() -> None:
     assert found.moved == 4
 
 
-def test_forced_awareness_leaves_room_for_the_rack_that_is_down() -> None:
-    lists = load_placer("elasticsearch", {"forced_racks": ["a", "b"]}).place(0, 8, 4, brokers_in(4))
-    assert all(sum(broker >= 0 for broker in replicas) == 2 for replicas in lists)
-    whole = load_placer("elasticsearch", {"forced_racks": ["a", "b"]}).place(0, 8, 4, brokers_in(4, 2))
-    assert all(sum(broker > 4 for broker in replicas) == 2 for replicas in whole)
-
-
-@pytest.mark.parametrize("sizes", [(3, 3, 3, 3), (3, 3), (4, 1), (6,), (1, 1, 1, 1, 1), (2, 1, 1, 1)])
-@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 5])
-def test_hadoop_limits_a_rack_as_hdfs_does_and_has_two_share_one(replicas: int, sizes: tuple[int, ...]) -> None:
-    brokers = brokers_in(*sizes)
-    racks = {broker.id: broker.rack for broker in brokers}
-    # BlockPlacementPolicyDefault.getMaxNodesPerRack.
-    most = replicas if len(sizes) == 1 or replicas == 1 else (replicas - 1) // len(sizes) + 2
-    most -= most == replicas > 1 and len(sizes) > 1
-    for own in load_placer("hadoop").place(0, 24, replicas, brokers):
-        used = Counter(racks[broker] for broker in own)
-        assert len(own) == len(set(own)) == replicas
-        assert max(used.values()) <= most
-        assert len(used) >= min(2, replicas, len(sizes))
-        if replicas > 2 and sizes == (3, 3, 3, 3):
-            assert len(used) < replicas
-
-
-def test_elasticsearch_leaves_out_what_a_small_rack_cannot_take_and_nodes_without_the_attribute() -> None:
-    for own in load_placer("elasticsearch").place(0, 8, 4, brokers_in(1, 3)):
-        assert sum(broker < 0 for broker in own) == 1
-        assert sum(broker > 1 for broker in own) == 2
-    some = [*brokers_in(2, 2), Broker(9, None)]
-    assert all(set(own) <= {1, 2, 3, 4} for own in load_placer("elasticsearch").place(0, 8, 4, some))
-
-
 EXAMPLES: dict[str, type[ReplicaPlacer]] = {"free-space": FreeSpacePlacer, "new-brokers-first": NewBrokersFirstPlacer}
 
 
@@ -353,12 +306,6 @@ def test_presets_that_know_of_nothing_say_so() -> None:
             made(name).place(0, 1, 1, brokers_in(1, 1))
     with pytest.raises(ConfigError, match="free: nothing is said of broker 2"):
         made("free-space", {"free": {"1": 100}}).place(0, 1, 1, brokers_in(1, 1))
-
-
-def test_redis_never_has_two_in_a_rack() -> None:
-    assert all(len(own) == 3 for own in load_placer("redis").place(0, 8, 3, brokers_in(2, 2, 2)))
-    with pytest.raises(ReplicaPlacementError, match="at most 1 in a rack, but the 2 racks take only 2"):
-        load_placer("redis").place(0, 8, 3, brokers_in(2, 2))
 
 
 def test_new_brokers_are_filled_first_if_they_will_do() -> None:
@@ -465,88 +412,6 @@ def test_no_other_way_to_distinct_racks_moves_fewer(
     assert all(frozenset(own) in sets for own, sets in zip(found.topics["t"], ways, strict=True))
 
 
-# Leaders evened, nothing moved.
-
-
-def changes(before: Layout, topics: Any) -> tuple[int, int]:
-    """Lists that are not what they were, and those that another broker leads."""
-    pairs = [pair for topic in topics for pair in zip(before.topics[topic], topics[topic], strict=True)]
-    return sum(old != new for old, new in pairs), sum(old[0] != new[0] for old, new in pairs)
-
-
-@pytest.mark.parametrize(
-    "brokers", [(), (Broker(1, "a"),), (Broker(1, "a", fenced=True),), (Broker(1), Broker(2, "a"))]
-)
-@pytest.mark.parametrize("topics", [{}, {"t": ()}])
-def test_of_no_partitions_nothing_is_unproven(
-    brokers: tuple[Broker, ...], topics: dict[str, tuple[tuple[int, ...], ...]]
-) -> None:
-    layout = Layout(brokers, topics)
-    for found in (rebalance(layout, replication_factor=3), rebalance_leaders(layout)):
-        assert (found.topics, found.moved, found.lower_bound, found.proven, found.notes) == (topics, 0, 0, True, ())
-    with pytest.raises(ConfigError, match='there is no topic "x"'):
-        rebalance(layout, replication_factor={"x": 1})
-
-
-def test_leaders_that_resonate_are_evened_in_place() -> None:
-    brokers = brokers_in(3, 3, 3)
-    topics = {f"p{n}": load_placer("striped", {"seed": n}).place(0, n, 3, brokers) for n in (9, 12, 18, 30, 60, 90)}
-    before = Layout(tuple(brokers)).with_topics(topics)
-    assert LayoutMetrics.of(before).leaders_per_topic == 3.0
-    found = rebalance_leaders(before)
-    quality = LayoutMetrics.of(before.with_topics(found.topics), before)
-    assert (found.moved, found.lower_bound, quality.moved, found.proven) == (0, 0, 0, True)
-    assert quality.leaders_per_topic == 1.0
-    assert quality.leaders_per_broker == pytest.approx(25 * 9 / 219)
-    alone = rebalance_leaders(before, keep_successors=True)
-    lists, leaders = changes(before, alone.topics)
-    # Nine topics' worth of partitions are led by three brokers of nine where there are nine.
-    assert lists == leaders == changes(before, found.topics)[1] < 219 / 3
-    assert changes(before, found.topics)[0] < 219 / 2
-
-
-def test_a_layout_that_is_as_good_as_any_keeps_every_list() -> None:
-    layout = random_layout(brokers_in(3, 2, 4), 120, 3, 5, topics=4)
-    best = layout.with_topics(rebalance(layout).topics)
-    assert rebalance_leaders(best).topics == best.topics
-
-
-def test_fenced_excluded_and_unknown_brokers_lead_only_where_no_other_can() -> None:
-    brokers = (Broker(1, "a"), Broker(2, "b"), Broker(3, "c", fenced=True), Broker(4))
-    lists = ((3, 1, 2), (9, 2, 1), (4, 1), (3,), (9, 3), (4, 9), (1, 3, 2), (2, 4, 1), (-1, 2), ())
-    found = rebalance_leaders(Layout(brokers, {"t": lists}), PlacementConstraints(exclude=frozenset({4})))
-    assert found.proven
-    assert [sorted(own) for own in found.topics["t"]] == [sorted(own) for own in lists]
-    assert [own for own in found.topics["t"] if not {1, 2} & set(own)] == [(3,), (9, 3), (4, 9), ()]
-    assert Counter(own[0] for own in found.topics["t"] if {1, 2} & set(own)) == {1: 3, 2: 3}
-    # Who is dead does not come next anyway; who is to go would.
-    assert found.topics["t"][6:9] == ((1, 3, 2), (2, 1, 4), (2, -1))
-    nobody = Layout((Broker(3, "c", fenced=True),), {"t": ((3, 1), (1,))})
-    assert rebalance_leaders(nobody).topics == nobody.topics
-    with pytest.raises(ReplicaPlacementError, match="brokers 4 have none"):
-        rebalance_leaders(Layout(brokers, {"t": lists}))
-
-
-def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None:
-    lists = ((1, 3), (3, 1), (2, 4), (4, 2), (5, 6))
-    layout = Layout(tuple(brokers_in(2, 2, 2)), {"t": lists})
-    found = rebalance_leaders(layout, PlacementConstraints(leader_racks=frozenset("b")))
-    assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
-    assert set(found.topics["t"][4]) == {5, 6}
-    assert found.notes == ("1 have nobody to lead them in the racks where leaders must be",)
-    assert not found.proven
-
-
-def test_what_leads_other_topics_counts_when_leaders_are_evened() -> None:
-    layout = Layout(tuple(brokers_in(1, 1)), {"old": ((1,), (1,), (1,)), "new": ((1, 2), (1, 2), (2, 1), (1, 2))})
-    found = rebalance_leaders(layout, topics=["new"])
-    assert list(found.topics) == ["new"]
-    # 2 leads one of seven now; three or four are its share.
-    assert Counter(own[0] for own in found.topics["new"]) == {1: 1, 2: 3}
-    with pytest.raises(ConfigError, match='there is no topic "t"'):
-        rebalance_leaders(layout, topics=["t"])
-
-
 # Same input, same answer.
 
 
@@ -601,64 +466,6 @@ def test_a_placement_without_a_solver_is_valid_and_says_so(monkeypatch: pytest.M
     assert quality.sharing == 0
     assert quality.replicas_per_broker < 1.2
     assert LayoutMetrics.of(placed("optimal", brokers_in(3, 3, 3), 90, 3)).sharing == 0
-
-
-# Layouts.
-
-
-def test_a_layout_is_read_and_written() -> None:
-    text = {
-        "format": "rackassign/1",
-        "brokers": [{"id": 1, "rack": "a", "weight": 2}, {"id": 2, "rack": None, "fenced": True}],
-        "topics": {"t": [[1, 2, 1], {"replicas": [2], "leader": None}]},
-    }
-    layout = Layout.read(text)
-    assert layout.brokers == (Broker(1, "a"), Broker(2, fenced=True))
-    assert layout.topics == {"t": ((1, 2), (2,))}
-    assert layout.weights == {1: 2}
-    assert Layout.read(json.loads(json.dumps(layout.to_json()))) == layout
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ([], "expected an object"),
-        ({"topics": {}}, "'brokers' is missing"),
-        ({"brokers": 1, "topics": {}}, "brokers: expected an array"),
-        ({"brokers": [{"id": 1, "weight": "x"}], "topics": {}}, r"brokers\[0\].weight: expected a number"),
-        ({"brokers": [{"id": 1, "weight": -1}], "topics": {}}, r"brokers\[0\].weight: .* above 0"),
-        ({"brokers": [{"id": 1}, {"id": 1}], "topics": {}}, r"brokers\[1\].id"),
-        ({"brokers": [3], "topics": {}}, r"brokers\[0\]: expected an object"),
-        ({"brokers": [], "topics": {"t": [["1"]]}}, r"topics.t\[0\].replicas\[0\]"),
-    ],
-)
-def test_a_wrong_layout_is_refused_by_field(value: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        Layout.read(value)
-
-
-def test_figures_of_a_layout() -> None:
-    layout = Layout(tuple(brokers_in(2, 1)), {"t": ((1, 3), (1, 2), (3, 1), (1, 9)), "u": ((-1,),)})
-    quality = LayoutMetrics.of(layout)
-    assert (quality.partitions, quality.replicas, quality.missing) == (5, 7, 2)
-    assert quality.replicas_per_broker == pytest.approx(4 / (7 / 3))
-    assert quality.leaders_per_broker == pytest.approx(3 / (4 / 3))
-    assert quality.leaders_per_topic == pytest.approx(3 / 2)
-    assert quality.replicas_per_rack == pytest.approx(5 / 3.5)
-    assert quality.leaders_per_rack == pytest.approx(1.5)
-    assert (quality.sharing, quality.gone_with_rack, quality.moved) == (1, 2, None)
-    assert quality.leaders_with_rack == 0.75
-    assert quality.replicas_with_rack == pytest.approx(5 / 7)
-    # Broker 3 lost: 1 leads all four. Broker 1 lost: 2 and 3 have one and two, and one has no other replica.
-    assert quality.leaders_after_loss == pytest.approx(2.0)
-    assert LayoutMetrics.of(Layout(())).replicas_per_broker == 1.0
-
-
-def test_hot_figures_are_of_brokers_by_weight() -> None:
-    layout = Layout(tuple(brokers_in(1, 1)), {"t": ((1,), (1,), (2,))}, {1: 2})
-    assert LayoutMetrics.of(layout).replicas_per_broker == 1.0
-    with pytest.raises(InputError, match="there is no such broker"):
-        Layout((), {}, {7: 1})
 
 
 def test_leaders_are_proven_only_where_no_replicas_let_them_be_more_even() -> None:

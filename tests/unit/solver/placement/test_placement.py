@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, product
 from typing import Any
 
-import highspy
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rackassign.solver import min_cost_flow
@@ -28,147 +25,22 @@ from rackassign.solver.placement import (
     PlacementResult,
     ShortageError,
     place_replicas,
-    reorder_leaders,
 )
-
-UNTOUCHED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-
-
-def nodes_of(racks: Sequence[int], **others: Any) -> BrokerArrays:
-    arrays = {name: np.asarray(value) for name, value in others.items()}
-    return replace(BrokerArrays.plain(np.asarray(racks, np.int64)), **arrays)
-
-
-def items_of(
-    copies: Sequence[int], group: Sequence[int] | None = None, held: Sequence[Sequence[int]] | None = None
-) -> PartitionArrays:
-    return PartitionArrays(
-        np.asarray(copies, np.int64),
-        np.asarray([0] * len(copies) if group is None else group, np.int64),
-        tuple(map(tuple, held)) if held is not None else ((),) * len(copies),
-    )
-
-
-# What is valid, and what is best, said once more and in another way.
-
-
-def rooms(nodes: BrokerArrays, held: Sequence[int]) -> list[int]:
-    return [node for node in range(len(nodes.rack)) if nodes.assignable[node] or node in held]
-
-
-def counts(nodes: BrokerArrays, chosen: Sequence[int]) -> Counter[int]:
-    return Counter(int(nodes.rack[node]) for node in chosen)
-
-
-def fits(nodes: BrokerArrays, limits: Constraints, chosen: Sequence[int], wanted: int) -> bool:
-    """Whether one item may have these nodes, as far as hard limits go."""
-    in_rack = counts(nodes, chosen)
-    most = limits.max_per_rack
-    if most == "even":
-        most = wanted if limits.counted_racks is None else -(-wanted // limits.counted_racks)
-    return (
-        max(in_rack.values(), default=0) <= most
-        and (limits.max_racks is None or len(in_rack) <= limits.max_racks)
-        and (limits.min_racks is None or len(in_rack) + (wanted - len(chosen)) >= min(limits.min_racks, wanted))
-        and (limits.leader_racks is None or not chosen or bool(set(in_rack) & limits.leader_racks))
-    )
-
-
-def best_sets(nodes: BrokerArrays, limits: Constraints, wanted: int, held: Sequence[int]) -> list[tuple[int, ...]]:
-    """All sets of an item that have as many copies as can be, spread as they should be."""
-    for count in range(wanted, -1, -1):
-        found = [c for c in combinations(rooms(nodes, held), count) if fits(nodes, limits, c, wanted)]
-        if not found:
-            continue
-        if limits.max_per_rack == "even" and limits.counted_racks is None and count == wanted:
-            # As even as can be: the fullest rack as empty as possible, and so on.
-            shapes = {chosen: sorted(counts(nodes, chosen).values(), reverse=True) for chosen in found}
-            return [chosen for chosen in found if shapes[chosen] == min(shapes.values())]
-        if limits.min_racks is None:
-            widest = max(len(counts(nodes, chosen)) for chosen in found)
-            return [chosen for chosen in found if len(counts(nodes, chosen)) == widest]
-        return found
-    return [()]
-
-
-def score(
-    nodes: BrokerArrays, items: PartitionArrays, goals: Objectives, sets: Sequence[Sequence[int]]
-) -> tuple[int, ...]:
-    load = Counter(node for chosen in sets for node in chosen)
-    squares = sum((load[node] + int(base)) ** 2 for node, base in enumerate(nodes.load))
-    moves = sum(len(set(chosen) - set(held)) for chosen, held in zip(sets, items.current, strict=True))
-    grouped = Counter((g, node) for g, chosen in zip(items.group.tolist(), sets, strict=True) for node in chosen)
-    group = sum(count**2 for count in grouped.values())
-    reluctant = sum(load[node] for node in range(len(nodes.rack)) if nodes.last_resort[node])
-    coverage: tuple[int, ...] = ()
-    if goals.coverage is not None:
-        per_rack = counts(nodes, [node for chosen in sets for node in chosen])
-        weights = dict(enumerate(goals.coverage.tolist()))
-        # Where nobody reads as little as can be, and elsewhere by weight; 6 is a multiple of all weights here.
-        unread = sum(count for rack, count in per_rack.items() if not weights[rack])
-        read = sum(count**2 * 6 // weights[rack] for rack, count in per_rack.items() if weights[rack])
-        coverage = (unread, read) if any(weights.values()) else ()
-    order = {
-        "balance": (*coverage, squares, moves, group),
-        "moves": (moves, *coverage, squares, group),
-        "group": (group, *coverage, squares, moves),
-        "coverage": (*coverage, moves, squares, group),
-    }
-    return (reluctant, *order[goals.first])
-
-
-def leads(spreading: PlacementResult) -> Counter[int]:
-    return Counter(chosen[0] for chosen in spreading.nodes if chosen and chosen[0] >= 0)
-
-
-def squares(numbers: Sequence[int]) -> int:
-    return sum(number**2 for number in numbers)
-
-
-def filled(base: Sequence[int], more: int) -> list[int]:
-    """Loads that are as even as so many more make them, each of them wherever there is least."""
-    found = list(base)
-    for _ in range(more):
-        found[found.index(min(found))] += 1
-    return found
-
-
-def check_valid(items: PartitionArrays, nodes: BrokerArrays, limits: Constraints, found: PlacementResult) -> None:
-    for wanted, held, listed in zip(items.copies.tolist(), items.current, found.nodes, strict=True):
-        own, missing = [node for node in listed if node >= 0], [node for node in listed if node < 0]
-        assert len(listed) == wanted
-        assert missing == list(range(-1, -len(missing) - 1, -1))
-        assert len(set(own)) == len(own)
-        assert tuple(sorted(own)) in best_sets(nodes, limits, wanted, held)
-    moves = sum(
-        len({n for n in own if n >= 0} - set(held)) for own, held in zip(found.nodes, items.current, strict=True)
-    )
-    assert found.moved == moves >= found.lower_bound
-
-
-def every(items: PartitionArrays, nodes: BrokerArrays, limits: Constraints) -> Iterator[tuple[tuple[int, ...], ...]]:
-    yield from product(
-        *(best_sets(nodes, limits, n, held) for n, held in zip(items.copies.tolist(), items.current, strict=True))
-    )
-
-
-@st.composite
-def small(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
-    racks = draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
-    racks = [sorted(set(racks)).index(rack) for rack in racks]
-    count = len(racks)
-    size = draw(st.integers(1, 4))
-    copies = draw(st.lists(st.integers(1, min(3, count)), min_size=size, max_size=size))
-    held = [draw(st.lists(st.integers(0, count - 1), max_size=3, unique=True)) for _ in range(size)]
-    several = st.lists(st.booleans(), min_size=count, max_size=count)
-    nodes = nodes_of(
-        racks,
-        load=draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)),
-        leader_load=draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
-        last_resort=draw(st.one_of(st.just([False] * count), several)),
-    )
-    group = draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
-    return items_of(copies, group, held if draw(st.booleans()) else None), nodes
+from tests.helpers.reference_placement import (
+    UNTOUCHED,
+    best_sets,
+    check_valid,
+    counts,
+    every,
+    filled,
+    items_of,
+    leads,
+    medium,
+    nodes_of,
+    score,
+    small,
+    squares,
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -268,110 +140,7 @@ def test_fewer_racks_than_there_could_be(racks: list[int], copies: int) -> None:
         assert max(patterns.values()) - min(patterns.values()) <= 1
 
 
-# The joint optimum, by a solver that is told of replicas and leaders at once.
-
-
-class Joint:
-    """Sets and leaders in one integer program: squares of loads first, then squares of leads."""
-
-    def __init__(self, racks: Sequence[int], copies: Sequence[int]) -> None:
-        self._racks, self._copies, self._count = racks, copies, len(racks)
-        self._model = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in {"output_flag": False, "threads": 1, "mip_rel_gap": 0.0}.items():
-            self._model.setOptionValue(option, value)
-        self._in = [[self._binary() for _ in racks] for _ in copies]
-        self._led = [[self._binary() for _ in racks] for _ in copies]
-        self._loads = [[self._binary() for _ in copies] for _ in racks]
-        self._leads = [[self._binary() for _ in copies] for _ in racks]
-
-    def _binary(self) -> int:
-        self._model.addVar(0.0, 1.0)
-        column = self._model.getNumCol() - 1
-        self._model.changeColIntegrality(column, highspy.HighsVarType.kInteger)
-        return column
-
-    def _row(self, low: float, high: float, columns: list[int], factors: list[float]) -> None:
-        self._model.addRow(low, high, len(columns), np.asarray(columns, np.int32), np.asarray(factors, np.float64))
-
-    def best(self) -> tuple[int, int]:
-        racks = sorted(set(self._racks))
-        for item, wanted in enumerate(self._copies):
-            self._row(wanted, wanted, self._in[item], [1.0] * self._count)
-            self._row(1, 1, self._led[item], [1.0] * self._count)
-            sizes = [self._racks.count(rack) for rack in racks]
-            most = next(t for t in range(1, wanted + 1) if sum(min(n, t) for n in sizes) >= wanted)
-            for rack, size in zip(racks, sizes, strict=True):
-                inside = [self._in[item][node] for node in range(self._count) if self._racks[node] == rack]
-                self._row(min(size, most - 1), min(size, most), inside, [1.0] * len(inside))
-            for node in range(self._count):
-                self._row(-1, 0, [self._led[item][node], self._in[item][node]], [1.0, -1.0])
-        places = range(len(self._copies))
-        for node in range(self._count):
-            for chosen, steps in ((self._in, self._loads), (self._led, self._leads)):
-                columns = [chosen[item][node] for item in places] + steps[node]
-                self._row(0, 0, columns, [1.0] * len(places) + [-1.0] * len(places))
-        loads = self._minimised(self._loads)
-        columns, factors = self._squares(self._loads)
-        self._row(0, loads, columns, factors)
-        return loads, self._minimised(self._leads)
-
-    def _squares(self, steps: list[list[int]]) -> tuple[list[int], list[float]]:
-        return (
-            [column for columns in steps for column in columns],
-            [2.0 * k + 1 for columns in steps for k in range(len(columns))],
-        )
-
-    def _minimised(self, steps: list[list[int]]) -> int:
-        for column in range(self._model.getNumCol()):
-            self._model.changeColCost(column, 0.0)
-        for column, factor in zip(*self._squares(steps), strict=True):
-            self._model.changeColCost(column, factor)
-        self._model.run()
-        assert self._model.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        return round(self._model.getInfo().objective_function_value)
-
-
-JOINT = [
-    ([0, 0, 0, 1, 1, 1, 2, 2, 2], [3] * 9),
-    ([0, 0, 1, 1, 2, 2], [2] * 7),
-    ([0, 0, 1, 1, 2, 2], [3] * 8),
-    ([0, 0, 0, 1, 1, 2], [2] * 9),
-    ([0, 0, 0, 1, 1, 2], [3] * 8),
-    ([0, 0, 0, 0, 0, 1, 1, 1], [3] * 8),
-    ([0, 0, 0, 0, 0, 1, 1, 1], [4] * 6),
-    ([0, 0, 0, 0, 1, 1, 1, 1, 2], [2] * 10),
-    ([0, 1, 2, 3], [1, 2, 3, 4, 1, 2]),
-]
-
-
-@pytest.mark.parametrize(("racks", "copies"), JOINT)
-def test_nested_flows_lead_as_evenly_as_the_joint_optimum(racks: list[int], copies: list[int]) -> None:
-    found = place_replicas(items_of(copies), nodes_of(racks))
-    assert found.proven
-    loads = Counter(node for own in found.nodes for node in own)
-    mine = sum(n**2 for n in loads.values()), sum(n**2 for n in leads(found).values())
-    assert mine == Joint(racks, copies).best()
-
-
 # What is the same for all sizes.
-
-
-@st.composite
-def medium(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
-    rng = random.Random(draw(st.integers(0, 10**6)))
-    racks = [rng.randrange(draw(st.integers(1, 5))) for _ in range(draw(st.integers(1, 12)))]
-    racks = [sorted(set(racks)).index(rack) for rack in racks]
-    size = draw(st.integers(1, 60))
-    most = min(len(racks), draw(st.integers(1, 6)))
-    held = [tuple(rng.sample(range(len(racks)), rng.randint(0, most))) for _ in range(size)]
-    return (
-        items_of(
-            [rng.randint(1, most) for _ in range(size)],
-            [rng.randrange(draw(st.integers(1, 4))) for _ in range(size)],
-            held if draw(st.booleans()) else None,
-        ),
-        nodes_of(racks, weight=[rng.choice([1, 1, 2, 5]) for _ in racks]),
-    )
 
 
 def check_spread(items: PartitionArrays, nodes: BrokerArrays, found: PlacementResult) -> None:
@@ -523,134 +292,6 @@ def test_leaders_are_even_where_replicas_are(racks: list[int], copies: int, size
     if len(loads) == len(racks) and max(loads.values()) == min(loads.values()):
         led = leads(found)
         assert max(led.values()) - min(led[node] for node in range(len(racks))) <= 1
-
-
-# Who leads, where nothing moves.
-
-
-def candidates(nodes: BrokerArrays, racks: frozenset[int] | None, held: Sequence[int]) -> list[int]:
-    may = [node for node in held if nodes.leader_eligible[node]]
-    inside = [node for node in may if racks is not None and int(nodes.rack[node]) in racks]
-    return inside or may
-
-
-def leading_score(
-    nodes: BrokerArrays, items: PartitionArrays, goal: str, first: Sequence[int | None]
-) -> tuple[int, ...]:
-    led = Counter(first)
-    per_node = [led[node] + int(base) for node, base in enumerate(nodes.leader_load)]
-    per_rack = Counter({int(rack): 0 for rack in nodes.rack})
-    for rack, count in zip(nodes.rack.tolist(), per_node, strict=True):
-        per_rack[rack] += count
-    of_nodes, of_racks = sum(count**2 for count in per_node), sum(count**2 for count in per_rack.values())
-    grouped = Counter(zip(items.group.tolist(), first, strict=True))
-    of_groups = sum(count**2 for (_, node), count in grouped.items() if node is not None)
-    changed = sum(node is not None and held[0] != node for held, node in zip(items.current, first, strict=True))
-    return (*((of_nodes, of_racks) if goal == "broker" else (of_racks, of_nodes)), of_groups, changed)
-
-
-def next_score(nodes: BrokerArrays, items: PartitionArrays, lists: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """How evenly a loss is taken over, then how many lists change that keep their leader."""
-    pairs = Counter(tuple(own[:2]) for own in lists if len(own) > 1 and nodes.leader_eligible[own[0]])
-    led = Counter(own[0] for own in lists if own and nodes.leader_eligible[own[0]])
-    idle = sum(count for (_, second), count in pairs.items() if not nodes.leader_eligible[second])
-    spread_ = 0
-    for (_, second), count in pairs.items():
-        base = led[second] + int(nodes.leader_load[second])
-        spread_ += (base + count) ** 2 - base**2
-    changed = sum(
-        own[0] == held[0] and tuple(own) != held for own, held in zip(lists, items.current, strict=True) if held
-    )
-    return idle, spread_, changed
-
-
-def with_second(own: Sequence[int], second: int) -> tuple[int, ...]:
-    return (own[0], second, *(node for node in own[1:] if node != second))
-
-
-@st.composite
-def placed_already(draw: st.DrawFn) -> tuple[PartitionArrays, BrokerArrays]:
-    items, nodes = draw(small())
-    count = len(nodes.rack)
-    one = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
-    held = [draw(one) for _ in items.copies]
-    eligible = draw(st.one_of(st.just([True] * count), st.lists(st.booleans(), min_size=count, max_size=count)))
-    return replace(items, current=tuple(map(tuple, held))), replace(nodes, leader_eligible=np.asarray(eligible))
-
-
-some_racks = st.sampled_from([None, None, frozenset({0}), frozenset({1, 2}), frozenset({7})])
-
-
-@settings(max_examples=300, deadline=None)
-@given(case=placed_already(), goal=st.sampled_from(["broker", "rack"]), racks=some_racks, keep=st.booleans())
-def test_leaders_are_as_even_as_any_with_the_fewest_changes(
-    case: tuple[PartitionArrays, BrokerArrays], goal: Any, racks: frozenset[int] | None, *, keep: bool
-) -> None:
-    items, nodes = case
-    found = reorder_leaders(items, nodes, Constraints(leader_racks=racks), Objectives(leaders=goal), keep=keep)
-    assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.current]
-    may: list[list[int | None]] = [[*candidates(nodes, racks, held)] or [None] for held in items.current]
-    first = [own[0] if own[0] in of else None for own, of in zip(found.nodes, may, strict=True)]
-    best = min(leading_score(nodes, items, goal, choice) for choice in product(*may))
-    assert leading_score(nodes, items, goal, first) == best
-    assert all(own == held for own, held, node in zip(found.nodes, items.current, first, strict=True) if node is None)
-    inside = [node is None or racks is None or int(nodes.rack[node]) in racks for node in first]
-    assert found.proven == all(inside)
-    assert (found.moved, found.lower_bound) == (0, 0)
-    kept = [own == held if own[0] == held[0] else None for own, held in zip(found.nodes, items.current, strict=True)]
-    if keep:
-        assert False not in kept
-        return
-    ways = [
-        [own] if len(own) < 2 or node is None else [with_second(own, second) for second in own[1:]]
-        for own, node in zip(found.nodes, first, strict=True)
-    ]
-    # A list that keeps both is as it was, behind them too.
-    ways = [[held if way[:2] == held[:2] else way for way in of] for of, held in zip(ways, items.current, strict=True)]
-    assert next_score(nodes, items, found.nodes) == min(next_score(nodes, items, lists) for lists in product(*ways))
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=medium(), goal=st.sampled_from(LEADER_GOALS), keep=st.booleans())
-def test_a_second_time_no_list_changes(case: tuple[PartitionArrays, BrokerArrays], goal: Any, *, keep: bool) -> None:
-    items, nodes = case
-    first = reorder_leaders(items, nodes, goals=Objectives(leaders=goal), keep=keep)
-    assert first.notes == ()
-    again = reorder_leaders(replace(items, current=first.nodes), nodes, goals=Objectives(leaders=goal), keep=keep)
-    assert again.nodes == first.nodes
-
-
-@settings(max_examples=40, deadline=None)
-@given(medium())
-def test_what_was_spread_needs_no_other_order(case: tuple[PartitionArrays, BrokerArrays]) -> None:
-    items, nodes = case
-    found = place_replicas(items, nodes)
-    assert reorder_leaders(replace(items, current=found.nodes), nodes).nodes == found.nodes
-
-
-def test_without_a_solver_leaders_are_near_even_and_sets_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(min_cost_flow, "highspy", None)
-
-    @UNTOUCHED
-    @given(placed_already(), some_racks)
-    def check(case: tuple[PartitionArrays, BrokerArrays], racks: frozenset[int] | None) -> None:
-        items, nodes = case
-        found = reorder_leaders(items, nodes, Constraints(leader_racks=racks))
-        assert [sorted(own) for own in found.nodes] == [sorted(held) for held in items.current]
-        may = [candidates(nodes, racks, held) for held in items.current]
-        led = nodes.leader_load + np.bincount(
-            [own[0] for own, of in zip(found.nodes, may, strict=True) if of], minlength=len(nodes.rack)
-        )
-        for own, of in zip(found.nodes, may, strict=True):
-            assert not of or own[0] in of
-            assert all(led[own[0]] <= led[node] + 1 for node in of)
-        assert found.proven == (not any(may))
-
-    check()
-    uneven = items_of([2] * 6, held=[(0, 1)] * 6)
-    found = reorder_leaders(uneven, nodes_of([0, 1]))
-    assert Counter(own[0] for own in found.nodes) == {0: 3, 1: 3}
-    assert found.notes == ("leaders: HiGHS (highspy) cannot be imported",)
 
 
 @pytest.mark.parametrize("first", PRIMARY_OBJECTIVES)

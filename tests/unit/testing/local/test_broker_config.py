@@ -1,0 +1,66 @@
+"""The configuration files of brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rackassign.errors import ConfigError
+from rackassign.testing import LocalCluster
+from rackassign.testing.local.broker_config import check_config, lay_out, ports_needed, write_files
+
+
+def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
+    racks = ["a", "b", "c", None]
+    assert ports_needed(4) == 7
+    nodes = lay_out(racks, range(1, 8), tmp_path)
+    assert [(node.id, node.rack, node.port, node.controller_port) for node in nodes] == [
+        (1, "a", 1, 5),
+        (2, "b", 2, 6),
+        (3, "c", 3, 7),
+        (4, None, 4, None),
+    ]
+
+
+def test_files_of_a_broker(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"features")
+    nodes = lay_out(["rack ä:1", None], [11, 12, 21, 22], tmp_path)
+    write_files(nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, tmp_path / "checkpoint", {})
+    first, second = (dict(_properties(node.properties)) for node in nodes)
+    assert first["broker.rack"] == "rack\\ \\u00e4\\:1"
+    assert "broker.rack" not in second
+    assert first["num.io.threads"] == "9"
+    assert first["key"] == "back\\\\slash\\ \\ud83d\\ude00"
+    assert first["process.roles"] == "broker,controller"
+    assert first["controller.quorum.voters"] == "1@127.0.0.1\\:21,2@127.0.0.1\\:22"
+    assert first["offsets.topic.replication.factor"] == "2"
+    metas = [dict(_properties(node.data / "meta.properties")) for node in nodes]
+    assert [meta["node.id"] for meta in metas] == ["1", "2"]
+    assert metas[0]["cluster.id"] == metas[1]["cluster.id"]
+    assert metas[0]["directory.id"] != metas[1]["directory.id"]
+    assert (nodes[1].data / "bootstrap.checkpoint").read_bytes() == b"features"
+
+
+def _properties(path: Path) -> Iterator[tuple[str, str]]:
+    for line in path.read_text("ascii").splitlines():
+        name, _, value = line.partition("=")
+        yield name, value
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "listeners", "broker.rack"])
+def test_what_the_cluster_sets_itself_cannot_be_given(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"config: {name} cannot be set"):
+        LocalCluster(["a"], config={name: "x"})
+
+
+def test_a_line_break_cannot_smuggle_in_a_property() -> None:
+    with pytest.raises(ConfigError, match="line break in 'key'"):
+        check_config({"key": "x\nlog.dirs=elsewhere"})
+
+
+@pytest.mark.parametrize("racks", [[], ["a", ""], "abc"])
+def test_racks_are_checked(racks: list[str]) -> None:
+    with pytest.raises(ConfigError, match="racks: one name or None"):
+        LocalCluster(racks)

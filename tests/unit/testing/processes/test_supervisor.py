@@ -1,0 +1,146 @@
+"""Processes that are kept, and ended with their owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rackassign.errors import ClusterError
+from rackassign.testing import cache_dir, ports
+from rackassign.testing.local.cluster_dir import ClusterDirectory, create_cluster_directory
+from rackassign.testing.ports import reserve_ports
+from rackassign.testing.processes.supervisor import ProcessSupervisor
+from tests.helpers.processes import DEADLINE_S, alive, eventually
+
+
+@contextmanager
+def keeping(*, inherit: tuple[int, ...] = ()) -> Iterator[tuple[ProcessSupervisor, ClusterDirectory]]:
+    home = create_cluster_directory()
+    keeper = ProcessSupervisor(home, inherit)
+    os.close(home.descriptor)
+    try:
+        yield keeper, home
+    finally:
+        keeper.close()
+
+
+def test_closing_ends_processes_paused_ones_too_and_removes_the_directory() -> None:
+    with keeping() as (keeper, home):
+        pids = [keeper.start(name, ["sleep", "600"], home.directory / name) for name in ("1", "2")]
+        keeper.signal("2", signal.SIGSTOP)
+        assert all(map(alive, pids))
+    assert not any(map(alive, pids))
+    assert not home.directory.exists()
+    assert not home.lock.exists()
+    keeper.close()
+
+
+def test_the_end_of_a_process_is_known_at_once() -> None:
+    with keeping() as (keeper, home):
+        keeper.start("1", ["sh", "-c", "echo word; echo last >&2; exit 7"], home.directory / "log")
+        assert keeper.wait_exit(["1"], DEADLINE_S)
+        assert keeper.exit_code("1") == 7
+        assert keeper.running() == {}
+        assert (home.directory / "log").read_text("utf-8") == "word\nlast\n"
+        keeper.signal("1", signal.SIGTERM)
+
+
+def test_a_process_may_be_started_again_under_its_name() -> None:
+    with keeping() as (keeper, home):
+        first = keeper.start("1", ["sleep", "600"], home.directory / "log")
+        with pytest.raises(ClusterError, match="1 is running"):
+            keeper.start("1", ["sleep", "600"], home.directory / "log")
+        keeper.signal("1", signal.SIGKILL)
+        assert keeper.wait_exit(["1"], DEADLINE_S)
+        assert keeper.exit_code("1") == -signal.SIGKILL
+        assert keeper.start("1", ["sleep", "600"], home.directory / "log") != first
+        assert not keeper.wait_exit(["1"], 0.05)
+
+
+def test_a_program_that_is_not_there_is_an_error() -> None:
+    with keeping() as (keeper, home), pytest.raises(ClusterError, match="No such file"):
+        keeper.start("1", ["/no/such/program"], home.directory / "log")
+
+
+def test_reservations_last_as_long_as_the_keeper() -> None:
+    reserved = reserve_ports(1)
+    reservation = cache_dir() / "ports" / str(reserved.numbers[0])
+    with keeping(inherit=reserved.descriptors):
+        reserved.close()
+        assert ports._reserve(reservation, reserved.numbers[0]) is None
+    again = ports._reserve(reservation, reserved.numbers[0])
+    assert again is not None
+    os.close(again)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such service elsewhere")
+def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
+    home = create_cluster_directory()
+    keeper = ProcessSupervisor(home)
+    os.close(home.descriptor)
+    pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
+    os.kill(keeper.pid, signal.SIGKILL)
+    assert eventually(lambda: not alive(pid))
+    with pytest.raises(ClusterError, match="keeper is gone"):
+        eventually(lambda: keeper.running() and False)
+    with pytest.raises(ClusterError, match="keeper ended with -9"):
+        keeper.close()
+    assert home.directory.exists()
+    with keeping() as (_, other):
+        assert not home.directory.exists()
+        assert not home.lock.exists()
+        with keeping():
+            assert other.directory.exists()
+
+
+OWNER = """
+import os, sys, time
+from rackassign.testing.local.cluster_dir import new_home
+from rackassign.testing.processes.supervisor import Keeper
+
+home = new_home()
+keeper = Keeper(home)
+pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
+if "fork" in sys.argv and os.fork() == 0:
+    time.sleep(600)
+print(pid, keeper.pid, home.directory, flush=True)
+if "exit" in sys.argv:
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, None], ids=str)
+def test_nothing_outlives_its_owner(ending: signal.Signals | None) -> None:
+    arguments = [sys.executable, "-c", OWNER] + (["exit"] if ending is None else [])
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as owner:
+        assert owner.stdout
+        pid, keeper, directory = owner.stdout.readline().split(maxsplit=2)
+        if ending is not None:
+            os.killpg(owner.pid, ending)
+    assert eventually(lambda: not alive(int(pid)) and not alive(int(keeper)))
+    assert not Path(directory.strip()).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the kernel has no such service")
+def test_a_forked_worker_of_a_dead_owner_keeps_nothing_alive() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, "fork"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as owner:
+        assert owner.stdout
+        pid, keeper, directory = owner.stdout.readline().split(maxsplit=2)
+        owner.kill()
+        owner.wait()
+        assert eventually(lambda: not alive(int(pid)) and not alive(int(keeper)))
+        assert not Path(directory.strip()).exists()
+        # The worker that the script has forked.
+        os.killpg(owner.pid, signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""Ports that are reserved."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from rackassign.errors import ClusterError
+from rackassign.testing import ports
+from rackassign.testing.ports import reserve_ports
+
+
+def test_reserved_ports_are_not_given_twice() -> None:
+    first, second = reserve_ports(3), reserve_ports(3)
+    assert len({*first.numbers, *second.numbers}) == 6
+    first.close()
+    second.close()
+
+
+def test_ports_lie_outside_the_ephemeral_range(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ports, "_EPHEMERAL", tmp_path / "range")
+    (tmp_path / "range").write_text("32768\t60999\n", "ascii")
+    assert ports._candidates() == range(20_000, 32_000)
+    (tmp_path / "range").write_text("25000\t60999\n", "ascii")
+    assert ports._candidates() == range(20_000, 25_000)
+    (tmp_path / "range").write_text("15000\t60999\n", "ascii")
+    assert ports._candidates() == range(1_024, 15_000)
+    (tmp_path / "range").unlink()
+    assert ports._candidates() == range(20_000, 32_000)
+
+
+def test_a_port_that_a_stranger_uses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        taken = stranger.getsockname()[1]
+        monkeypatch.setattr(ports, "_candidates", lambda: range(taken, taken + 1))
+        with pytest.raises(ClusterError, match="only 0 of 1 ports"):
+            reserve_ports(1)
