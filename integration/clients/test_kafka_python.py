@@ -105,7 +105,7 @@ def test_a_consumer_tells_from_which_racks_it_read(
 def test_a_consumer_says_in_one_line_what_it_was_given(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "rackassign.clients.kafka_python.assignors")
+    caplog.set_level(logging.INFO, "rackassign.clients.kafka_python.assignor")
     topic = make_topic(replicas=[[1], [2], [1]])
     with consumers(lambda: rack_aware(rack_cluster, unique_name(), topic, "a")) as (consumer,):
         wait_until(settled([consumer], topic, 3), "an assignment")
