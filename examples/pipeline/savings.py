@@ -15,7 +15,7 @@ from rackassign.monitoring import Price
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BEST = "racks-told"
+BEST = "racks-reported"
 """The what-if that rackassign makes true: its consumers tell their racks, and read near."""
 
 

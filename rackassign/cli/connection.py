@@ -1,4 +1,4 @@
-"""How commands reach Kafka: `--bootstrap`, and a file of properties for what else a client must know.
+"""How commands reach Kafka: `--bootstrap-server`, and a file of properties for what else a client must know.
 
 The names of the properties are those of the Java client, and those of librdkafka where they differ, so that the file
 of another client will do. A property that is not known here is refused: it may be the one that matters.
@@ -23,9 +23,11 @@ from rackassign.util.text import short_repr, truncate
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-Bootstrap = Annotated[str, typer.Option(help="HOST:PORT of a broker, or of several by comma.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", help="Brokers to connect to: HOST:PORT, or several separated by commas.")
+]
 ClientConfig = Annotated[
-    str, typer.Option("--client-config", help="File of properties: security.protocol, sasl.*, ssl.*.")
+    str, typer.Option("--command-config", help="Properties file for the connection: security.protocol, sasl.*, ssl.*.")
 ]
 
 _FIRST_CONTACT_MS = 10_000
@@ -147,7 +149,7 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
-            raise ConfigError(f"bootstrap: expected HOST:PORT, got {short_repr(server)}")
+            raise ConfigError(f"bootstrap-server: expected HOST:PORT, got {short_repr(server)}")
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 

@@ -14,15 +14,15 @@ from rackassign.util.text import short_repr
 
 PlacerConfig = Annotated[
     list[str] | None,
-    typer.Option("--placer-config", help="KEY=VALUE for the placer, JSON or text; may be given several times."),
+    typer.Option("--placer-config", help="Setting of the placer: KEY=VALUE, the value as JSON or text; repeatable."),
 ]
 PlacerConfigFile = Annotated[
     str,
-    typer.Option("--placer-config-file", help="JSON file of settings for the placer; --placer-config comes first."),
+    typer.Option("--placer-config-file", help="JSON file of placer settings; --placer-config takes precedence."),
 ]
 IgnoreRacks = Annotated[
     bool,
-    typer.Option("--disable-rack-aware", "--ignore-racks", help="Place as if no broker had a rack (KIP-36)."),
+    typer.Option("--disable-rack-aware", "--ignore-racks", help="Ignore broker racks (KIP-36)."),
 ]
 
 _LISTS = {"exclude", "forced_racks", "known", "leader_racks"}

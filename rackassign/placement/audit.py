@@ -185,21 +185,21 @@ def _of_in_sync(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
         "under-min-isr",
         places,
         lambda n: f"{n} with fewer replicas in sync than min.insync.replicas: acks=all fails",
-        "bring the missing brokers back, or replace them: `repair plan --replace ID`",
+        "bring the missing brokers back, or replace them: `reassign plan --remove-broker ID`",
         lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
     )
     yield from _found(
         "at-min-isr",
         places,
         lambda n: f"{n} with replicas missing, and just min.insync.replicas in sync: one more and acks=all fails",
-        "bring the missing brokers back, or replace them: `repair plan --replace ID`",
+        "bring the missing brokers back, or replace them: `reassign plan --remove-broker ID`",
         lambda p: p.least is not None and len(p.in_sync) == p.least < p.rf,
     )
     yield from _found(
         "offline-replica",
         places,
         lambda n: f"{n} with a replica on a broker or disk that is down",
-        "bring it back, or replace the broker: `repair plan --replace ID`",
+        "bring it back, or replace the broker: `reassign plan --remove-broker ID`",
         lambda p: bool(p.offline),
     )
     yield from _found(
@@ -219,14 +219,14 @@ def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
             f"{n} with min.insync.replicas above the number of replicas: brokers that take that number for the"
             " limit (4.3 does) ask for all replicas and no more, older ones refuse every acks=all"
         ),
-        "lower min.insync.replicas, or add replicas: `repair plan --rf N`",
+        "lower min.insync.replicas, or add replicas: `reassign plan --replication-factor N`",
         lambda p: p.least is not None and p.least > p.rf,
     )
     yield from _thin(
         "min-isr-is-rf",
         places,
         lambda n: f"{n} with min.insync.replicas equal to the number of replicas: one broker down stops writing",
-        "lower min.insync.replicas, or add a replica: `repair plan --rf N`",
+        "lower min.insync.replicas, or add a replica: `reassign plan --replication-factor N`",
         lambda p: p.least is not None and p.least == p.rf > 1,
     )
 
@@ -237,7 +237,7 @@ def _of_layout(places: list[_Place], state: ClusterState, want_rf: int | None) -
             "rf-below",
             places,
             lambda n: f"{n} with fewer than {want_rf} replicas",
-            f"`repair plan --rf {want_rf}`",
+            f"`reassign plan --replication-factor {want_rf}`",
             lambda p: p.rf < want_rf,
         )
     there = frozenset(broker.rack for broker in state.brokers if broker.rack is not None and not broker.fenced)
@@ -246,7 +246,7 @@ def _of_layout(places: list[_Place], state: ClusterState, want_rf: int | None) -
         "shared-rack",
         places,
         lambda n: f"{n} with replicas that share a rack while there are more racks: an outage takes several",
-        "`repair plan` moves as few as it takes",
+        "`reassign plan` moves as few as it takes",
         lambda p: _shares_a_rack(p, everywhere, there),
     )
     yield from _found(
@@ -287,7 +287,7 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
         yield Finding(
             "broker-fenced",
             f"brokers that are down, or kept from serving: {_listed(fenced)}",
-            "bring them back, or replace those that will not come back: `repair plan --replace ID`",
+            "bring them back, or replace those that will not come back: `reassign plan --remove-broker ID`",
             brokers=fenced,
         )
     if state.silent:
@@ -304,7 +304,7 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
         yield Finding(
             "broker-unknown",
             f"replicas on brokers that the cluster does not know (any more): {', '.join(named)}",
-            "`repair plan` replaces them",
+            "`reassign plan` replaces them",
             brokers=unknown,
         )
 
@@ -318,7 +318,8 @@ def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
         yield Finding(
             "throttle-left",
             f"a throttle of replication is set for {', '.join(slowed)}, and nothing is being reassigned",
-            "`repair apply` or `repair rollback` takes away those that a repair has set; others go with kafka-configs",
+            "`reassign apply` or `reassign rollback` takes away those that a repair has set; others"
+            " go with kafka-configs",
             brokers=throttles.brokers,
             topics=throttles.topics,
         )
@@ -347,7 +348,8 @@ def _of_what_waits(state: ClusterState, plans: Mapping[TopicPartition, tuple[int
             "placeholder",
             f"{_counted(len(waiting), 'partition')} with {_counted(replicas, 'replica')} that"
             f" {'waits' if replicas == 1 else 'wait'} for a broker",
-            "bring brokers, then `repair plan`; or `repair plan --rf` with the number there is, to wait no longer",
+            "bring brokers, then `reassign plan`; or `reassign plan --replication-factor` with the"
+            " number there is, to wait no longer",
             tuple(waiting),
         )
 

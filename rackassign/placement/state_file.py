@@ -47,7 +47,7 @@ class PlacementState:
         if self.cluster and cluster and self.cluster != cluster:
             raise ConfigError(
                 f"state: the file is of cluster {short_repr(self.cluster)}, and this is {short_repr(cluster)};"
-                " name another with --state"
+                " name another with --state-file"
             )
         return replace(self, cluster=self.cluster or cluster)
 

@@ -139,6 +139,6 @@ def _lift(hands: ReassignmentCluster, notes: _Notes, before: SavedConfigs) -> No
         restore_configs(hands, before)
     except (KafkaError, RackassignError) as error:
         raise ThrottleNotRemovedError(
-            f"the throttle is left: run `repair apply` or `repair rollback` again ({type(error).__name__}: {error})"
+            f"the throttle is left: run `reassign apply` or `reassign rollback` again ({type(error).__name__}: {error})"
         ) from error
     notes.take(replace(notes.journal, throttled=None))

@@ -85,7 +85,7 @@ def read(file: Path) -> Journal:
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"there is no plan {file}: `repair plan` makes one") from None
+        raise ConfigError(f"there is no plan {file}: `reassign plan` makes one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
@@ -159,8 +159,8 @@ def require_finished(file: Path) -> Journal | None:
     if old is not None and old.open:
         raise ConfigError(
             f"{file} is a repair that is not over:"
-            f" `repair apply --plan {file}` goes on, `repair rollback --plan {file}` goes back,"
-            f" `repair abandon --plan {file}` leaves all as it is (`repair status --plan {file}` tells)"
+            f" `reassign apply --plan-file {file}` goes on, `reassign rollback --plan-file {file}` goes back,"
+            f" `reassign abandon --plan-file {file}` leaves all as it is (`reassign status --plan-file {file}` tells)"
         )
     return old
 

@@ -239,7 +239,7 @@ def _factors(
             if {broker for broker in planned if broker >= 0} == set(now):
                 factors[place] = len(planned)
             else:
-                stale[place] = "has other replicas than the plan that still waits for brokers; see --rf"
+                stale[place] = "has other replicas than the plan that still waits for brokers; see --replication-factor"
     return factors, stale
 
 
@@ -298,7 +298,7 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
     }
     note = (
         f"by these rules {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than now,"
-        " which only --rf takes away"
+        " which only --replication-factor takes away"
     )
     rest = {place: factor for place, factor in factors.items() if place not in short}
     beside = _with(layout, {place: _there(row) for place, row in rows.items()})
@@ -318,7 +318,7 @@ def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[To
         )
     except MissingRackError as error:
         raise ReplicaPlacementError(
-            f'{error} A file of --rules with {{"rackless": "rack"}} takes those without for a rack of their own.'
+            f'{error} A file of --constraints with {{"rackless": "rack"}} takes those without for a rack of their own.'
         ) from error
     return _Found(part.back(found.topics), found.lower_bound, found.notes)
 

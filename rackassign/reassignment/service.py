@@ -167,7 +167,7 @@ def execute(
     """
     check_cluster(admin, journal)
     if journal.phase == "abandoned":
-        raise ConfigError("plan: it was abandoned; `repair plan` makes a new one, of lists as they are now")
+        raise ConfigError("plan: it was abandoned; `reassign plan` makes a new one, of lists as they are now")
     return execute_plan(KafkaReassignmentCluster(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
 
 

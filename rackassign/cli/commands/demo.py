@@ -57,10 +57,13 @@ def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
 def demo(
     *,
     price: Annotated[
-        float, typer.Option(min=0, help="USD for each GB between racks; AWS takes 0.01 on either side.")
+        float,
+        typer.Option(
+            "--price-per-gb", min=0, help="Price of cross-rack traffic in USD per GB (AWS: 0.01 on each side)."
+        ),
     ] = 0.02,
 ) -> None:
-    """Start a real three-rack Kafka, read a topic with and without rackassign, show the bytes measured."""
+    """Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured."""
     with progress_display() as show:
         runs = _measure(show)
     _show(Console(highlight=False), runs, price)

@@ -25,18 +25,20 @@ NOW = "now"
 COMPARED = ("kafka", "striped", "optimal")
 
 
-def place(
-    file: Annotated[str, typer.Argument(help="Layout as JSON: brokers and topics of a scenario; - is stdin.")] = "-",
+def simulate_placement(
+    file: Annotated[str, typer.Argument(help="Layout as JSON (brokers and topics of a scenario); - is stdin.")] = "-",
     *,
-    placer: Annotated[str, typer.Option(help="A name, or module:Class.")] = "optimal",
-    compare: Annotated[bool, typer.Option("--compare", help=f"Beside it {', '.join(COMPARED)}.")] = False,
+    placer: Annotated[str, typer.Option(help="Placer: a name or module:Class.")] = "optimal",
+    compare: Annotated[bool, typer.Option("--compare", help=f"Compare with {', '.join(COMPARED)}.")] = False,
     placer_config: PlacerConfig = None,
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
-    rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    rf: Annotated[
+        int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
+    ] = 0,
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Place the replicas of a layout anew, and say how good that is."""
+    """Simulate the placement of a layout's replicas and print its metrics."""
     check_output(output, "table", "json")
     # Together with the solver it takes longer to import than other commands.
     from rackassign.placement.layout import Layout  # noqa: PLC0415

@@ -41,18 +41,18 @@ _AS_LIBRDKAFKA = {
 def spark_doctor(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[str, typer.Option(help="What the application reads.")],
-    master: Annotated[str, typer.Option(help="Of Spark; its own configuration says if left out.")] = "",
+    topic: Annotated[str, typer.Option(help="Topic that the application reads.")],
+    master: Annotated[str, typer.Option(help="Spark master URL (default: from the Spark configuration).")] = "",
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", help="NAME=VALUE of Spark's configuration; as often as needed.")
+        list[str] | None, typer.Option("--conf", help="Spark configuration: NAME=VALUE; repeatable.")
     ] = None,
     rack_env: Annotated[
-        str, typer.Option(help="Environment variable of executors that holds the rack.")
+        str, typer.Option("--rack-env", help="Environment variable of executors that holds the rack.")
     ] = RACK_VARIABLE,
     client_config_file: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Say which racks executors are in and what share they can read at home; exit 1 if something is wrong."""
+    """Report the racks of executors and the local share to expect. Exit 1: problems found."""
     check_output(output, "table", "json")
     client = _client(bootstrap, client_config_file)
     from rackassign.spark import doctor  # noqa: PLC0415 - other commands do without

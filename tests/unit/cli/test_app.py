@@ -191,7 +191,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("paln",), "", "No such command 'paln'"),
         (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
-        (("demo", "--price", "-1"), "", "Invalid value for '--price'"),
+        (("demo", "--price-per-gb", "-1"), "", "Invalid value for '--price-per-gb'"),
     ],
 )
 def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], given: str, message: str) -> None:

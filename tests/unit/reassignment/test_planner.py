@@ -143,7 +143,7 @@ def test_only_the_topics_that_are_named_are_touched() -> None:
 
 def test_a_broker_without_a_rack_among_others_is_refused() -> None:
     seen = state(t=[[1, 2]], brokers=(*BROKERS, Broker(7)))
-    with pytest.raises(ReplicaPlacementError, match=r'brokers 7 have none.* --rules .*{"rackless": "rack"}'):
+    with pytest.raises(ReplicaPlacementError, match=r'brokers 7 have none.* --constraints .*{"rackless": "rack"}'):
         planned(seen)
     assert planned(seen, rules={"rackless": "rack"}).copies == 1
     # Nothing is copied for leaders, so it is nothing to them.
