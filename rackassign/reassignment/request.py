@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rackassign.errors import ConfigError
@@ -13,6 +13,10 @@ from rackassign.util.text import short_repr
 
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
 """Rules that a wish says in words of its own, or that a repair decides."""
+
+
+_KEYS = ("topics", "rf", "replace", "even", "group", "rules", "force", "ignore_racks", "allow_placeholders")
+"""Keys in a plan file: those of its format, which outlive the names of fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,17 @@ class ReassignmentRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return what reads as this wish."""
-        value = asdict(self)
-        value["replace"] = sorted(self.removed_brokers)
-        return value
+        return {
+            "topics": self.topics,
+            "rf": self.replication_factor,
+            "replace": sorted(self.removed_brokers),
+            "even": self.rebalance,
+            "group": self.group,
+            "rules": self.rules,
+            "force": self.force,
+            "ignore_racks": self.ignore_racks,
+            "allow_placeholders": self.allow_placeholders,
+        }
 
     @classmethod
     def read(cls, value: Any) -> ReassignmentRequest:  # noqa: ANN401 - it comes from JSON
@@ -89,7 +101,7 @@ class ReassignmentRequest:
             InputError: A field is unknown or wrong; names it.
             ConfigError: It cannot be.
         """
-        found = json_fields.fields(value, "wish", (), [field.name for field in fields(cls)])
+        found = json_fields.fields(value, "wish", (), _KEYS)
         topics, rf = found.get("topics"), found.get("rf")
         return cls(
             None

@@ -358,8 +358,8 @@ def test_a_member_is_found_by_client_then_host_then_smallest_network() -> None:
         ({"hosts": {"h": ""}}, "hosts.h"),
         ({"subnets": {"10.0.0.1/8": "a"}}, "subnets.10.0.0.1/8"),
         ({"subnets": {"nonsense": "a"}}, "subnets.nonsense"),
-        ({"near_readers": "x"}, "near_readers"),
-        ({"near_readers": [1]}, "near_readers[0]"),
+        ({"follower_fetchers": "x"}, "follower_fetchers"),
+        ({"follower_fetchers": [1]}, "follower_fetchers[0]"),
     ],
 )
 def test_a_wrong_rack_map_names_the_field(value: Any, field: str) -> None:
@@ -369,7 +369,7 @@ def test_a_wrong_rack_map_names_the_field(value: Any, field: str) -> None:
 
 
 def test_a_rack_map_is_read() -> None:
-    read = RackMap.read({"subnets": {"10.0.0.0/24": "a"}, "near_readers": ["x*"]})
+    read = RackMap.read({"subnets": {"10.0.0.0/24": "a"}, "follower_fetchers": ["x*"]})
     assert (read.rack_of("c", "10.0.0.9"), read.reads_near("xy"), read.reads_near("y")) == ("a", True, False)
 
 

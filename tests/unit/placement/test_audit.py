@@ -179,11 +179,11 @@ class Brokers:
         self.configs = configs
         self.rates: dict[int, tuple[dict[str, str], dict[str, str]] | Exception] = {}
         room = "rackassign.placement.cluster_state"
-        monkeypatch.setattr(f"{room}.listed_brokers", lambda _: BROKERS[:2])
-        monkeypatch.setattr(f"{room}.topics_of", self.topics_of)
+        monkeypatch.setattr(f"{room}.list_brokers", lambda _: BROKERS[:2])
+        monkeypatch.setattr(f"{room}.describe_topics_on", self.topics_of)
         monkeypatch.setattr(f"{room}.topic_configs", self.topic_configs)
         monkeypatch.setattr(f"{room}.broker_configs", self.broker_configs)
-        monkeypatch.setattr(f"{room}.Reassigner.moving", lambda _: {})
+        monkeypatch.setattr(f"{room}.ReassignmentAdmin.list_reassignments", lambda _: {})
         monkeypatch.setattr(f"{room}.time.sleep", lambda _: None)
 
     def topics_of(self, _: object, broker: int, names: list[str] | None) -> dict[str, DescribedTopic]:

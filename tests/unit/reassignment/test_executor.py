@@ -221,7 +221,7 @@ def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every
     assert stage.clock < 3 * PACE.patience_s
 
 
-@pytest.mark.parametrize("refuses", ["set_brokers", "set_topics"])
+@pytest.mark.parametrize("refuses", ["alter_cluster_configs", "alter_topic_configs"])
 def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
     monkeypatch: pytest.MonkeyPatch, refuses: str
 ) -> None:
@@ -250,7 +250,7 @@ def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
     assert stage.lists()[place(0)] == BEFORE[place(0)]
 
 
-@pytest.mark.parametrize("refuses", ["reassign", "set_brokers", "set_topics"])
+@pytest.mark.parametrize("refuses", ["alter_reassignments", "alter_cluster_configs", "alter_topic_configs"])
 def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
     stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
     monkeypatch.setattr(stage, refuses, refuse)
@@ -462,7 +462,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
         assert run(["reassign", command, "--bootstrap-server", "b:1"]) == 2
         assert "abandoned" in capsys.readouterr().err
     # It alone knows the lists as they were.
-    assert begin(file, Journal("c", moves=MOVES)) == tmp_path / "rackassign-repair.1.json"
+    assert begin(file, Journal("c", moves=MOVES)) == tmp_path / "rackassign-reassignment.1.json"
 
 
 def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.CaptureFixture[str]) -> None:

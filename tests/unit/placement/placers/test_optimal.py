@@ -438,8 +438,9 @@ def test_the_answer_is_the_same_under_another_hash_seed() -> None:
     script = """
 import json
 from tests.helpers.generators.layouts import brokers_in, random_layout
-from rackassign.placement import Rules, load_placer, rebalance
-found = rebalance(random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6), Rules(leader_racks=frozenset("abc")))
+from rackassign.placement import PlacementConstraints, load_placer, rebalance
+layout = random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6)
+found = rebalance(layout, PlacementConstraints(leader_racks=frozenset("abc")))
 lists = [load_placer(name).place(0, 20, 3, brokers_in(3, 2, 4)) for name in ("optimal", "hadoop", "striped", "kafka")]
 print(json.dumps([found.topics, lists], sort_keys=True))
 """
