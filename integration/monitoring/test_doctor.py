@@ -189,7 +189,7 @@ def test_the_steps_to_cooperative_are_told(members: Members, admin: KafkaAdminCl
             settle(admin, members.group, [first, old], {members.topic: 6})
             _, said = doctor(members.group)
             assert said["strategy"] == "range"
-            assert "not every member offers cooperative-sticky" in said["step"]["now"]
+            assert "not every member offers cooperative-sticky" in said["migration"]["now"]
         with members.ours("new", "b", RackAwareCooperativeStickyAssignor) as new:
             settle(admin, members.group, [first, new], {members.topic: 6})
             with members.ours("newer", "c", RackAwareCooperativeStickyAssignor) as newer:
@@ -197,9 +197,9 @@ def test_the_steps_to_cooperative_are_told(members: Members, admin: KafkaAdminCl
                 settle(admin, members.group, [first, new, newer], {members.topic: 6})
                 code, said = doctor(members.group)
     assert (code, said["strategy"]) == (0, "cooperative-sticky")
-    assert "all offer it" in said["step"]["now"]
-    assert "both" in said["step"]["next"].rpartition(": ")[2].split(", ")
-    assert "new" not in said["step"]["next"].rpartition(": ")[2].split(", ")
+    assert "all offer it" in said["migration"]["now"]
+    assert "both" in said["migration"]["next"].rpartition(": ")[2].split(", ")
+    assert "new" not in said["migration"]["next"].rpartition(": ")[2].split(", ")
 
 
 def test_a_member_of_kip_848_is_named(members: Members, admin: KafkaAdminClient, doctor: Doctor) -> None:
@@ -208,8 +208,8 @@ def test_a_member_of_kip_848_is_named(members: Members, admin: KafkaAdminClient,
         with members.librdkafka("next", group_protocol="consumer", client_rack="b"):
             wait_until(lambda: len(doctor(members.group)[1]["members"]) == 2, "the new member in the group")
             code, said = doctor(members.group)
-            assert (code, said["type"], kinds(said)) == (1, "consumer", ["served"])
-            assert clients(found(said, "served")) == {"next"}
+            assert (code, said["type"], kinds(said)) == (1, "consumer", ["server-assigned"])
+            assert clients(found(said, "server-assigned")) == {"next"}
             assert {(m["client_id"], m["rack"]) for m in said["members"]} == {("classic", "a"), ("next", "b")}
         settle(admin, members.group, [classic], {members.topic: 6})
         assert doctor(members.group)[0] == 0
@@ -272,7 +272,7 @@ def test_a_long_rebalance_is_no_wedge_and_loses_nobody(
             )
             for _ in range(2):
                 code, said = doctor(members.group, "--observe-seconds", "0.5", "--fix")
-                assert (code, kinds(said), said["removed"]) == (1, ["stuck"], [])
+                assert (code, kinds(said), said["removed"]) == (1, ["rebalance-stuck"], [])
             ids = {member["id"] for member in said["members"]}
         assert set(settle(admin, members.group, [slow, quick], {members.topic: 6})) == ids
 
@@ -285,7 +285,7 @@ def test_a_group_whose_first_rebalance_was_broken_is_told_but_not_touched(
         with members.ours("one"):
             wait_until(lambda: joined(admin, members.group) == 2, "another member that waits for ever")
             code, said = doctor(members.group, "--observe-seconds", "1", "--fix")
-            assert (code, kinds(said), said["removed"]) == (1, ["stuck"], [])
+            assert (code, kinds(said), said["removed"]) == (1, ["rebalance-stuck"], [])
             assert "restart the broker" in said["findings"][0]["advice"]
     # Both are gone, and the broker does not know it.
     gone = [
@@ -294,7 +294,7 @@ def test_a_group_whose_first_rebalance_was_broken_is_told_but_not_touched(
     ]
     admin.remove_group_members(members.group, gone)
     code, said = doctor(members.group, "--observe-seconds", "1")
-    assert (code, kinds(said), said["members"]) == (1, ["stuck"], [])
+    assert (code, kinds(said), said["members"]) == (1, ["rebalance-stuck"], [])
     assert "its first rebalance was broken" in said["findings"][0]["problem"]
 
 
@@ -315,12 +315,12 @@ def test_members_of_librdkafka_that_never_settle_are_named(
 
             def blamed() -> bool:
                 code, said = doctor(members.group, "--observe-seconds", "30")
-                unrest = found(said, "restless")
+                unrest = found(said, "rebalance-loop")
                 return code == 1 and unrest is not None and "librdkafka" in unrest["problem"]
 
             wait_until(blamed, "the unrest found and librdkafka blamed")
             said = doctor(members.group, "--observe-seconds", "30")[1]
-            assert (kinds(said), clients(found(said, "restless"))) == (["restless"], {"la", "lb"})
+            assert (kinds(said), clients(found(said, "rebalance-loop"))) == (["rebalance-loop"], {"la", "lb"})
             with members.librdkafka("lc", client_rack="c", **cooperative):
                 wait_until(
                     lambda: doctor(members.group, "--observe-seconds", "3")[0] == 0, "rest with a member in each rack"
@@ -343,11 +343,11 @@ def test_members_in_the_wrong_or_no_rack_and_unreadable_ones_are_named(
         )
         settle(admin, members.group, [good, lost, blind], {members.topic: 6})
         opened.enter_context(members.malformed("bad", CUT_SHORT))
-        wait_until(lambda: kinds(doctor(members.group)[1]) == ["unreadable", "no-rack", "foreign-rack"], "all found")
+        wait_until(lambda: kinds(doctor(members.group)[1]) == ["unreadable", "no-rack", "unknown-rack"], "all found")
         said = doctor(members.group)[1]
     assert clients(found(said, "unreadable")) == {"bad"}
     assert clients(found(said, "no-rack")) == {"blind"}
-    assert clients(found(said, "foreign-rack")) == {"lost"}
+    assert clients(found(said, "unknown-rack")) == {"lost"}
 
 
 def test_brokers_without_selector_or_rack_are_named_over_a_secured_listener(

@@ -242,7 +242,7 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
     # Its rack is remembered, so the copy there would be near; it serves nobody now.
     assert ours["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
     assert ours["out_of_sync"] == 1
-    assert [row["problem"] for row in found["odd"] if row["group"] == odd] == [
+    assert [row["problem"] for row in found["skipped"] if row["group"] == odd] == [
         "not a group of consumers but of type 'connect', which is not supported"
     ]
     assert f"{odd}: not a group" in told.stderr

@@ -17,18 +17,18 @@ from rackassign.monitoring.groups import (
 )
 
 Kind = Literal[
-    "served",
+    "server-assigned",
     "wedged",
-    "stuck",
-    "restless",
+    "rebalance-stuck",
+    "rebalance-loop",
     "empty",
     "unreadable",
     "no-rack",
-    "foreign-rack",
+    "unknown-rack",
     "strategy",
     "brokers-without-rack",
     "brokers-without-selector",
-    "brokers-unasked",
+    "selector-unknown",
 ]
 
 _COOPERATIVE = "cooperative-sticky"
@@ -93,7 +93,7 @@ def _of_the_rebalance(seen: GroupObservation, *, wedged: bool | None) -> Iterato
             group.members,
         )
     elif seen.rebalances >= RESTLESS:
-        yield _restless(seen)
+        yield _rebalance_loop(seen)
     elif not seen.settled:
         yield _stuck(seen, wedged=wedged)
     elif group.state == EMPTY:
@@ -110,17 +110,19 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
     problem = f"the group was not at rest once in {seen.seconds:.0f} s, it was {states}"
     if not seen.preparing:
         return Finding(
-            "stuck",
+            "rebalance-stuck",
             problem,
             "look at the log of its members: the leader may fail over what another member sent (attach() mends that in"
             " kafka-python), or members join and leave all the time",
             group.members,
         )
     if not group.members:
-        return Finding("stuck", f"{problem}, though it has no members: its first rebalance was broken", _FIRST_BROKEN)
+        return Finding(
+            "rebalance-stuck", f"{problem}, though it has no members: its first rebalance was broken", _FIRST_BROKEN
+        )
     told = "" if wedged is False else "; whether it is wedged cannot be told: it takes no further member"
     return Finding(
-        "stuck",
+        "rebalance-stuck",
         f"{problem}{told}",
         "most likely a member does not join again, and then it ends by itself after the longest max.poll.interval.ms of"
         f" the members (300 s by default). If it never ends, the very first rebalance was broken: {_FIRST_BROKEN}",
@@ -134,15 +136,15 @@ _FIRST_BROKEN = (
 )
 
 
-def _restless(seen: GroupObservation) -> Finding:
+def _rebalance_loop(seen: GroupObservation) -> Finding:
     group = seen.group
     librdkafka = tuple(filter(_is_librdkafka, group.members)) if may_not_settle(group) else ()
     often = f"{seen.rebalances} rebalances in {seen.seconds:.0f} s, and no end"
     if not librdkafka:
         advice = "look which members come and go, and at their logs: the leader may fail over what another one sent"
-        return Finding("restless", often, advice, group.members)
+        return Finding("rebalance-loop", often, advice, group.members)
     return Finding(
-        "restless",
+        "rebalance-loop",
         f"{often}: it is {_COOPERATIVE} with racks and has members of librdkafka, which as leaders move partitions to"
         " and fro when a rack with replicas has no member",
         "give these members partition.assignment.strategy=range, or take client.rack from them, or see to it that"
@@ -179,7 +181,7 @@ def _of_the_members(group: GroupDescription, brokers: tuple[BrokerDescription, .
     if foreign and racks:
         theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
         yield Finding(
-            "foreign-rack",
+            "unknown-rack",
             f"{_count(foreign)} say they are in {theirs}, where no broker is",
             f"{exist}: use the same names, letter by letter (`rackassign rack` says what a machine would take)",
             foreign,
@@ -202,7 +204,7 @@ def _served(group: GroupDescription) -> Finding:
         else ""
     )
     return Finding(
-        "served",
+        "server-assigned",
         f"the broker assigns (KIP-848) with its assignor {group.strategy!r}, and no member's own strategy is asked;"
         f" Kafka's own assignors there do not look at racks{blame}",
         "set group.protocol=classic on these members, and the others take over again when the last of them has left;"
@@ -232,7 +234,7 @@ def _of_brokers(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     unasked = tuple(b for b in brokers if b.problem)
     if unasked:
         yield Finding(
-            "brokers-unasked",
+            "selector-unknown",
             f"whether local fetching is on is not known of all brokers ({unasked[0].problem})",
             f"look at {SELECTOR} there, or ask as somebody who may",
             brokers=tuple(b.id for b in unasked),

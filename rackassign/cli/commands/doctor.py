@@ -96,7 +96,7 @@ class _Examined:
             "state": self.group.state,
             "strategy": self.group.strategy or None,
             "members": [_named(m) | {"rack": m.rack} for m in self.group.members],
-            "step": {"now": self.step.now, "next": self.step.next or None, "unseen": self.step.unseen or None},
+            "migration": {"now": self.step.now, "next": self.step.next or None, "unseen": self.step.unseen or None},
             "findings": [
                 {
                     "kind": f.kind,

@@ -113,7 +113,7 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
     racks = ", ".join(diagnosis.broker_racks) or "none"
     console.print(plain_text(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
     expected = diagnosis.expected
-    for name, share in (("off", expected.off), ("late", expected.late), ("pull", expected.pull)):
-        console.print(plain_text(f"read at home with binding={name}: {share:.0%} to be expected"))
+    for name, share in (("none", expected.none), ("executor", expected.executor), ("pull", expected.pull)):
+        console.print(plain_text(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
     for finding in diagnosis.findings:
         console.print(plain_text(f"- {finding}"))

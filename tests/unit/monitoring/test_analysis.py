@@ -401,7 +401,7 @@ def test_json_says_null_for_what_was_not_measured() -> None:
         survey = ClusterReport(there, (inspected(TURNED, there, measured),), (), measured)
         (written,) = json.loads(json.dumps(as_json(survey, Price())))["groups"]
         assert written["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
-        assert [m["rack_from"] for m in written["members"]] == ["member"] * 3
+        assert [m["rack_source"] for m in written["members"]] == ["member"] * 3
         if measured is EVEN:
             assert written["bytes_per_second"] == {"local": 0.0, "cross": 3000.0, "unknown": 0.0}
             assert written["usd_per_month"]["cross"] == round(3000 * 730 * 3600 / 1e9 * 0.02, 2)
