@@ -1,4 +1,4 @@
-"""What the commands have in common that look at live groups."""
+"""Options of the commands that describe live groups."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
 
 
 def check_interval(seconds: float) -> None:
-    """Refuse an interval that never ends; `ConfigError` says so."""
+    """Raise `ConfigError` for an interval that is not finite."""
     if not math.isfinite(seconds):
         raise ConfigError(f"interval: expected seconds, got {seconds}")
 

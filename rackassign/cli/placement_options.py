@@ -1,4 +1,4 @@
-"""What commands that place have in common: settings of placers, and racks that are left aside."""
+"""Options of the commands that place replicas: settings of the placer, and whether racks are ignored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str, Any]:
-    """Return the settings of a placer, as the command line and a file say.
+    """Return the settings of a placer, from the command line and a file.
 
     Raises:
         ConfigError: One is no setting, or the file cannot be read.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rackassign.cli.commands.reassign import TAKING_BACK, told_if_interrupted
+from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import check_output, plain_console
 from rackassign.cli.progress import progress_display
@@ -62,14 +62,14 @@ def balance_leaders(
         if planned.moves and not dry_run:
             with journal.file_lock(file), progress_display() as display, stop_requested(TAKING_BACK) as stop:
                 journal.begin(file, prepared.journal)
-                with told_if_interrupted(file):
+                with explain_interruption(file):
                     _, outcome = execute(
                         admin,
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
                         pace=ExecutionLimits(_WAVE),
-                        told=lambda at: display.count("Having others lead", at.settled, at.partitions),
+                        told=lambda at: display.count("Electing leaders", at.settled, at.partitions),
                         stop=stop,
                     )
                 stopped = stop()

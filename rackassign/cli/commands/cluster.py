@@ -48,7 +48,7 @@ def up(
     with _registered(name), progress_display() as show:
         cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.on_progress)
         with cluster:
-            show.say("Up; Ctrl-C ends it")
+            show.show_step("Up; Ctrl-C ends it")
             _print(cluster, output)
             while True:
                 signal.pause()

@@ -92,8 +92,8 @@ def create_topic(
         return NO
     finally:
         chosen.close()
-    for doubt in new.notes:
-        warn(f"not proven best: {doubt}")
+    for note in new.notes:
+        warn(f"not proven optimal: {note}")
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:

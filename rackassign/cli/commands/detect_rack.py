@@ -1,4 +1,4 @@
-"""`rackassign rack`: where this machine stands, and who says so."""
+"""`rackassign detect-rack`: the rack of this machine and its source."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def detect_rack_command(
     findings = detect_all(zone="name" if zone_name else "id")
     chosen = next((finding for finding in findings if finding.rack is not None), None)
     if output == "json":
-        said = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
-        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": said}
+        sources = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
+        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": sources}
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
         table = Table()

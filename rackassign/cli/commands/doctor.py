@@ -71,11 +71,13 @@ class _Examined:
 
         calls = GroupAdmin(admin)
 
-        def tell() -> None:
+        def announce() -> None:
             sys.stderr.write(f"Watching {name} for {observe_seconds:g} s at most\n")
 
         def look() -> tuple[monitoring.GroupObservation, bool | None]:
-            seen = monitoring.watch(calls, name, observe_seconds, suspicious=monitoring.may_not_settle, waiting=tell)
+            seen = monitoring.watch(
+                calls, name, observe_seconds, suspicious=monitoring.may_not_settle, waiting=announce
+            )
             return seen, seen.preparing and monitoring.is_wedged(calls, name)
 
         seen, wedged = look()
@@ -147,7 +149,7 @@ def _of_the_fix(freed: RecoveryResult) -> list[str]:
     lines = [f"removed {_shown(member)}" for member in freed.removed]
     if freed.culprit is None:
         return [*lines, "the group did not go on: several members are broken, or one joins again at once; stop it"]
-    return [*lines, f"the group went on without {_shown(freed.culprit)}: mend that one before it joins again"]
+    return [*lines, f"the group went on without {_shown(freed.culprit)}: fix that client before it joins again"]
 
 
 def _named(member: MemberDescription) -> dict[str, Any]:

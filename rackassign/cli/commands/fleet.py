@@ -84,7 +84,7 @@ def fleet(
 
 
 def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: ProgressDisplay) -> Iterator[pa.RecordBatch]:
-    """Yield the same, and tell when each has been dealt with."""
+    """Yield the batches and advance the progress display after each."""
     done = 0
     for batch in batches:
         progress.count("Judging groups", done, total)

@@ -76,7 +76,7 @@ def inspect(
     if any(_below(inspected, least) for inspected in survey.inspections):
         return BELOW
     if least is not None and any(odd.unseen for odd in survey.skipped):
-        raise KafkaUnavailableError("not all groups were seen, so it cannot be said that all are local enough")
+        raise KafkaUnavailableError("not all groups could be described, so --fail-under cannot be evaluated")
     return ENOUGH
 
 

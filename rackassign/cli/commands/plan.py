@@ -187,10 +187,10 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(plain_text(_said(advice)), highlight=False)
+        console.print(plain_text(_describe(advice)), highlight=False)
 
 
-def _said(advice: Recommendation) -> str:
+def _describe(advice: Recommendation) -> str:
     """Put an advice into words."""
     if advice.kind == "member":
         change = f"one more member in rack {advice.rack}, subscribed to {', '.join(advice.topics)}"

@@ -19,7 +19,7 @@ from rackassign.cli.output import check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted
-from rackassign.cli.render.layout import waiting as told_waiting
+from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError, RackassignError
@@ -108,7 +108,7 @@ def plan(
     from rackassign.reassignment.service import prepare, prepare_from_lists  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
-    wish = ReassignmentRequest(
+    request = ReassignmentRequest(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
         frozenset(remove_broker or ()),
@@ -120,7 +120,7 @@ def plan(
         allow_placeholders,
     )
     given = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
-    if given is not None and wish != ReassignmentRequest(force=force):
+    if given is not None and request != ReassignmentRequest(force=force):
         raise ConfigError(
             "--reassignment-json-file cannot be combined with --topic, --replication-factor,"
             " --remove-broker, --rebalance,"
@@ -131,7 +131,7 @@ def plan(
         try:
             with admin_client(bootstrap, client_config) as admin:
                 prepared = (
-                    prepare(admin, wish, known) if given is None else prepare_from_lists(admin, given, force=force)
+                    prepare(admin, request, known) if given is None else prepare_from_lists(admin, given, force=force)
                 )
         except UnevenError as error:
             warn(f"{error}; nothing is written")
@@ -139,7 +139,7 @@ def plan(
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
         if planned.obsolete_placeholders:
-            # Where nothing is left to be done, nobody applies anything.
+            # Without moves, no `apply` follows that could update the state file.
             state_file.write(
                 Path(state),
                 known.for_cluster(prepared.journal.cluster).with_placeholders(
@@ -192,13 +192,13 @@ def apply(
     from rackassign.reassignment import journal  # noqa: PLC0415
 
     pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    # What is wrong with the plan is said before anything else is begun.
+    # An invalid plan file is reported before anything else is done.
     with (
         journal.open_exclusive(Path(plan)) as found,
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
-        work = _Work(admin, Path(plan), Path(state), pace, stop)
+        work = _Run(admin, Path(plan), Path(state), pace, stop)
         kept, outcome = work.carry(found, "apply")
         if wait_for_brokers:
             kept, outcome = work.watched(kept, outcome, wait_for_brokers)
@@ -226,13 +226,13 @@ def rollback(
     from rackassign.reassignment import journal  # noqa: PLC0415
 
     pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    # What is wrong with the plan is said before anything else is begun.
+    # An invalid plan file is reported before anything else is done.
     with (
         journal.open_exclusive(Path(plan)) as found,
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
-        kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
+        kept, outcome = _Run(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
 
 
@@ -256,21 +256,21 @@ def export(
 
 
 @contextmanager
-def told_if_interrupted(plan: Path) -> Iterator[None]:
-    """Say what a run leaves that is ended in the middle, and what puts it right."""
+def explain_interruption(plan: Path) -> Iterator[None]:
+    """Print what an interrupted run leaves behind and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         warn(
             "ended in the middle: partitions may be between their old list and the new one, or still be reassigned"
-            f" (`reassign status --plan-file {plan}` tells which); `reassign apply --plan-file {plan}` goes on,"
+            f" (`reassign status --plan-file {plan}` shows which); `reassign apply --plan-file {plan}` goes on,"
             f" `reassign rollback --plan-file {plan}` goes back"
         )
         raise
 
 
-class _Work:
-    """One run on a cluster: journal and registry are written down as it goes."""
+class _Run:
+    """One run on a cluster; plan file and state file are written as it proceeds."""
 
     def __init__(
         self, admin: KafkaAdminClient, plan: Path, state: Path, pace: ExecutionLimits, stop: Callable[[], bool]
@@ -278,32 +278,32 @@ class _Work:
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
 
         self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
-        # One that cannot be read is told before anything is begun.
+        # An unreadable state file is reported before anything is changed.
         state_file.read(state)
 
     def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, ExecutionResult]:
-        """Carry a journal out or back, and show how far it is."""
+        """Apply or roll back a plan and show its progress."""
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
         from rackassign.reassignment import journal  # noqa: PLC0415
         from rackassign.reassignment.service import check_cluster, execute, updated_state  # noqa: PLC0415
 
         check_cluster(self._admin, kept)
         if direction == "apply":
-            # One of another cluster is told before anything is begun.
+            # A state file of another cluster is reported before anything is changed.
             state_file.read(self._state).for_cluster(kept.cluster)
         with progress_display() as display:
 
-            def told(progress: Progress) -> None:
+            def on_progress(progress: Progress) -> None:
                 display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
 
-            with told_if_interrupted(self._plan):
+            with explain_interruption(self._plan):
                 kept, outcome = execute(
                     self._admin,
                     kept,
                     direction,
                     keep=lambda written: journal.write(self._plan, written),
                     pace=self._pace,
-                    told=told,
+                    told=on_progress,
                     stop=self._stop,
                 )
         if direction == "apply":
@@ -311,7 +311,7 @@ class _Work:
         return kept, outcome
 
     def watched(self, kept: Journal, outcome: ExecutionResult, seconds: float) -> tuple[Journal, ExecutionResult]:
-        """Go on for some time: what is still to be done may become possible."""
+        """Keep running for some time: pending partitions may become possible."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement import state_file  # noqa: PLC0415
@@ -325,11 +325,11 @@ class _Work:
                 if more is not None and not self._stop():
                     kept, outcome = self.carry(more, "apply")
             except (KafkaError, RackassignError) as error:
-                warn(f"not seen now: {type(error).__name__}: {error}")
+                warn(f"cluster not available: {type(error).__name__}: {error}")
         return kept, outcome
 
     def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
-        """Return what a group reads at home, once it does as well as it can or time is up; None if it is not seen."""
+        """Return the locality of a group once it is the best possible or the time is up; None if it cannot be described."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement.group_locality import describe_readers  # noqa: PLC0415
@@ -365,18 +365,23 @@ def _end(
     waiting = sum(broker < 0 for row in kept.waiting.values() for broker in row) if direction == "apply" else 0
     if output == "json":
         local = None if measured is None else {name: getattr(measured, name) for name in ("local", "cross", "unknown")}
-        told = {**outcome_as_json(outcome), "phase": kept.phase, "waiting_replicas": waiting, "group_partitions": local}
-        sys.stdout.write(json.dumps(told) + "\n")
+        result = {
+            **outcome_as_json(outcome),
+            "phase": kept.phase,
+            "waiting_replicas": waiting,
+            "group_partitions": local,
+        }
+        sys.stdout.write(json.dumps(result) + "\n")
     else:
         console = plain_console()
         show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
         if waiting:
-            console.print(f"{told_waiting(waiting)}; see --wait-for-brokers", soft_wrap=True)
+            console.print(f"{pending_replicas(waiting)}; see --wait-for-brokers", soft_wrap=True)
         if measured is not None:
-            console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
+            console.print(f"the group reads {share(measured)} of its partitions locally", soft_wrap=True)
         if outcome.final:
             warn(
-                f"{counted(len(outcome.final), 'partition')} can no longer be had as the plan says, and"
+                f"{counted(len(outcome.final), 'partition')} can no longer be reassigned as planned, and"
                 f" {'is' if len(outcome.final) == 1 else 'are'} left alone: {_ENDS[direction]}"
             )
     if stopped:
@@ -387,7 +392,7 @@ def _end(
 _ENDS = {
     "apply": "`reassign rollback` takes back the rest, and `reassign abandon` leaves all as it is;"
     " either ends the plan",
-    "rollback": "all that can be taken back is once no other is told as not done",
+    "rollback": "all partitions that can be restored have been once no other is listed as not done",
 }
 
 

@@ -1,4 +1,4 @@
-"""`rackassign reassign status` and `reassign abandon`: where a plan stands, and an end to one that finds none."""
+"""`rackassign reassign status` and `reassign abandon`: the progress of a plan, and how to give one up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS: Mapping[PartitionState, str] = {
     "as-planned": "as planned",
     "as-before": "as before the plan",
     "on-its-way": "between the two: being reassigned, or left in the middle",
-    "changed-by-others": "with replicas that the plan does not know: somebody else has changed them",
+    "changed-by-others": "with replicas that the plan does not know: changed by another tool or user",
     "gone": "no longer there",
 }
 

@@ -69,7 +69,7 @@ def simulate_placement(
 
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
-    """Return the layout as a placer would have it, and its notes; `optimal` moves little, others begin anew."""
+    """Return the layout that a placer makes, and its notes; `optimal` moves few replicas, others place all of them."""
     from rackassign.placement.constraints import PlacementConstraints  # noqa: PLC0415
     from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
     from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415 - as above

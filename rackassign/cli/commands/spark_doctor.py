@@ -1,4 +1,4 @@
-"""`rackassign spark-doctor`: the racks of a Spark application's executors, and how much it can read at home."""
+"""`rackassign spark-doctor`: the racks of the executors of a Spark application, and the local share to expect."""
 
 from __future__ import annotations
 
@@ -72,10 +72,12 @@ def spark_doctor(
 def _client(bootstrap: str, file: str) -> dict[str, str]:
     """Return the properties of the file for librdkafka."""
     given = client_config(bootstrap, file)
-    told = Settings({name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given})
+    properties = Settings(
+        {name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given}
+    )
     if "ssl_check_hostname" in given:
-        told["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
-    return told
+        properties["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
+    return properties
 
 
 def _session(master: str, conf: list[str]) -> SparkSession:

@@ -278,12 +278,12 @@ def test_doubts_of_the_solver_are_told(
     (tmp_path / "l.json").write_text(json.dumps(layout))
     assert create("--output", "json") == 0
     said = capsys.readouterr()
-    assert "rackassign: not proven best: HiGHS (highspy) cannot be imported\n" in said.err
+    assert "rackassign: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
     assert "HiGHS (highspy) cannot be imported" in json.loads(said.out)["notes"]
     for placer in ("optimal", "hadoop"):
         assert run(["simulate-placement", "l.json", "--placer", placer, "--output", "json"]) == 0
         said = capsys.readouterr()
-        assert f"rackassign: {placer}: not proven best: HiGHS (highspy) cannot be imported\n" in said.err
+        assert f"rackassign: {placer}: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
         assert json.loads(said.out)["placers"][placer]["notes"]
     resonant = {"brokers": layout["brokers"], "topics": {"t": [[1, 2, 3]] * 30}}
     (tmp_path / "l.json").write_text(json.dumps(resonant))

@@ -440,7 +440,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     write(file, Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}})))
     assert run(["reassign", "status", "--bootstrap-server", "b:1"]) == 1
     said = capsys.readouterr().out
-    assert "1 with replicas that the plan does not know: somebody else has changed them: t-2 (3, 6)" in said
+    assert "1 with replicas that the plan does not know: changed by another tool or user: t-2 (3, 6)" in said
     assert "the throttle is still set" in said
     assert "`reassign abandon` leaves all as it is" in said
     clusters["c"] = "another"
@@ -478,7 +478,7 @@ def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.Ca
 
 
 def test_who_ends_it_in_the_middle_is_told_what_that_leaves(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), cli_repair.told_if_interrupted(Path("p.json")):
+    with pytest.raises(KeyboardInterrupt), cli_repair.explain_interruption(Path("p.json")):
         raise KeyboardInterrupt
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -120,7 +120,7 @@ def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> Non
         "left out: [/t]-0: is being reassigned",
         "1 replica waits for a broker that can take it",
         "1 partition waits for a broker no longer",
-        "not proven best: of [b]that[/b]",
+        "not proven optimal: of [b]that[/b]",
     ]
 
 
