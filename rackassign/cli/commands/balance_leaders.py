@@ -64,8 +64,8 @@ def leaders(
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
-                        pace=ExecutionLimits(_WAVE),
-                        told=lambda at: display.count("Having others lead", at.settled, at.partitions),
+                        limits=ExecutionLimits(_WAVE),
+                        report_progress=lambda at: display.count("Having others lead", at.settled, at.partitions),
                         stop=stop,
                     )
                 stopped = stop()

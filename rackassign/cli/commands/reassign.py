@@ -175,7 +175,7 @@ def apply(
         kept, outcome = work.carry(found, "apply")
         if watch:
             kept, outcome = work.watched(kept, outcome, watch)
-        group = kept.wish.group if kept.wish is not None else ""
+        group = kept.request.group if kept.request is not None else ""
         measured = work.measured(group, settle) if group and not stop() else None
     return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
 
@@ -273,8 +273,8 @@ class _Work:
                     kept,
                     direction,
                     keep=lambda written: journal.write(self._plan, written),
-                    pace=self._pace,
-                    told=told,
+                    limits=self._pace,
+                    report_progress=told,
                     stop=self._stop,
                 )
         if direction == "apply":

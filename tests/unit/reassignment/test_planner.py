@@ -54,8 +54,8 @@ def state(*, down: Sequence[int] = (), brokers: Sequence[Broker] = BROKERS, **to
     return ClusterState(listed, {name: topic(rows, down) for name, rows in topics.items()}, **more)
 
 
-def planned(seen: ClusterState, *, registry: PlacementState | None = None, **wish: Any) -> ReassignmentPlan:
-    return plan_reassignment(seen, ReassignmentRequest(**wish), registry or PlacementState())
+def planned(seen: ClusterState, *, registry: PlacementState | None = None, **wanted: Any) -> ReassignmentPlan:
+    return plan_reassignment(seen, ReassignmentRequest(**wanted), registry or PlacementState())
 
 
 def own(seen: ClusterState, name: str) -> ClusterState:
@@ -86,7 +86,7 @@ def test_replicas_that_share_a_rack_are_spread_with_one_copy_each() -> None:
 def test_a_dead_broker_keeps_what_it_has_until_it_is_to_be_replaced() -> None:
     seen = state(t=[[1, 3, 5], [5, 2, 4]], down=[5])
     assert planned(seen).moves == {}
-    moves = planned(seen, replace=frozenset({5})).moves
+    moves = planned(seen, removed_brokers=frozenset({5})).moves
     assert {set(move.after) == {1, 3, 6} or set(move.after) == {2, 4, 6} for move in moves.values()} == {True}
 
 
@@ -99,17 +99,17 @@ def test_a_broker_that_was_unregistered_loses_what_it_had() -> None:
 
 
 def test_growing_and_shrinking_keeps_what_is_alive() -> None:
-    grown = planned(state(t=[[1], [3]]), rf=3)
+    grown = planned(state(t=[[1], [3]]), replication_factor=3)
     assert [racks(move.after) for move in grown.moves.values()] == [{"a", "b", "c"}] * 2
     assert grown.copies == 4
-    shrunk = planned(state(t=[[1, 3, 5], [5, 1, 3]], down=[5]), rf=2)
+    shrunk = planned(state(t=[[1, 3, 5], [5, 1, 3]], down=[5]), replication_factor=2)
     assert {place: set(move.after) for place, move in shrunk.moves.items()} == {place(0): {1, 3}, place(1): {1, 3}}
     assert shrunk.copies == 0
 
 
 def test_a_replica_for_which_there_is_no_broker_waits() -> None:
     two = BROKERS[:1] + BROKERS[2:3]
-    found = planned(state(t=[[1]], brokers=two), rf=3)
+    found = planned(state(t=[[1]], brokers=two), replication_factor=3)
     assert set(found.moves[place(0)].after) == {1, 3}
     assert sum(broker < 0 for broker in found.waiting[place(0)]) == 1
 
@@ -119,7 +119,7 @@ def test_placeholders_are_completed_and_a_topic_of_the_same_name_is_left_alone()
     found = planned(state(t=[[1, 3], [2]]), registry=registry)
     assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
     assert set(found.moves) == {place(0)}
-    assert "other replicas than the plan" in found.skipped[place(1)]
+    assert "other replicas than in the state file" in found.skipped[place(1)]
 
 
 def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
@@ -128,22 +128,22 @@ def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
     assert found.skipped == {
         place(0): "is being reassigned",
         place(2): "has no leader to copy from",
-        place(0, "u"): "brokers say different things of it",
+        place(0, "u"): "brokers report different metadata",
     }
     assert set(found.moves) == {place(1)}
 
 
 def test_only_the_topics_that_are_named_are_touched() -> None:
     assert set(planned(state(t=[[1, 2]], u=[[1, 2]]), topics=("u",)).moves) == {place(0, "u")}
-    with pytest.raises(ConfigError, match='no topic "x"'):
+    with pytest.raises(ConfigError, match='topic "x" does not exist'):
         planned(state(t=[[1, 2]]), topics=("x",))
-    with pytest.raises(ConfigError, match="no broker 7 to be replaced"):
-        planned(state(t=[[1, 2]]), replace=frozenset({7}))
+    with pytest.raises(ConfigError, match="broker 7 to be removed does not exist"):
+        planned(state(t=[[1, 2]]), removed_brokers=frozenset({7}))
 
 
 def test_a_broker_without_a_rack_among_others_is_refused() -> None:
     seen = state(t=[[1, 2]], brokers=(*BROKERS, Broker(7)))
-    with pytest.raises(ReplicaPlacementError, match=r'brokers 7 have none.* --rules .*{"rackless": "rack"}'):
+    with pytest.raises(ReplicaPlacementError, match=r'brokers 7 have none.* --constraints .*{"rackless": "rack"}'):
         planned(seen)
     assert planned(seen, rules={"rackless": "rack"}).copies == 1
     # Nothing is copied for leaders, so it is nothing to them.
@@ -159,12 +159,12 @@ def test_a_broker_without_a_rack_that_is_down_and_holds_nothing_is_in_nobody_s_w
 
 def test_kafka_s_own_topics_are_repaired_like_others_but_for_a_number_that_was_not_meant_for_them() -> None:
     seen = own(state(t=[[1, 3, 6]], o=[[1, 3, 6]]), "o")
-    moves = planned(seen, replace=frozenset({6})).moves
+    moves = planned(seen, removed_brokers=frozenset({6})).moves
     assert {set(move.after) == {1, 3, 5} for move in moves.values()} == {True}
     assert set(moves) == {place(0), place(0, "o")}
-    assert set(planned(seen, rf=2).moves) == {place(0)}
-    assert set(planned(seen, rf=2, replace=frozenset({6})).moves) == {place(0), place(0, "o")}
-    assert len(planned(seen, rf=2, topics=("o",)).moves[place(0, "o")].after) == 2
+    assert set(planned(seen, replication_factor=2).moves) == {place(0)}
+    assert set(planned(seen, replication_factor=2, removed_brokers=frozenset({6})).moves) == {place(0), place(0, "o")}
+    assert len(planned(seen, replication_factor=2, topics=("o",)).moves[place(0, "o")].after) == 2
     assert set(planned(own(state(o=[[1, 2]]), "o")).moves) == {place(0, "o")}
 
 
@@ -179,20 +179,24 @@ def near_of(
     return GroupLocality(there, inspect(shot, there, Throughput()), coverage, {}, 0)
 
 
-def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wish: Any) -> ReassignmentPlan:
+def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wanted: Any) -> ReassignmentPlan:
     """Plan for a group that reads what there is."""
     seen, near = state(**topics), near_of(topics, *members)
     seen = own(seen, own_too) if own_too else seen
     names = tuple(sorted(topics))
     return plan_reassignment(
-        seen, ReassignmentRequest(topics=names, group="g", **wish), PlacementState(), near.members_per_rack(names), near
+        seen,
+        ReassignmentRequest(topics=names, group="g", **wanted),
+        PlacementState(),
+        near.members_per_rack(names),
+        near,
     )
 
 
 def test_kafka_s_own_topics_never_follow_readers() -> None:
     found = follow({"t": [[5]], "o": [[5]]}, member("m", "a", {}, "t", "o"), own_too="o")
     assert set(found.moves) == {place(0)}
-    assert "Kafka's own" in found.skipped[place(0, "o")]
+    assert "a topic of Kafka itself" in found.skipped[place(0, "o")]
 
 
 def test_topics_follow_their_own_readers() -> None:
@@ -237,8 +241,8 @@ def test_a_copy_that_is_made_anyway_goes_where_a_group_reads() -> None:
     four = tuple(Broker(i, rack) for i, rack in enumerate("abcd", 1))
     rows = [[1], [2]] * 3
     near = near_of({"t": rows}, member("m", "d", {}, "t"), known=four)
-    wish = ReassignmentRequest(topics=("t",), replication_factor=2, group="g")
-    found = plan_reassignment(state(t=rows, brokers=four), wish, PlacementState(), near.members_per_rack(["t"]), near)
+    wanted = ReassignmentRequest(topics=("t",), replication_factor=2, group="g")
+    found = plan_reassignment(state(t=rows, brokers=four), wanted, PlacementState(), near.members_per_rack(["t"]), near)
     assert found.copies == 6
     assert all(4 in row for row in found.after.topics["t"])
 
@@ -268,13 +272,13 @@ def test_a_number_that_is_reached_ends_a_plan_that_waits() -> None:
     seen = state(t=[[1, 2, 3], [1, 3, 5]], u=[[1, 3]])
     registry = PlacementState(plans={place(0): (1, 2, 3, -1), place(1): (1, 3, 5, -1), place(0, "u"): (1, 3, -1)})
     assert planned(seen, registry=registry).obsolete_placeholders == frozenset()
-    assert planned(seen, registry=registry, rf=2).obsolete_placeholders == {place(0, "u")}
-    found = planned(seen, registry=registry, rf=3, topics=("t",))
+    assert planned(seen, registry=registry, replication_factor=2).obsolete_placeholders == {place(0, "u")}
+    found = planned(seen, registry=registry, replication_factor=3, topics=("t",))
     # The first is yet to be moved: its plan is over when that is done.
     assert set(found.moves) == {place(0)}
     assert found.obsolete_placeholders == {place(1)}
-    assert planned(state(t=[[1, 2, 3]]), registry=registry, rf=7).obsolete_placeholders == frozenset()
-    stale = planned(seen, registry=PlacementState(plans={place(1): (2, 4, -1)}), rf=3, topics=("t",))
+    assert planned(state(t=[[1, 2, 3]]), registry=registry, replication_factor=7).obsolete_placeholders == frozenset()
+    stale = planned(seen, registry=PlacementState(plans={place(1): (2, 4, -1)}), replication_factor=3, topics=("t",))
     assert stale.obsolete_placeholders == {place(1)}
 
 
@@ -291,19 +295,19 @@ def test_no_replica_is_taken_away_unless_that_is_asked_for(rules: dict[str, Any]
     assert found.waiting == {}
     assert (found.copies, found.lower_bound) == (2, 2)
     assert "1 partition would have fewer replicas than now" in found.notes[0]
-    assert len(planned(seen, rules=rules, rf=2, topics=("t",)).after.topics["t"][0]) == 2
+    assert len(planned(seen, rules=rules, replication_factor=2, topics=("t",)).after.topics["t"][0]) == 2
 
 
 @pytest.mark.parametrize("rules", [{"max_per_rack": 1}, {"min_racks": 4}])
 def test_what_rules_leave_no_broker_for_waits_if_it_is_more_than_there_is_now(rules: dict[str, Any]) -> None:
-    found = planned(state(t=[[1, 2, 3, 4]]), rules=rules, rf=5)
+    found = planned(state(t=[[1, 2, 3, 4]]), rules=rules, replication_factor=5)
     assert len(found.after.topics["t"][0]) == 4
     assert sorted(found.waiting[place(0)])[:2] == [-1, 1]
 
 
 def test_what_is_replaced_counts_for_nothing() -> None:
     three = (BROKERS[0], BROKERS[2], BROKERS[4])
-    found = planned(state(t=[[1, 3, 5]], brokers=three), replace=frozenset({5}))
+    found = planned(state(t=[[1, 3, 5]], brokers=three), removed_brokers=frozenset({5}))
     assert set(found.moves[place(0)].after) == {1, 3}
     assert found.notes == ()
 
@@ -322,7 +326,7 @@ def test_leaders_are_where_rules_have_them_whatever_else_is_right() -> None:
 
 
 def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
-    problem = '^leader rack "zz": no broker is there; racks are a, b, c$'
+    problem = '^leader rack "zz": no broker is in it; racks are a, b, c$'
     with pytest.raises(ConfigError, match=problem):
         planned(state(t=[[1, 3, 5]]), rules={"leader_racks": ["a", "zz"]})
     with pytest.raises(ConfigError, match=problem):
@@ -333,7 +337,11 @@ def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize("brokers", [BROKERS, ()])
 def test_where_there_is_nothing_there_is_nothing_to_doubt(brokers: tuple[Broker, ...]) -> None:
     empty = ClusterState(brokers, {})
-    for found in (planned(empty), planned(empty, rf=3, even=True), plan_leader_balance(empty, PlacementConstraints())):
+    for found in (
+        planned(empty),
+        planned(empty, replication_factor=3, rebalance=True),
+        plan_leader_balance(empty, PlacementConstraints()),
+    ):
         assert (found.moves, found.notes) == ({}, ())
 
 
@@ -350,11 +358,11 @@ def test_a_repair_that_was_made_leaves_nothing_to_repair(
     dead: set[int],
     even: bool,  # noqa: FBT001 - hypothesis passes it by name
 ) -> None:
-    wish: dict[str, Any] = {"rf": rf, "replace": frozenset(dead), "even": even}
+    wanted: dict[str, Any] = {"replication_factor": rf, "removed_brokers": frozenset(dead), "rebalance": even}
     seen = state(t=rows)
-    found = planned(seen, **wish)
+    found = planned(seen, **wanted)
     after = state(t=[list(row) for row in found.after.topics["t"]])
-    again = planned(after, **wish)
+    again = planned(after, **wanted)
     assert again.moves == {}
     for number, row in enumerate(found.after.topics["t"]):
         assert not set(row) & dead
@@ -404,7 +412,7 @@ def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: s
 
 @pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="there is no"):
+    with pytest.raises(InputError, match="does not exist"):
         plan_from_json(state(t=[[1, 2]]), {where: row})
 
 
@@ -419,7 +427,7 @@ def blind(topics: int, brokers: int, partitions: int = 30) -> ClusterState:
 
 def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> None:
     seen = blind(300, 60)
-    found = planned(seen, replace=frozenset({7}))
+    found = planned(seen, removed_brokers=frozenset({7}))
     assert found.copies == found.lower_bound
     held = Counter(broker for rows in found.after.topics.values() for row in rows for broker in row)
     assert all(len({broker % 3 for broker in row}) == 3 for rows in found.after.topics.values() for row in rows)
@@ -430,20 +438,20 @@ def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> 
     assert not any("iterations" in doubt or "paths" in doubt for doubt in found.notes)
 
 
-@pytest.mark.parametrize("wish", [{"rf": 2}, {"replace": frozenset({7})}, {}])
+@pytest.mark.parametrize("wanted", [{"replication_factor": 2}, {"removed_brokers": frozenset({7})}, {}])
 @pytest.mark.parametrize("size", [(20, 9), (300, 60)])
-def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wish: dict[str, Any]) -> None:
-    found = planned(blind(*size), **wish)
+def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wanted: dict[str, Any]) -> None:
+    found = planned(blind(*size), **wanted)
     assert found.moves
     assert all(move.after[0] == move.before[0] for move in found.moves.values() if move.before[0] in move.after)
-    if "rf" in wish:
+    if "replication_factor" in wanted:
         # There is always one that does not lead to be given up.
         assert all(move.after[0] == move.before[0] for move in found.moves.values())
 
 
 def test_leaders_that_have_to_go_are_followed_evenly() -> None:
     rows = [[1, 3, 5], [1, 4, 6]] * 6 + [[3, 5, 2], [5, 3, 2]] * 3
-    found = planned(state(t=rows), replace=frozenset({1}))
+    found = planned(state(t=rows), removed_brokers=frozenset({1}))
     leading = Counter(row[0] for row in found.after.topics["t"])
     assert max(leading[broker] for broker in (2, 4, 6)) <= 4
     assert LayoutMetrics.of(found.after).sharing == 0
@@ -451,15 +459,15 @@ def test_leaders_that_have_to_go_are_followed_evenly() -> None:
 
 def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
     seen = state(t=[[1, 3, 5], [2, 4, 6]] * 10, brokers=[*BROKERS, Broker(7, "c"), Broker(8, "c")])
-    fair, heap = planned(seen, replace=frozenset({6})), planned(seen, replace=frozenset({6, 7, 8}))
+    fair, heap = planned(seen, removed_brokers=frozenset({6})), planned(seen, removed_brokers=frozenset({6, 7, 8}))
     check_even(fair)
     with pytest.raises(UnevenError) as caught:
         check_even(replace(heap, before=fair.after))
-    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean, and now the fullest has")
+    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean; the fullest broker now has")
     assert "--force" in str(caught.value)
 
 
 def test_a_replica_more_of_a_few_is_no_heap() -> None:
-    check_even(planned(state(t=[[1, 3], [2, 4]]), rf=3))
-    check_even(planned(state(t=[[1], [2]]), rf=3))
-    check_even(planned(state(t=[[1]]), rf=6))
+    check_even(planned(state(t=[[1, 3], [2, 4]]), replication_factor=3))
+    check_even(planned(state(t=[[1], [2]]), replication_factor=3))
+    check_even(planned(state(t=[[1]]), replication_factor=6))
