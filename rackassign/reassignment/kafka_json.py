@@ -72,7 +72,7 @@ def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN40
     if type(number) is not int or number < 0:
         raise InputError(f"{path}.partition", f"expected 0 or more, got {short_repr(number)}")
     if not isinstance(replicas, list) or not replicas or any(type(broker) is not int for broker in replicas):
-        raise InputError(f"{path}.replicas", f"expected broker ids, got {short_repr(replicas)}")
+        raise InputError(f"{path}.replicas", f"expected broker IDs, got {short_repr(replicas)}")
     if len(set(replicas)) < len(replicas):
         raise InputError(f"{path}.replicas", "a broker is listed twice")
     return TopicPartition(topic, number), tuple(replicas)

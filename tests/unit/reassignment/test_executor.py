@@ -316,7 +316,10 @@ GOOD: dict[str, Any] = {
         ({"moves": {"t": {"0": {"before": [1]}}}}, r'moves\.t\.0: the field "after" is missing'),
         ({"moves": {"t": {"0": {"before": [1], "after": [2], "then": []}}}}, r"moves\.t\.0\.then: unknown field"),
         ({"moves": {"t": {"0": {"before": 1, "after": [2]}}}}, r"moves\.t\.0\.before: expected an array, got 1"),
-        ({"moves": {"t": {"0": {"before": [[1]], "after": [2]}}}}, r"moves\.t\.0\.before: .* is not a list of replicas"),
+        (
+            {"moves": {"t": {"0": {"before": [[1]], "after": [2]}}}},
+            r"moves\.t\.0\.before: .* is not a list of replicas",
+        ),
         (
             {"moves": {"t": {"0": {"before": [1], "after": [2]}, "00": {"before": [1], "after": [2]}}}},
             "the partition is listed twice",

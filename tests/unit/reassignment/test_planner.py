@@ -463,7 +463,9 @@ def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
     check_even(fair)
     with pytest.raises(UnevenError) as caught:
         check_even(replace(heap, before=fair.after))
-    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean; the fullest broker now has")
+    assert str(caught.value).startswith(
+        "broker 5 would have 20 replicas, 2.67 times the mean; the fullest broker now has"
+    )
     assert "--force" in str(caught.value)
 
 

@@ -147,7 +147,7 @@ def lists(*rows: Any) -> dict[str, Any]:
         (lists(7), "partitions[0]: expected an object, got 7"),
         (lists(row(), row(topic="")), 'partitions[1].topic: expected the name of a topic, got ""'),
         (lists(row(partition=True)), "partitions[0].partition: expected 0 or more, got true"),
-        (lists(row(replicas=[])), "partitions[0].replicas: expected broker ids, got an array of 0"),
+        (lists(row(replicas=[])), "partitions[0].replicas: expected broker IDs, got an array of 0"),
         (lists(row(replicas=[2, 2])), "partitions[0].replicas: a broker is listed twice"),
         (lists(row(), row(replicas=[2])), "partitions[1]: orders-0 is listed twice"),
     ],
