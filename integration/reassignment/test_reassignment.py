@@ -193,7 +193,7 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     left = run("audit", "--topic", filled, code=1)["findings"]
     assert "in-flight" in {finding["kind"] for finding in left}
     refused = rackassign("reassign plan", six.bootstrap, code=2, home=tmp_path)
-    assert "is a repair that is not over" in refused.stderr
+    assert "is a plan in progress" in refused.stderr
 
     with subprocess.Popen(
         [sys.executable, "-m", "rackassign", *words[:-1], QUICK], cwd=tmp_path, stdout=subprocess.PIPE

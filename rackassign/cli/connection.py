@@ -170,7 +170,7 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank or comments, with their numbers; a backslash at the end joins the next line."""
+    """Yield the lines that are neither blank nor comments, with their numbers; a backslash joins two lines."""
     begun, start = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()

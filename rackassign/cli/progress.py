@@ -64,7 +64,7 @@ class ProgressDisplay:
         self._line(counted, over=done == total)
 
     def _line(self, counted: str, *, over: bool) -> None:
-        """Print the progress of a step where no bar can be drawn: periodically, also without progress, and at its end."""
+        """Print the progress of a step where no bar can be drawn: periodically, even if unchanged, and at its end."""
         now = self._clock()
         if self._display.console.is_terminal or not (
             now - self._line_at >= LINE_EVERY_S or (over and counted != self._counted)

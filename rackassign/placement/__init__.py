@@ -1,15 +1,17 @@
-"""Placement: which brokers have the replicas of a topic, and who leads.
+"""Placement: which brokers get the replicas of a topic, and which of them leads.
 
-Rules of this room:
+Invariants of this package:
 
-* A placer answers for new partitions, and is anybody's to write (`placer`, after KIP-660). Ours are Kafka's two, to
-  the letter (`kafka`, `striped`), and the exact one (`optimal`), with rules of other systems as `presets`.
-* Brokers and racks become numbers at the door of `optimal`; what is best is decided in `optimum.place_replicas`, which
-  knows neither.
-* How good a layout is, is told by `quality`, which asks no placer.
-* Same input, same answer: the order of brokers, topics and settings plays no part, and chance has a seed.
+* A placer places new partitions, and users can write their own (`placer`, after KIP-660). The built-in ones are
+  Kafka's two, reproduced exactly (`placers.admin_utils`, `placers.striped`), and the exact one (`placers.optimal`),
+  with rules of other systems as `placers.presets`.
+* `placers.optimal` maps brokers and racks to indexes. The optimum is computed in `solver.placement`, which only has
+  the indexes.
+* `metrics` computes the quality of a layout independently of any placer.
+* The result depends on the input only: the order of brokers, topics and settings does not matter, and random numbers
+  come from a seed.
 
-Nothing here talks to a cluster.
+`cluster_state`, `create_topic` and `group_locality` send requests to a cluster; the other modules do not.
 """
 
 from __future__ import annotations

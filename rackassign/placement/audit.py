@@ -1,4 +1,4 @@
-"""What is wrong with how replicas lie, judged from one look at a cluster; nothing here asks anybody."""
+"""Checks of replica placement, computed from one description of the cluster without any request."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """A problem.
 
     Args:
-        kind: By which programs know it.
-        problem: What is wrong, in plain words.
+        kind: Machine-readable kind.
+        problem: Description of the problem.
         advice: What to do.
-        partitions: Which it is about.
-        brokers: Ids of those it is about.
-        topics: Names of those it is about, where it is about no single partition.
+        partitions: Affected partitions.
+        brokers: IDs of the affected brokers.
+        topics: Affected topics, where single partitions are not affected.
     """
 
     kind: Kind
@@ -54,13 +54,13 @@ class Finding:
 
 
 class Load(NamedTuple):
-    """What a broker, or a rack, carries.
+    """Load of a broker or a rack.
 
     Args:
-        leaders: Partitions it leads.
-        replicas: Copies it holds.
-        leader_share: Of all leaders, 0 to 1: what an outage would move.
-        replica_share: Of all copies, 0 to 1.
+        leaders: Partitions that it leads.
+        replicas: Its replicas.
+        leader_share: Its share of all leaders, 0 to 1, which an outage would move.
+        replica_share: Its share of all replicas, 0 to 1.
     """
 
     leaders: int
@@ -71,14 +71,14 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All that was found.
+    """Result of an audit.
 
     Args:
-        findings: What is worst comes first.
-        by_broker: What each broker carries, those without anything included.
-        by_rack: The same of each rack; None stands for brokers without one, or whose rack nobody knows.
-        topics: How many were seen; those that may not be described are not among them.
-        partitions: How many they have.
+        findings: Findings, the worst first.
+        by_broker: Load of each broker, including those without any.
+        by_rack: Load of each rack; None for brokers without a rack or of unknown rack.
+        topics: Number of topics; topics that may not be described are not included.
+        partitions: Number of partitions.
     """
 
     findings: tuple[Finding, ...]
@@ -89,12 +89,12 @@ class Audit:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether brokers agree on what there is."""
+        """Whether brokers agree on the metadata."""
         return all(finding.kind != "views-differ" for finding in self.findings)
 
 
 class _Place(NamedTuple):
-    """One partition with all that is known of it."""
+    """A partition with all that is known about it."""
 
     at: TopicPartition
     partition: Partition
@@ -111,25 +111,25 @@ class _Place(NamedTuple):
 def audit(
     state: ClusterState, *, want_rf: int | None = None, plans: Mapping[TopicPartition, tuple[int, ...]] | None = None
 ) -> Audit:
-    """Judge a cluster.
+    """Check the replica placement of a cluster.
 
     Args:
-        state: As it was seen. What is in flight is exempt from all that a reassignment changes. A replica on a broker
-            that is no longer registered counts in the rack that broker was seen in last.
-        want_rf: Copies that each partition should have; None for any number.
-        plans: Where replicas of partitions are to be that wait for a broker, as placeholders (negative numbers).
+        state: State of the cluster. Partitions in reassignment are exempt from checks of what a reassignment changes. A
+            replica on a broker that is no longer registered counts in the last known rack of that broker.
+        want_rf: Expected replication factor; None for any.
+        plans: Replica lists of partitions with placeholders (negative numbers) for brokers to come.
     """
     places = list(_places(state))
     still = [place for place in places if place.at not in state.in_flight]
     racks = state.racks()
     findings = (
-        *_of_the_views(state),
-        *_of_in_sync(places, still),
-        *_of_min_isr(still),
-        *_of_layout(still, state, want_rf),
-        *_of_brokers(state, places),
-        *_of_what_goes_on(state),
-        *_of_what_waits(state, plans or {}),
+        *_metadata_findings(state),
+        *_in_sync_findings(places, still),
+        *_min_isr_findings(still),
+        *_layout_findings(still, state, want_rf),
+        *_broker_findings(state, places),
+        *_progress_findings(state),
+        *_placeholder_findings(state, plans or {}),
     )
     everywhere = {**state.gone, **racks}
     by_broker = _loads(places, lambda broker: broker, (b.id for b in state.brokers))
@@ -144,96 +144,99 @@ def _places(state: ClusterState) -> Iterator[_Place]:
             yield _Place(TopicPartition(name, i), partition, in_sync, offline, state.min_isr.get(name), topic.internal)
 
 
-def _of_the_views(state: ClusterState) -> Iterator[Finding]:
+def _metadata_findings(state: ClusterState) -> Iterator[Finding]:
     if state.differing:
         count = _counted(len(state.differing), "topic")
         yield Finding(
             "views-differ",
-            f"brokers go on saying different things of {count}: one of them is behind",
-            "wait until the brokers have caught up, and look again",
+            f"brokers keep reporting different metadata of {count}: one of them lags behind",
+            "wait until the brokers have caught up, and repeat the audit",
             topics=state.differing,
         )
 
 
 def _found(
-    kind: Kind, places: list[_Place], tell: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+    kind: Kind, places: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
-    """Yield a finding if something is wrong with any."""
+    """Yield a finding if a check fails for any partition."""
     bad = [place for place in places if wrong(place)]
     if bad:
-        yield Finding(kind, tell(_counted(len(bad), "partition")), advice, tuple(place.at for place in bad))
+        yield Finding(kind, describe(_counted(len(bad), "partition")), advice, tuple(place.at for place in bad))
 
 
-def _thin(
-    kind: Kind, places: list[_Place], tell: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+def _too_few(
+    kind: Kind, places: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
-    """Yield a finding that other numbers of replicas put right."""
+    """Yield a finding that another replication factor fixes."""
     own = any(place.internal and wrong(place) for place in places)
-    named = "; Kafka's own topics only where `--topic` names them" if own else ""
-    yield from _found(kind, places, tell, advice + named, wrong)
+    named = "; for Kafka's own topics only if they are named with `--topic`" if own else ""
+    yield from _found(kind, places, describe, advice + named, wrong)
 
 
-def _of_in_sync(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
+def _in_sync_findings(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
     yield from _found(
         "no-leader",
         places,
-        lambda n: f"{n} without a leader: nobody can read or write there",
-        "bring the brokers back that hold them",
+        lambda n: f"{n} without a leader: clients can neither read nor write",
+        "bring back the brokers that have its replicas",
         lambda p: p.partition.leader is None,
     )
     yield from _found(
         "under-min-isr",
         places,
-        lambda n: f"{n} with fewer replicas in sync than min.insync.replicas: acks=all fails",
-        "bring the missing brokers back, or replace them: `reassign plan --remove-broker ID`",
+        lambda n: f"{n} with fewer in-sync replicas than min.insync.replicas: writes with acks=all fail",
+        "bring the missing brokers back, or remove them: `reassign plan --remove-broker ID`",
         lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
     )
     yield from _found(
         "at-min-isr",
         places,
-        lambda n: f"{n} with replicas missing, and just min.insync.replicas in sync: one more and acks=all fails",
-        "bring the missing brokers back, or replace them: `reassign plan --remove-broker ID`",
+        lambda n: (
+            f"{n} with replicas missing and exactly min.insync.replicas in sync: if one more is missing, writes with"
+            " acks=all fail"
+        ),
+        "bring the missing brokers back, or remove them: `reassign plan --remove-broker ID`",
         lambda p: p.least is not None and len(p.in_sync) == p.least < p.rf,
     )
     yield from _found(
         "offline-replica",
         places,
-        lambda n: f"{n} with a replica on a broker or disk that is down",
-        "bring it back, or replace the broker: `reassign plan --remove-broker ID`",
+        lambda n: f"{n} with a replica on an offline broker or disk",
+        "bring it back, or remove the broker: `reassign plan --remove-broker ID`",
         lambda p: bool(p.offline),
     )
     yield from _found(
         "under-replicated",
         still,
-        lambda n: f"{n} with a replica that is up and not in sync",
-        "if that lasts, look at the broker that lags",
+        lambda n: f"{n} with a replica that is online and not in sync",
+        "if that lasts, check the broker that lags behind",
         lambda p: bool(set(p.partition.replicas) - set(p.in_sync) - set(p.offline)),
     )
 
 
-def _of_min_isr(places: list[_Place]) -> Iterator[Finding]:
-    yield from _thin(
+def _min_isr_findings(places: list[_Place]) -> Iterator[Finding]:
+    yield from _too_few(
         "min-isr-above-rf",
         places,
         lambda n: (
-            f"{n} with min.insync.replicas above the number of replicas: brokers that take that number for the"
-            " limit (4.3 does) ask for all replicas and no more, older ones refuse every acks=all"
+            f"{n} with min.insync.replicas above the replication factor: brokers that limit it to the replication"
+            " factor (4.3 does) require all replicas, older ones refuse every write with acks=all"
         ),
         "lower min.insync.replicas, or add replicas: `reassign plan --replication-factor N`",
         lambda p: p.least is not None and p.least > p.rf,
     )
-    yield from _thin(
+    yield from _too_few(
         "min-isr-is-rf",
         places,
-        lambda n: f"{n} with min.insync.replicas equal to the number of replicas: one broker down stops writing",
+        lambda n: f"{n} with min.insync.replicas equal to the replication factor: one offline broker stops writes",
         "lower min.insync.replicas, or add a replica: `reassign plan --replication-factor N`",
         lambda p: p.least is not None and p.least == p.rf > 1,
     )
 
 
-def _of_layout(places: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
+def _layout_findings(places: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
     if want_rf is not None:
-        yield from _thin(
+        yield from _too_few(
             "rf-below",
             places,
             lambda n: f"{n} with fewer than {want_rf} replicas",
@@ -245,35 +248,35 @@ def _of_layout(places: list[_Place], state: ClusterState, want_rf: int | None) -
     yield from _found(
         "shared-rack",
         places,
-        lambda n: f"{n} with replicas that share a rack while there are more racks: an outage takes several",
-        "`reassign plan` moves as few as it takes",
+        lambda n: f"{n} with replicas that share a rack although there are more racks: an outage affects several",
+        "`reassign plan` moves as few replicas as possible",
         lambda p: _shares_a_rack(p, everywhere, there),
     )
     yield from _found(
         "leader-not-preferred",
         places,
-        lambda n: f"{n} led by another replica than the preferred one",
-        "`leaders` elects the preferred ones",
+        lambda n: f"{n} not led by the preferred leader",
+        "`balance-leaders` elects preferred leaders",
         lambda p: p.partition.leader is not None and p.partition.leader != p.partition.replicas[0],
     )
 
 
 def _shares_a_rack(place: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
-    """Tell whether another layout has fewer replicas in one rack.
+    """Return whether another layout has fewer replicas in one rack.
 
-    A rack none of whose brokers is up can take no replica; where one is there already, it counts.
+    A rack without an online broker can get no replica; if it already has one, it counts.
     """
     known = [racks[broker] for broker in set(place.partition.replicas) if broker in racks]
     used = set(known)
     return len(used) < len(known) and len(used) < len(there | used)
 
 
-def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
+def _broker_findings(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
     without = tuple(broker.id for broker in state.brokers if broker.rack is None)
     if without and len(without) < len(state.brokers):
         yield Finding(
             "broker-without-rack",
-            f"brokers without broker.rack: {_listed(without)}; the controller takes them for one rack more, which"
+            f"brokers without broker.rack: {_listed(without)}; the controller treats them as one more rack, which"
             " attracts replicas",
             "set broker.rack and restart",
             brokers=without,
@@ -286,15 +289,15 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
     if fenced:
         yield Finding(
             "broker-fenced",
-            f"brokers that are down, or kept from serving: {_listed(fenced)}",
-            "bring them back, or replace those that will not come back: `reassign plan --remove-broker ID`",
+            f"brokers that are offline or fenced: {_listed(fenced)}",
+            "bring them back, or remove those that will not come back: `reassign plan --remove-broker ID`",
             brokers=fenced,
         )
     if state.silent:
         yield Finding(
             "broker-silent",
-            f"brokers that are said to be up and do not answer: {_listed(state.silent)}",
-            "look at them, and look again",
+            f"brokers that are registered as online and do not respond: {_listed(state.silent)}",
+            "check them, and repeat the audit",
             brokers=state.silent,
         )
     known = {broker.id for broker in state.brokers}
@@ -303,13 +306,13 @@ def _of_brokers(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
         named = (f"{broker} (in {state.gone[broker]})" if broker in state.gone else str(broker) for broker in unknown)
         yield Finding(
             "broker-unknown",
-            f"replicas on brokers that the cluster does not know (any more): {', '.join(named)}",
+            f"replicas on brokers that are not (or no longer) registered: {', '.join(named)}",
             "`reassign plan` replaces them",
             brokers=unknown,
         )
 
 
-def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
+def _progress_findings(state: ClusterState) -> Iterator[Finding]:
     throttles = state.throttles
     if not state.in_flight and throttles != Throttles():
         slowed = [_counted(len(throttles.topics), "topic")] if throttles.topics else []
@@ -317,9 +320,8 @@ def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
         slowed += ["all brokers"] if throttles.everywhere else []
         yield Finding(
             "throttle-left",
-            f"a throttle of replication is set for {', '.join(slowed)}, and nothing is being reassigned",
-            "`reassign apply` or `reassign rollback` takes away those that a repair has set; others"
-            " go with kafka-configs",
+            f"a replication throttle is set for {', '.join(slowed)}, but no reassignment is in progress",
+            "`reassign apply` or `reassign rollback` removes the throttle of a plan; remove others with kafka-configs",
             brokers=throttles.brokers,
             topics=throttles.topics,
         )
@@ -327,18 +329,19 @@ def _of_what_goes_on(state: ClusterState) -> Iterator[Finding]:
         yield Finding(
             "in-flight",
             f"{_counted(len(state.in_flight), 'partition')} being reassigned",
-            "wait for the end of it; until then they are not judged",
+            "wait until they complete; until then these partitions are not checked",
             tuple(sorted(state.in_flight)),
         )
 
 
-def _of_what_waits(state: ClusterState, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[Finding]:
+def _placeholder_findings(state: ClusterState, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[Finding]:
     waiting: dict[TopicPartition, int] = {}
     for place, row in sorted(plans.items()):
         topic = state.topics.get(place.topic)
         if topic is None or place.partition >= len(topic.partitions):
             continue
-        # A plan of a topic that was deleted and made anew, or was given other replicas since, is none of it.
+        # A topic that was deleted and created again, or whose replicas were changed since, has nothing to do with the
+        # plan.
         there = {broker for broker in row if broker >= 0}
         if there == set(topic.partitions[place.partition].replicas):
             waiting[place] = len(row) - len(there)
@@ -348,8 +351,8 @@ def _of_what_waits(state: ClusterState, plans: Mapping[TopicPartition, tuple[int
             "placeholder",
             f"{_counted(len(waiting), 'partition')} with {_counted(replicas, 'replica')} that"
             f" {'waits' if replicas == 1 else 'wait'} for a broker",
-            "bring brokers, then `reassign plan`; or `reassign plan --replication-factor` with the"
-            " number there is, to wait no longer",
+            "add brokers, then run `reassign plan`; to drop the placeholders, run"
+            " `reassign plan --replication-factor N` with the current replication factor",
             tuple(waiting),
         )
 

@@ -1,6 +1,6 @@
-"""How a cluster's replicas lie, as two of its brokers see it.
+"""The state of a cluster's replicas, as reported by two of its brokers.
 
-What may not be seen is an error, never left out: who is told that nothing is wrong must be able to rely on it.
+A missing permission is an error and its topics are never left out: a result without problems must be reliable.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from rackassign.model import Broker, TopicPartition
 from rackassign.util.text import short_repr
 
 _LOOKS = 4
-"""So often two brokers are asked until they say the same; a moment after a change they need not."""
+"""Number of times that two brokers are compared until they agree; shortly after a change they need not."""
 
 _PAUSE_S = 0.5
 
 THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Keys of topics: replicas whose traffic is held to a rate."""
+"""Topic configurations with the replicas that are throttled."""
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-"""Keys of brokers: that rate, in bytes a second."""
+"""Broker configurations with the rate of throttled replication, in bytes per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttles:
-    """What slows replication down on purpose.
+    """Replication throttles.
 
     Args:
-        topics: That have replicas which are slowed down.
-        brokers: That have a rate of their own.
-        everywhere: Whether there is a rate for brokers that have none.
+        topics: Topics with throttled replicas.
+        brokers: Brokers with a rate of their own.
+        everywhere: Whether there is a default rate for all brokers.
     """
 
     topics: tuple[str, ...] = ()
@@ -56,17 +56,17 @@ class Throttles:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Brokers, and where the copies of all topics are.
+    """Brokers, and the replicas of all topics.
 
     Args:
-        brokers: In order of their ids, fenced ones included as far as the cluster tells.
-        topics: By name.
-        min_isr: `min.insync.replicas` of each topic that tells.
-        in_flight: Partitions that are being reassigned, of whatever topics.
-        differing: Topics of which brokers go on saying different things.
-        throttles: What slows replication down; of brokers only if it was asked for.
-        silent: Brokers that are listed as up and did not answer when they were asked for that.
-        gone: Racks of brokers that are no longer registered, as they were seen last.
+        brokers: Brokers by ID, including fenced ones as far as the cluster reports them.
+        topics: Topics by name.
+        min_isr: `min.insync.replicas` of each topic, where it is known.
+        in_flight: Partitions of any topic with a reassignment in progress.
+        differing: Topics that brokers keep reporting differently.
+        throttles: Replication throttles; rates of brokers only if they were requested.
+        silent: Brokers that are registered as online and did not respond to that request.
+        gone: Last known racks of brokers that are no longer registered.
     """
 
     brokers: tuple[Broker, ...]
@@ -83,24 +83,24 @@ class ClusterState:
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
     def with_known_racks(self, racks: Mapping[int, str | None]) -> ClusterState:
-        """Return the state with the racks that brokers had which the cluster does not list any more."""
+        """Return the state with the last known racks of brokers that the cluster no longer lists."""
         listed = {broker.id for broker in self.brokers}
         gone = {broker: rack for broker, rack in racks.items() if rack is not None and broker not in listed}
         return replace(self, gone=gone)
 
 
 def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None = None) -> ClusterState:
-    """Look at a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers.
+    """Describe a cluster: four requests, and one more for each 500 topics; the large one goes to two brokers.
 
     Args:
-        admin: To ask with.
-        topics: Names; all that may be described if left out, Kafka's own among them.
+        admin: Admin client.
+        topics: Topic names; if left out, all that may be described, including Kafka's own.
 
     Raises:
-        ConfigError: There is no topic of such a name.
-        NotAllowedError: A topic that was named may not be described, or something else may not be seen.
-        NoAnswerError: No broker is up.
-        KafkaError: As the admin client does.
+        ConfigError: A topic does not exist.
+        AuthorizationError: A named topic may not be described, or another permission is missing.
+        KafkaUnavailableError: No broker is online.
+        KafkaError: Raised by the admin client.
     """
     brokers = list_brokers(admin)
     live = [broker.id for broker in brokers if not broker.fenced]
@@ -116,17 +116,17 @@ def describe_cluster_state(admin: KafkaAdminClient, topics: Iterable[str] | None
         sound,
         {name: int(values[MIN_ISR]) for name, values in configs.items()},
         frozenset(ReassignmentAdmin(admin).list_reassignments()),
-        # What cannot be described by one, or is unknown to the broker that was asked for its configuration.
+        # Topics that one of the brokers cannot describe, or that are unknown to the broker with the configurations.
         tuple(sorted(differing | (seen.keys() - configs.keys()))),
         Throttles(throttled),
     )
 
 
 def with_rates(admin: KafkaAdminClient, state: ClusterState) -> ClusterState:
-    """Return the state with the rates that brokers hold replication to: one more request to each that is up.
+    """Return the state with the throttle rates of brokers: one more request to each online broker.
 
     Raises:
-        NotAllowedError: The configuration of brokers may not be seen.
+        AuthorizationError: The configuration of brokers may not be described.
     """
     slowed: list[int] = []
     silent: list[int] = []
@@ -140,7 +140,7 @@ def with_rates(admin: KafkaAdminClient, state: ClusterState) -> ClusterState:
             silent.append(broker)
             continue
         everywhere = everywhere or bool(default)
-        # What counts for all is told of each as well.
+        # A cluster-wide default is also reported by each broker.
         if own.items() - default.items():
             slowed.append(broker)
     throttles = replace(state.throttles, brokers=tuple(slowed), everywhere=everywhere)
@@ -151,27 +151,27 @@ View = dict[str, DescribedTopic]
 
 
 def _check_named(views: list[View]) -> None:
-    """Refuse names that no broker knows, and say which topics may not be seen; only named ones have such entries."""
+    """Raise for named topics that no broker knows, or that may not be described; only named ones have such entries."""
     refused = {name for view in views for name, topic in view.items() if topic.refused}
     if refused:
         raise AuthorizationError("DESCRIBE", topic_resource(refused))
     unknown = sorted(name for name in views[0] if all(view[name].unknown for view in views))
     if unknown:
-        raise ConfigError(f"topic: there is no {', no '.join(map(short_repr, unknown))} on this cluster")
+        raise ConfigError(f"topic {', '.join(map(short_repr, unknown))} does not exist in this cluster")
 
 
 def _two_views(admin: KafkaAdminClient, live: list[int], wanted: list[str] | None) -> list[View]:
-    """Return what two brokers say, again until it is the same; what one says if there is but one."""
+    """Return the metadata of two brokers, repeated until they agree; of one broker if there is only one."""
     views: list[View] = []
     for look in range(_LOOKS):
         if look:
             time.sleep(_PAUSE_S)
-        # Lazily: the second answers if the first does, and a third if one of them does not.
+        # The views are lazy: the second broker is used if the first responds, and a third if one of them does not.
         views = list(islice(_views(admin, live, wanted), 2))
         if views and views[0] == views[-1]:
             break
     if not views:
-        raise KafkaUnavailableError("no broker tells its metadata")
+        raise KafkaUnavailableError("no broker responds with its metadata")
     return views
 
 
@@ -186,5 +186,5 @@ def _view(admin: KafkaAdminClient, broker: int, wanted: list[str] | None) -> Vie
     try:
         return describe_topics_on(admin, broker, wanted)
     except KafkaError:
-        # One that is about to be fenced: its answer is not needed.
+        # A broker that is about to be fenced: its response is not needed.
         return None

@@ -1,4 +1,4 @@
-"""What a placement keeps to and aims at: the settings of `optimal`, in the words of brokers and racks."""
+"""Constraints and objectives of a placement: the settings of `placers.optimal`, in terms of brokers and racks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rackassign.solver.placement import DEFAULT_WORK, EVEN, LEADER_GOALS, SHORTA
 from rackassign.util.text import short_repr
 
 First = Literal["balance", "moves", "topic", "coverage"]
-"""What decides first: even brokers, few moves, each topic even over brokers, or `coverage` and then few moves."""
+"""The first objective: balanced brokers, few moves, each topic balanced over brokers, or `coverage`, then few moves."""
 
 FIRSTS: tuple[First, ...] = get_args(First)
 
 Rackless = Literal["refuse", "rack"]
-"""What to do where some brokers have no rack and others have one: refuse; or, as controllers do, take those without
-for a rack of their own, which gets a replica of everything."""
+"""What to do if some brokers have no rack and others have one: refuse, or treat those without as one rack of its own,
+as controllers do, which gets a replica of everything."""
 
 RACKLESS: tuple[Rackless, ...] = get_args(Rackless)
 
@@ -27,26 +27,26 @@ _NEVER_BELOW = {"max_per_rack": 1, "min_racks": 0, "max_racks": 1, "work": 0}
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraints:
-    """How to place.
+    """Constraints and objectives of a placement.
 
     Args:
-        max_per_rack: Replicas of a partition in one rack; `even`: as many as it takes to spread them evenly.
-        min_racks: Racks a partition must be in; None: as many as can be.
-        max_racks: Racks it may be in at most.
-        forced_racks: Racks that count for `even` although no broker may be there: their part stays free.
-        leader_racks: Racks in which preferred leaders are; empty: any.
-        exclude: Brokers that get nothing, and lose what they have.
-        weights: How much brokers are to carry, relative to each other; 1 where nothing is said.
-        on_shortage: What becomes of replicas for which these rules leave no broker: `error`, a `placeholder` (-1,
-            -2, ..), or the rules `relax`.
-        leaders: Whose leaders are evened: each `broker`'s first, each `rack`'s first, or `mixed`.
-        coverage: How many replicas racks get where a partition is not in all of them: as comes of even brokers
-            (`broker`), `even` by rack, or by these weights (where readers stand). A rack of weight 0, or of none, gets
-            what the rules ask for and no more; racks without brokers play no part.
-        first: What decides first. The others follow in the order brokers (after `coverage`, if that says anything),
-            moves, topics.
+        max_per_rack: Replicas of a partition in one rack; `even`: as many as an even spread needs.
+        min_racks: Racks that a partition must be in; None: as many as possible.
+        max_racks: Racks that a partition may be in at most.
+        forced_racks: Racks that count for `even` even if they have no broker: their share stays free.
+        leader_racks: Racks of preferred leaders; empty: any.
+        exclude: Brokers that get no replicas, and lose those they have.
+        weights: Load that brokers are to carry, relative to each other; 1 if not set.
+        on_shortage: What to do with replicas for which these constraints leave no broker: `error`, a `placeholder` (-1,
+            -2, ..), or `relax` the constraints.
+        leaders: Which leaders are balanced: those of each `broker`, those of each `rack`, or `mixed`.
+        coverage: How many replicas racks get where a partition is not in all of them: as results from balanced brokers
+            (`broker`), `even` by rack, or by these weights (by where readers are). A rack of weight 0, or without one,
+            gets only what the constraints require; racks without brokers do not matter.
+        first: The first objective. The others follow in the order brokers (after `coverage`, if that is set), moves,
+            topics.
         rackless: What to do about brokers without a rack.
-        work: Budget, in iterations of the solver.
+        work: Budget, in solver iterations.
     """
 
     max_per_rack: int | Literal["even"] = EVEN
@@ -102,10 +102,10 @@ class PlacementConstraints:
 
     @classmethod
     def of(cls, configs: Mapping[str, Any]) -> PlacementConstraints:
-        """Make rules of settings; lists will do for sets, and ids as text for keys of weights.
+        """Return the constraints of settings; lists are accepted for sets, and IDs as text for keys of weights.
 
         Raises:
-            ConfigError: A setting is unknown or cannot work.
+            ConfigError: A setting is unknown or invalid.
         """
         known = [rule.name for rule in fields(cls)]
         for name in configs:
@@ -133,7 +133,7 @@ def _a_set(name: str, values: object, kind: type) -> frozenset[Any]:
     listed = list(values)
     for value in listed:
         if type(value) is not kind:
-            raise ConfigError(f"{name}: expected {'text' if kind is str else 'broker ids'}, got {short_repr(value)}")
+            raise ConfigError(f"{name}: expected {'text' if kind is str else 'broker IDs'}, got {short_repr(value)}")
     return frozenset(listed)
 
 
@@ -144,6 +144,6 @@ def _by_broker(weights: object) -> dict[int, float]:
     for broker, weight in weights.items():
         text = str(broker)
         if not (text.isascii() and text.isdecimal()):
-            raise ConfigError(f"weights: expected a broker id, got {short_repr(broker)}")
+            raise ConfigError(f"weights: expected a broker ID, got {short_repr(broker)}")
         found[int(text)] = weight
     return found

@@ -1,4 +1,4 @@
-"""Making topics, and adding partitions to them, while brokers may be away (KIP-409)."""
+"""Creation of topics and partitions, which is possible while brokers are offline (KIP-409)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rackassign.placement.validated_placer import ValidatedPlacer
 from rackassign.util.text import short_repr
 
 Keep = Callable[[PlacementState], None]
-"""Writes a registry down; raises if it cannot."""
+"""Writes a state file; raises if it cannot."""
 
 _BAD_INPUT = frozenset(
     {"InvalidConfigurationError", "InvalidPartitionsError", "InvalidTopicError", "TopicAlreadyExistsError"}
 )
-"""Refusals that are about what was asked for, whatever the cluster is like."""
+"""Refusals of the request itself, independent of the cluster's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class TopicRequest:
     """New partitions.
 
     Args:
-        name: Of the topic.
-        partitions: How many are new.
-        replicas: Of each; None for as many as the topic has that they are added to.
-        policy: Whether brokers that are away may be named.
-        configs: Of a new topic.
-        ignore_racks: Whether brokers are taken to have no racks.
-        allow_placeholders: Whether there may be more replicas than brokers were ever seen.
+        name: Topic.
+        partitions: Number of new partitions.
+        replicas: Replicas of each; None for as many as the existing partitions have.
+        policy: Whether offline brokers may be used.
+        configs: Configurations of a new topic.
+        ignore_racks: Whether to place as if brokers had no racks.
+        allow_placeholders: Whether there may be more replicas than brokers ever seen.
     """
 
     name: str
@@ -61,14 +61,14 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """New partitions and where they are.
+    """New partitions and their replicas.
 
     Args:
-        name: Of the topic.
-        start: Id of the first that is new.
-        placed: Where their replicas are, or are to be.
+        name: Topic.
+        start: Number of the first new partition.
+        placed: The brokers of their replicas.
         min_isr: `min.insync.replicas` of the topic.
-        notes: What the placer does not prove of it, or did not keep to.
+        notes: What the placer does not prove, or which constraint it did not satisfy.
     """
 
     name: str
@@ -78,7 +78,7 @@ class CreateResult:
     notes: tuple[str, ...] = ()
 
     def plans(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """Return the plan of each partition."""
+        """Return the replica list of each partition, with placeholders."""
         return {TopicPartition(self.name, self.start + i): row for i, row in enumerate(self.placed.plan)}
 
 
@@ -91,41 +91,41 @@ def create(
     *,
     dry: bool = False,
 ) -> CreateResult:
-    """Make a topic; what is missing of it is in the result, and success all the same.
+    """Create a topic; replicas without a broker are part of the result and not an error.
 
     Args:
-        admin: To look and to make with.
+        admin: Admin client.
         wanted: The topic.
-        placer: Decides which brokers.
+        placer: Places the replicas.
         registry: Brokers that were seen before.
-        keep: Writes down what was seen, and placeholders, before anything is made.
-        dry: Have it checked, and make nothing.
+        keep: Writes the brokers and placeholders, before anything is created.
+        dry: Validate only, create nothing.
 
     Raises:
-        ConfigError: What is asked for cannot be, such a topic exists, or the registry is of another cluster.
-        NotEnoughBrokersError: The policy cannot have its way.
-        RefusedError: The cluster refuses.
-        NotAllowedError: A permission is missing.
-        ReplicaPlacementError: The placer cannot place.
-        PlacerError: It is none of ours, and fails or answers what cannot be.
-        KafkaError: As the admin client does.
+        ConfigError: The request is invalid, the topic exists, or the state file belongs to another cluster.
+        NotEnoughBrokersError: The policy cannot be satisfied.
+        RequestRejectedError: The cluster refuses.
+        AuthorizationError: A permission is missing.
+        ReplicaPlacementError: The placer finds no placement.
+        PlacerError: A custom placer fails or returns an invalid result.
+        KafkaError: Raised by the admin client.
     """
     if wanted.replicas is None:
-        raise ConfigError("replicas: a new topic needs a number of them")
-    controller, asked = TopicAdmin(admin), ValidatedPlacer.of(placer)
+        raise ConfigError("replicas: a new topic needs a replication factor")
+    controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
     configs = dict(wanted.configs or {})
     registry = registry.for_cluster(cluster_id(admin))
-    # What is in force when the topic does not say: the cluster tells that of a topic it is only asked about.
+    # The default of min.insync.replicas: the response to a validation of the topic contains it.
     with _input():
         least = controller.validate(wanted.name, configs).min_isr or 1
     brokers = list_brokers(admin)
     known = _observed(brokers, registry, ignore_racks=wanted.ignore_racks)
     _check_seen(wanted.replicas, known, allowed=wanted.allow_placeholders)
-    _count_in(admin, asked, brokers)
+    _observe_load(admin, validated, brokers)
     placed = place_new(
-        wanted.policy, _spread(asked, 0, wanted.partitions), known, replicas=wanted.replicas, min_isr=least
+        wanted.policy, _spread(validated, 0, wanted.partitions), known, replicas=wanted.replicas, min_isr=least
     )
-    new = CreateResult(wanted.name, 0, placed, least, asked.notes)
+    new = CreateResult(wanted.name, 0, placed, least, validated.notes)
     with _input():
         controller.validate(wanted.name, configs, placed.to_request())
         if not dry:
@@ -146,12 +146,12 @@ def add_partitions(
     """Add partitions to a topic; the arguments and errors are those of `create`.
 
     Raises:
-        ConfigError: There is no such topic, it is being reassigned, or has another number of replicas; configurations
-            are given, or the registry is of another cluster.
+        ConfigError: The topic does not exist, is being reassigned, or has another replication factor; configurations
+            are given, or the state file belongs to another cluster.
     """
     if wanted.configs:
-        raise ConfigError("configs are for a new topic: those of one that exists stay as they are")
-    controller, asked = TopicAdmin(admin), ValidatedPlacer.of(placer)
+        raise ConfigError("configs are for new topics only: the configurations of an existing topic stay as they are")
+    controller, validated = TopicAdmin(admin), ValidatedPlacer.of(placer)
     registry = registry.for_cluster(cluster_id(admin))
     known = described(admin, [wanted.name])[wanted.name]
     if known.refused:
@@ -160,27 +160,26 @@ def add_partitions(
         raise ConfigError(f"topic {short_repr(wanted.name)}: {known.problem}")
     state = describe_cluster_state(admin, [wanted.name])
     if any(place.topic == wanted.name for place in state.in_flight):
-        raise ConfigError(f"topic {short_repr(wanted.name)} is being reassigned: wait for the end of that")
+        raise ConfigError(f"topic {short_repr(wanted.name)} is being reassigned: wait until that completes")
     start = len(known.partitions)
     have = len(set(known.partitions[0].replicas))
     if wanted.replicas not in {None, have}:
-        # The cluster takes no others.
-        raise ConfigError(f"topic {short_repr(wanted.name)} has {have} replicas, so new partitions have as many")
+        # The cluster accepts no other replication factor.
+        raise ConfigError(f"topic {short_repr(wanted.name)} has {have} replicas, so new partitions need as many")
     least = min_isr(admin, [wanted.name]).get(wanted.name, 1)
-    _count_in(admin, asked, state.brokers)
+    _observe_load(admin, validated, state.brokers)
     placed = place_new(
         wanted.policy,
-        _spread(asked, start, wanted.partitions),
+        _spread(validated, start, wanted.partitions),
         _observed(state.brokers, registry, ignore_racks=wanted.ignore_racks),
         replicas=have,
         min_isr=least,
     )
     if placed.placeholders():
         raise ConfigError(
-            f"topic {short_repr(wanted.name)} has {have} replicas, and there are not as many brokers"
-            f" known to the cluster"
+            f"topic {short_repr(wanted.name)} has {have} replicas, and fewer brokers are registered with the cluster"
         )
-    new = CreateResult(wanted.name, start, placed, least, asked.notes)
+    new = CreateResult(wanted.name, start, placed, least, validated.notes)
     with _input():
         controller.add(wanted.name, start + wanted.partitions, placed.to_request(), validate_only=True)
         if not dry:
@@ -191,7 +190,7 @@ def add_partitions(
 
 @contextmanager
 def _input() -> Iterator[None]:
-    """Tell what nobody but the user can mend from what the cluster may do at another time."""
+    """Turn refusals that only another request can avoid into `ConfigError`."""
     try:
         yield
     except RequestRejectedError as error:
@@ -201,16 +200,16 @@ def _input() -> Iterator[None]:
 
 
 def _check_seen(replicas: int, known: Sequence[KnownBroker], *, allowed: bool) -> None:
-    """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
+    """Refuse a replication factor above the number of brokers ever seen, which is more often a mistake than not."""
     if replicas > len(known) and not allowed:
         raise ConfigError(
-            f"rf: {replicas} replicas, and {len(known)} broker{'' if len(known) == 1 else 's'} were ever seen;"
-            " --allow-placeholders keeps the rest for brokers to come"
+            f"replication factor {replicas} is more than the {len(known)} broker{'' if len(known) == 1 else 's'} ever"
+            " seen; --allow-placeholders plans placeholders for future brokers"
         )
 
 
-def _count_in(admin: KafkaAdminClient, placer: ValidatedPlacer, brokers: Sequence[Broker]) -> None:
-    """Tell a placer what brokers carry already."""
+def _observe_load(admin: KafkaAdminClient, placer: ValidatedPlacer, brokers: Sequence[Broker]) -> None:
+    """Pass the existing layout to a placer."""
     live = [broker.id for broker in brokers if not broker.fenced]
     if live:
         known = {
@@ -220,7 +219,7 @@ def _count_in(admin: KafkaAdminClient, placer: ValidatedPlacer, brokers: Sequenc
 
 
 def _observed(brokers: Sequence[Broker], registry: PlacementState, *, ignore_racks: bool) -> list[KnownBroker]:
-    """Return the brokers there are, and those that were."""
+    """Return registered brokers, and those that were registered before."""
     listed = [KnownBroker(broker.id, broker.rack, online=not broker.fenced) for broker in brokers]
     known = {broker.id for broker in brokers}
     gone = [
@@ -228,13 +227,14 @@ def _observed(brokers: Sequence[Broker], registry: PlacementState, *, ignore_rac
         for broker, rack in sorted(registry.brokers.items())
         if broker not in known
     ]
-    everybody = [*listed, *gone]
-    return [replace(broker, rack=None) for broker in everybody] if ignore_racks else everybody
+    all_known = [*listed, *gone]
+    return [replace(broker, rack=None) for broker in all_known] if ignore_racks else all_known
 
 
 def _spread(placer: ValidatedPlacer, start: int, partitions: int) -> Spread:
     def spread(brokers: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
-        # The policy has chosen them, so to placers of ours all are fit for use; others are told and judge themselves.
+        # The policy has chosen the brokers, so built-in placers may use all of them; custom placers are given the
+        # fenced state and decide themselves.
         usable = [Broker(broker.id, broker.rack, placer.own and not broker.online) for broker in brokers]
         return placer.place(start, partitions, replicas, usable)
 

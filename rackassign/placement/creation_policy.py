@@ -1,11 +1,11 @@
-"""Creating while brokers are away: which brokers a new partition gets, and what of it is still to come (KIP-409).
+"""The policy for creation while brokers are offline: which brokers new partitions get (KIP-409).
 
-A KRaft controller creates with fenced brokers in place of live ones without a word, and without asking whether what is
-left can be written to. Here it is a choice, and a partition has at least as many live replicas as
-`min.insync.replicas` wants. A replica that no registered broker can take becomes a *placeholder*, a negative number: it
-cannot be told to the cluster, so it stays in a file until a broker is there (`repair`).
+A KRaft controller silently places replicas on fenced brokers instead of live ones, without checking whether the
+remaining ones suffice for writes. Here it is a choice, and a partition has at least as many live replicas as
+`min.insync.replicas` requires. A replica that no registered broker can take becomes a *placeholder*, a negative number.
+The cluster does not accept placeholders, so they stay in a state file until a broker is available (`reassignment`).
 
-Nothing here asks anybody.
+This module sends no requests.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Literal, get_args
 from rackassign.errors import ConfigError, RackassignError
 
 Policy = Literal["disabled", "enabled", "enabled_prefer_observed"]
-"""Whether brokers that are away may be named: never; if those that are up do not suffice; as if they were up."""
+"""Whether offline brokers may be used: never; if online ones do not suffice; or just like online ones."""
 
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 class NotEnoughBrokersError(RackassignError):
-    """Fewer brokers are up than the policy, or `min.insync.replicas`, wants."""
+    """Fewer brokers are online than the policy or `min.insync.replicas` requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBroker:
-    """A broker that is there, or was.
+    """A broker that is, or was, registered.
 
     Args:
-        id: Node id.
-        rack: Where it stands; None if that is not known.
-        online: Whether it serves.
-        registered: Whether the cluster takes its id in an assignment, be it up or not.
+        id: Node ID.
+        rack: Its rack; None if unknown.
+        online: Whether it serves requests.
+        registered: Whether the cluster accepts its ID in an assignment, online or not.
     """
 
     id: int
@@ -45,23 +45,23 @@ class KnownBroker:
 
 
 Spread = Callable[[Sequence[KnownBroker], int], Sequence[Sequence[int]]]
-"""Places all partitions with so many replicas over these brokers: a placer, told all but the brokers and the number."""
+"""Places all partitions with this many replicas on these brokers: a placer with all other arguments bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlacement:
-    """Where the replicas of new partitions are to be.
+    """Brokers of the replicas of new partitions.
 
     Args:
-        plan: Broker ids of each partition, one that is up first; negative numbers are placeholders.
-        offline: Brokers in it that are not up.
+        plan: Broker IDs of each partition, an online one first; negative numbers are placeholders.
+        offline: Brokers in the plan that are offline.
     """
 
     plan: tuple[tuple[int, ...], ...]
     offline: frozenset[int] = frozenset()
 
     def to_request(self) -> list[list[int]]:
-        """Return what can be told to the cluster."""
+        """Return the replica lists for the request to the cluster, without placeholders."""
         return [[broker for broker in row if broker >= 0] for row in self.plan]
 
     def placeholders(self) -> int:
@@ -69,12 +69,12 @@ class PolicyPlacement:
         return sum(broker < 0 for row in self.plan for broker in row)
 
     def under_replicated(self) -> int:
-        """Count the partitions that begin with a replica missing or not up."""
+        """Count the partitions that begin with a replica missing or offline."""
         return sum(any(broker < 0 or broker in self.offline for broker in row) for row in self.plan)
 
 
 def check_policy(policy: str) -> Policy:
-    """Return the policy, typed; `ConfigError` names those there are."""
+    """Return the policy, typed; `ConfigError` lists the known ones."""
     for known in POLICIES:
         if policy == known:
             return known
@@ -84,28 +84,29 @@ def check_policy(policy: str) -> Policy:
 def place_new(
     policy: Policy, spread: Spread, brokers: Iterable[KnownBroker], *, replicas: int, min_isr: int
 ) -> PolicyPlacement:
-    """Place new partitions by a policy.
+    """Place new partitions according to a policy.
 
     Args:
-        policy: Which.
-        spread: Places them.
-        brokers: All that are known.
-        replicas: Of each partition.
-        min_isr: `min.insync.replicas` as it will be in force; a partition needs no more than it has replicas.
+        policy: The policy.
+        spread: Places the partitions.
+        brokers: All known brokers.
+        replicas: Replicas of each partition.
+        min_isr: `min.insync.replicas` of the topic; a partition needs no more than its replication factor.
 
     Raises:
-        NotEnoughBrokersError: The policy cannot have its way.
+        NotEnoughBrokersError: The policy cannot be satisfied.
     """
     known = sorted(brokers, key=lambda broker: broker.id)
     online = [broker for broker in known if broker.online and broker.registered]
     required = min(min_isr, replicas)
     if policy == "disabled" and len(online) < replicas:
         raise NotEnoughBrokersError(
-            f"{replicas} replicas need as many brokers, and {len(online)} are up; --policy enabled makes do with fewer"
+            f"{replicas} replicas need as many brokers, but only {len(online)} are online;"
+            " --policy enabled allows fewer"
         )
     if len(online) < required:
         raise NotEnoughBrokersError(
-            f"min.insync.replicas={min_isr} needs {required} brokers that are up, and there are {len(online)}"
+            f"min.insync.replicas={min_isr} needs {required} online brokers, but there are {len(online)}"
         )
     if policy == "enabled_prefer_observed":
         rows = _as_if_up(spread, known, replicas, required)
@@ -116,9 +117,9 @@ def place_new(
     up = {broker.id for broker in online}
     fewest = min((sum(broker in up for broker in row) for row in rows), default=required)
     if fewest < required:
-        # The placer has left replicas without a broker, or has chosen brokers that are away.
+        # The placer has left replicas without a broker, or has chosen offline brokers.
         raise NotEnoughBrokersError(
-            f"min.insync.replicas={min_isr} needs {required} replicas that are up, and a partition has {fewest}"
+            f"min.insync.replicas={min_isr} needs {required} online replicas, but a partition has {fewest}"
         )
     plan = tuple(tuple(_live_first(row, up)) for row in rows)
     return PolicyPlacement(
@@ -127,13 +128,13 @@ def place_new(
 
 
 def _live_first(row: list[int], up: set[int]) -> list[int]:
-    """Put a broker that is up in front: it is the one that leads, and the preferred one then."""
+    """Move an online broker to the front: it becomes the leader, and the preferred one."""
     first = next(i for i, broker in enumerate(row) if broker in up)
     return [row[first], *row[:first], *row[first + 1 :]]
 
 
 def _completed(rows: list[list[int]], known: Sequence[KnownBroker], replicas: int) -> list[list[int]]:
-    """Add brokers that are away, in racks that have none first, and placeholders for what is still missing."""
+    """Add offline brokers, in racks without a replica first, and placeholders for the rest."""
     racks = {broker.id: broker.rack for broker in known}
     away = [broker.id for broker in known if broker.registered and not broker.online]
     used: Counter[int] = Counter()
@@ -151,7 +152,7 @@ def _completed(rows: list[list[int]], known: Sequence[KnownBroker], replicas: in
 
 
 def _as_if_up(spread: Spread, known: Sequence[KnownBroker], replicas: int, required: int) -> list[list[int]]:
-    """Place over all brokers that are registered, then see to it that enough of each partition's are up."""
+    """Place on all registered brokers, then replace offline ones until enough of each partition's are online."""
     registered = [broker for broker in known if broker.registered]
     rows = [list(row) for row in spread(registered, min(replicas, len(registered)))]
     rows = _completed(rows, known, replicas)
@@ -160,7 +161,7 @@ def _as_if_up(spread: Spread, known: Sequence[KnownBroker], replicas: int, requi
     for row in rows:
         for _ in range(required - sum(broker in up for broker in row)):
             chosen = min((broker for broker in up if broker not in row), key=lambda broker: (used[broker], broker))
-            # What would be last to serve gives way: a placeholder, else the last that is away.
+            # The replica that would be usable last is replaced: a placeholder, otherwise the last offline one.
             place = max(i for i, broker in enumerate(row) if broker not in up)
             used[row[place]] -= 1
             used[chosen] += 1

@@ -1,4 +1,4 @@
-"""Where a consumer group reads, and what other replicas would gain it."""
+"""The locality of a consumer group, and what other replica placements would gain it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rackassign.util.text import short_repr
 
 @dataclass(frozen=True, slots=True)
 class GroupLocality:
-    """A group as it reads.
+    """The locality of a group.
 
     Args:
-        cluster: With the group's topics.
-        inspection: What it reads from where.
-        coverage: How many of its members are in each rack of the brokers; 0 where there is none.
-        by_topic: The same of the members that subscribe to each topic.
-        unknown: Members of whom nobody knows where they are, or who are where no broker is.
+        cluster: Cluster with the group's topics.
+        inspection: Which partitions it reads from which rack.
+        coverage: Number of members in each rack of the brokers; 0 for racks without one.
+        by_topic: Number of members in each rack that subscribe to the topic.
+        unknown: Members of unknown rack, or in a rack without brokers.
     """
 
     cluster: ObservedCluster
@@ -42,23 +42,23 @@ class GroupLocality:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Return the topics it subscribes to that there are."""
+        """Return the existing topics that the group subscribes to."""
         return tuple(sorted(self.inspection.snapshot.group.topology.topics))
 
     def members_per_rack(self, topics: Iterable[str]) -> dict[str, Mapping[str, int]]:
-        """Return who reads each topic from where; of one that it does not subscribe to, all of it might."""
+        """Return the readers of each topic per rack; for topics without a subscriber, all members."""
         return {topic: self.by_topic.get(topic, self.coverage) for topic in topics}
 
     def with_layout(self, layout: Layout) -> Locality:
-        """Return what the cooperative strategy would make of the group if replicas were so."""
+        """Return the locality that the cooperative strategy would reach with other replica lists."""
         return count_locality(self._reads(layout))
 
     def local_partitions(self, layout: Layout) -> int:
-        """Return how many partitions are read at home with the best assignment for a layout."""
+        """Return how many partitions are local with the optimal assignment for a layout."""
         return self.with_layout(layout).local
 
     def cross_rack_reads(self, layout: Layout) -> tuple[CrossRackRead, ...]:
-        """Return what is not, and whose readers are in a rack of the brokers."""
+        """Return the cross-rack reads by readers in a rack of the brokers."""
         return tuple(
             CrossRackRead(read.place, read.member, read.home)
             for read in self._reads(layout)
@@ -66,7 +66,7 @@ class GroupLocality:
         )
 
     def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
-        """Tell whether a partition with these replicas would be read at home by the same reader."""
+        """Return whether a partition with these replicas would be local to the same reader."""
         shot, topic = self.inspection.snapshot, read.place.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
         serving, alone = self.cluster.selectable_replicas(topology), {read.member: {topic: (0,)}}
@@ -74,23 +74,23 @@ class GroupLocality:
 
     def _reads(self, layout: Layout) -> tuple[PartitionRead, ...]:
         shot = self.inspection.snapshot
-        told = _moved(shot.as_leader_sees(), layout)
-        target = plan_cooperative(told, Options(locality=self.cluster.mode)).target
+        observed = _moved(shot.as_leader_sees(), layout)
+        target = plan_cooperative(observed, Options(locality=self.cluster.mode)).target
         group = _moved(shot.group, layout)
         return partition_reads(group, target, self.cluster.selectable_replicas(group.topology), shot.leaders_only)
 
 
 def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None = None) -> GroupLocality:
-    """Look at a group.
+    """Describe a group.
 
     Args:
-        admin: To ask with.
-        name: Of the group.
-        racks: Of members that send none.
+        admin: Admin client.
+        name: Name of the group.
+        racks: Racks of members that report none.
 
     Raises:
-        ConfigError: There is no such group, or none of its members is in a rack of the brokers.
-        KafkaError: As the admin client does.
+        ConfigError: The group does not exist, or none of its members is in a rack of the brokers.
+        KafkaError: Raised by the admin client.
     """
     shots = GroupCollector(admin, racks).snapshot([name])
     if not shots.snapshots:

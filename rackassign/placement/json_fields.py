@@ -1,4 +1,4 @@
-"""Parsed JSON of the files that are kept here, looked at field by field: what is wrong is named by its path."""
+"""Validation of parsed JSON from rackassign's files, field by field; errors name the path of the field."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rackassign.util.text import short_repr
 
 
 def mapping(value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
-    """Return an object; `InputError` if it is none."""
+    """Return an object; raise `InputError` for anything else."""
     if not isinstance(value, dict):
         raise InputError(path, f"expected an object, got {short_repr(value)}")
     return value
 
 
 def fields(value: Any, path: str, needed: Iterable[str], others: Iterable[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-    """Return an object that has all needed fields, and none that is neither needed nor one of the others.
+    """Return an object with all needed fields, and no other fields than those and the optional ones.
 
     Raises:
-        InputError: It has not, or is none; names the field.
+        InputError: A field is missing or unknown, or it is no object; the message names the field.
     """
     found, joint = mapping(value, path), "." if path else ""
     for name in sorted(needed):
@@ -34,28 +34,28 @@ def fields(value: Any, path: str, needed: Iterable[str], others: Iterable[str] =
 
 
 def array(value: Any, path: str) -> list[Any]:  # noqa: ANN401 - parsed JSON
-    """Return an array; `InputError` if it is none."""
+    """Return an array; raise `InputError` for anything else."""
     if not isinstance(value, list):
         raise InputError(path, f"expected an array, got {short_repr(value)}")
     return value
 
 
 def text(value: Any, path: str) -> str:  # noqa: ANN401 - parsed JSON
-    """Return a text; `InputError` if it is none."""
+    """Return a text; raise `InputError` for anything else."""
     if not isinstance(value, str):
         raise InputError(path, f"expected text, got {short_repr(value)}")
     return value
 
 
 def number(value: Any, path: str) -> int:  # noqa: ANN401 - parsed JSON
-    """Return a whole number; `InputError` if it is none."""
+    """Return an integer; raise `InputError` for anything else."""
     if type(value) is not int:
         raise InputError(path, f"expected an integer, got {short_repr(value)}")
     return value
 
 
 def flag(value: Any, path: str) -> bool:  # noqa: ANN401 - parsed JSON
-    """Return true or false; `InputError` if it is neither."""
+    """Return a boolean; raise `InputError` for anything else."""
     if not isinstance(value, bool):
         raise InputError(path, f"expected true or false, got {short_repr(value)}")
     return value

@@ -1,4 +1,4 @@
-"""A cluster as placement sees it: brokers, and where the replicas of topics are."""
+"""A cluster as placement uses it: brokers, and the replica lists of topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rackassign.model import Broker, Topology
 from rackassign.util.text import short_repr
 
 ReplicaLists = Mapping[str, tuple[tuple[int, ...], ...]]
-"""For each topic, broker ids by partition, preferred leader first. An id below 0 stands for a replica not placed."""
+"""For each topic, broker IDs by partition, preferred leader first. An ID below 0 is a replica that is not placed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Layout:
     """Brokers, and the replica lists of topics.
 
     Args:
-        brokers: All that are registered, ids all different.
-        topics: Replica lists; an id that no broker has is a replica that is lost.
-        weights: For some brokers how much they are to carry relative to the others, above 0; 1 for the rest.
+        brokers: All registered brokers, with distinct IDs.
+        topics: Replica lists; an ID without a broker is a lost replica.
+        weights: For some brokers the load that they are to carry relative to others, above 0; 1 for the rest.
     """
 
     brokers: tuple[Broker, ...]
@@ -36,7 +36,7 @@ class Layout:
         for broker, weight in self.weights.items():
             check_weight(f"weights.{broker}", weight)
             if broker not in known:
-                raise InputError(f"weights.{broker}", "there is no such broker")
+                raise InputError(f"weights.{broker}", "the broker does not exist")
         for topic, lists in self.topics.items():
             for partition, replicas in enumerate(lists):
                 for i, replica in enumerate(replicas):
@@ -55,12 +55,12 @@ class Layout:
 
     @classmethod
     def read(cls, value: Any) -> Layout:  # noqa: ANN401 - parsed JSON; what it is gets checked
-        """Make a layout of parsed JSON: `brokers` and `topics` as in a `rackassign/1` scenario.
+        """Return the layout of parsed JSON: `brokers` and `topics` as in a `rackassign/1` scenario.
 
-        A broker may have a `weight`. A whole scenario is taken as well; its group is left aside.
+        A broker may have a `weight`. A whole scenario is accepted as well; its group is ignored.
 
         Raises:
-            InputError: Anything in it is not as the format says; names the field.
+            InputError: A field does not have this format; the message names it.
         """
         if not isinstance(value, dict):
             raise InputError("", f"expected an object, got {short_repr(value)}")
@@ -71,7 +71,7 @@ class Layout:
         return cls.of(scenario.read_group(found).topology, weights)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what reads as this layout."""
+        """Return the layout as JSON that `read` accepts."""
         brokers = [
             {"id": broker.id, "rack": broker.rack}
             | ({"fenced": True} if broker.fenced else {})
@@ -82,20 +82,20 @@ class Layout:
         return {"format": scenario.SCENARIO_FORMAT, "brokers": brokers, "topics": topics}
 
     def with_topics(self, topics: Mapping[str, Iterable[Sequence[int]]]) -> Layout:
-        """Return the same brokers with other replica lists; topics that are not named keep theirs."""
+        """Return the layout with other replica lists; topics that are not given keep theirs."""
         lists = {topic: tuple(tuple(replicas) for replicas in partitions) for topic, partitions in topics.items()}
         return replace(self, topics={**self.topics, **lists})
 
     def racks(self) -> dict[int, str | None]:
-        """Return the rack of every broker, by id."""
+        """Return the rack of every broker by ID."""
         return {broker.id: broker.rack for broker in self.brokers}
 
 
 def check_weight(path: str, weight: object) -> None:
-    """Refuse what is not a number above 0.
+    """Refuse anything but a number above 0.
 
     Raises:
-        InputError: It is none.
+        InputError: The weight is no such number.
     """
     if isinstance(weight, bool) or not isinstance(weight, (int, float)):
         raise InputError(path, f"expected a number, got {short_repr(weight)}")
@@ -104,7 +104,7 @@ def check_weight(path: str, weight: object) -> None:
 
 
 def _without_weight(place: int, entry: Any, weights: dict[int, float]) -> Any:  # noqa: ANN401 - parsed JSON
-    """Take the weight off a broker of a scenario; what else is wrong with it is for the scenario to say."""
+    """Remove the weight from a broker of a scenario; other errors in it are left to the scenario's own checks."""
     if not isinstance(entry, dict) or "weight" not in entry:
         return entry
     rest = {key: found for key, found in entry.items() if key != "weight"}

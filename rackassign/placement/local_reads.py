@@ -1,9 +1,9 @@
-"""Replicas where a group reads: the copies that raise what it reads at home, and no others.
+"""Replicas in the racks of a group's readers: only those copies that make more partitions local.
 
-Under the best assignment there is, each partition that is read across racks needs one replica in the rack of its reader
-and no more: the assignment stays as balanced as it was, and one partition more is read at home. One copy never raises
-that by more than one partition, as it changes the choices of one. So these copies are the fewest for what they gain,
-and none is made where the group already reads at home.
+Under the optimal assignment, each partition that is read across racks needs exactly one replica in the rack of its
+reader: the assignment stays as balanced as it was, and one more partition is local. One copy never makes more than one
+more partition local, as it changes the choices of one. So these copies are the fewest for their gain, and none is made
+where the group's reads are already local.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class CrossRackRead(NamedTuple):
     """A partition that is read from another rack.
 
     Args:
-        place: Which.
-        member: The reader's id.
-        home: The reader's rack.
+        place: The partition.
+        member: ID of the reader.
+        home: Rack of the reader.
     """
 
     place: TopicPartition
@@ -34,33 +34,34 @@ class CrossRackRead(NamedTuple):
 
 
 class LocalReads(Protocol):
-    """A group, as far as it matters where replicas are."""
+    """The aspects of a group that depend on replica placement."""
 
     def local_partitions(self, layout: Layout) -> int:
-        """Return how many partitions are read at home with the best assignment for a layout."""
+        """Return how many partitions are local with the optimal assignment for a layout."""
 
     def cross_rack_reads(self, layout: Layout) -> Iterable[CrossRackRead]:
-        """Return what is not, and whose readers are in a rack of the brokers."""
+        """Return the cross-rack reads by readers in a rack of the brokers."""
 
     def would_be_local(self, read: CrossRackRead, replicas: Replicas) -> bool:
-        """Tell whether a partition with these replicas would be read at home by the same reader."""
+        """Return whether a partition with these replicas would be local to the same reader."""
 
 
 def move_replicas_to_readers(
     layout: Layout, near: LocalReads, before: Mapping[TopicPartition, Replicas], rules: PlacementConstraints
 ) -> dict[TopicPartition, Replicas]:
-    """Return lists that are read at home, of partitions that are not with the lists they have.
+    """Return local replica lists for partitions that are not local with their current lists.
 
-    No partition is in fewer racks than before, and who leads it stays where that does not matter to its reader.
+    No partition is in fewer racks than before, and its leader stays where that does not matter to its reader.
 
     Args:
-        layout: With all that is asked for otherwise.
+        layout: Layout with everything else that was requested.
         near: The group.
-        before: Partitions that may be changed, as they are now: a copy that is made anyway goes elsewhere for nothing.
-        rules: Which lists may be.
+        before: Partitions that may be changed, with their current lists: a copy that is made anyway can be redirected
+            at no cost.
+        rules: Constraints of the lists.
     """
     found = _ReplicaMover(layout, rules).all(near, before)
-    # Each is to gain one partition. Those that do not with the assignment that comes of it are not worth a copy.
+    # Each list must gain one local partition. Lists that do not with the resulting assignment are not worth a copy.
     while found:
         after = _with(layout, found)
         if near.local_partitions(after) - near.local_partitions(layout) >= len(found):
@@ -74,7 +75,7 @@ def move_replicas_to_readers(
 
 
 class _ReplicaMover:
-    """Lists that are drawn near one after the other, with what each broker carries then."""
+    """Computes local lists one after the other, with the resulting load of each broker."""
 
     def __init__(self, layout: Layout, rules: PlacementConstraints) -> None:
         self._layout, self._rules = layout, rules
@@ -83,7 +84,7 @@ class _ReplicaMover:
         self._weights = {**layout.weights, **rules.weights}
 
     def all(self, near: LocalReads, before: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
-        """Draw near what is away, as far as rules let it be."""
+        """Return local lists for cross-rack reads, as far as the constraints allow."""
         found: dict[TopicPartition, Replicas] = {}
         for read in sorted(near.cross_rack_reads(self._layout)):
             if read.place not in before:
@@ -100,10 +101,10 @@ class _ReplicaMover:
         return found
 
     def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
-        """Yield lists with a replica at home, the least change first: another copy, and only then another leader."""
+        """Yield lists with a local replica, the smallest change first: another copy, and only then another leader."""
         there = [broker for broker in row if self._racks.get(broker) == home]
         if there:
-            # Its reader is sent to whoever leads, so nothing but the order matters.
+            # The rack has a replica, and its reader is sent to the leader, so only the order matters.
             yield from self._led([row], there)
             return
         new = self._new(row, home)
@@ -133,7 +134,7 @@ class _ReplicaMover:
         return not broker.fenced and broker.id not in row and broker.id not in self._rules.exclude
 
     def _old(self, row: Replicas, before: Replicas) -> list[int]:
-        """Return what may go for it, best first: what is not there yet, a rack's second, the fullest broker's."""
+        """Return the replicas to be replaced, best first: one not copied yet, a rack's second, the fullest broker's."""
         in_rack = Counter(self._racks.get(broker) for broker in row)
         return sorted(
             row,

@@ -1,4 +1,4 @@
-"""How good a layout is, in figures that no placer had a hand in."""
+"""Quality of a layout, computed independently of any placer."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ _Who = TypeVar("_Who", int, str | None)
 
 @dataclass(frozen=True, slots=True)
 class LayoutMetrics:
-    """What a layout is like. Loads are the largest relative to the fair one: 1.0 is even, by weight if there is any.
+    """Quality of a layout.
+
+    Loads are the largest ones relative to the fair load, by weight if there is any: 1.0 is even.
 
     Args:
-        partitions: How many there are.
-        replicas: Of them all together, placed on brokers there are.
-        missing: Replicas on brokers there are not, or not placed.
-        replicas_per_broker: The largest load of a broker.
-        leaders_per_broker: The same for preferred leaders.
-        leaders_per_topic: The largest load with leaders of one topic that a broker has, for the topic where it is
-            largest, beyond what a whole number cannot avoid: 1.0 where no topic could be more even.
-        replicas_per_rack: The largest load of a rack, relative to racks that carry as much each.
-        leaders_per_rack: The same for preferred leaders.
-        sharing: Partitions with fewer racks than they could be in.
-        leaders_after_loss: The largest load with leaders once any one broker is lost and who is next has taken over,
-            relative to the fair load of those left.
+        partitions: Number of partitions.
+        replicas: Replicas of all of them that are placed on existing brokers.
+        missing: Replicas on brokers that do not exist, or not placed.
+        replicas_per_broker: Largest load of a broker.
+        leaders_per_broker: Largest load of a broker with preferred leaders.
+        leaders_per_topic: Largest load of a broker with leaders of one topic, for the topic where it is largest, beyond
+            what integer numbers make unavoidable: 1.0 if no topic could be more even.
+        replicas_per_rack: Largest load of a rack, relative to racks of equal load.
+        leaders_per_rack: Largest load of a rack with preferred leaders.
+        sharing: Partitions in fewer racks than possible.
+        leaders_after_loss: Largest load with leaders after the loss of any one broker, once the next replicas have
+            taken over, relative to the fair load of the remaining brokers.
         replicas_with_rack: Share of all replicas that is lost with the rack that has most.
-        leaders_with_rack: The same for preferred leaders.
-        gone_with_rack: Partitions all of whose replicas are in one rack.
-        moved: Replicas on brokers that did not have them before; None where nothing was before.
+        leaders_with_rack: Share of all preferred leaders that is lost with the rack that has most.
+        gone_with_rack: Partitions with all replicas in one rack.
+        moved: Replicas on brokers that did not have them before; None without a layout to compare to.
     """
 
     partitions: int
@@ -52,7 +54,7 @@ class LayoutMetrics:
 
     @classmethod
     def among(cls, layout: Layout, topics: Iterable[str], before: Layout | None = None) -> LayoutMetrics:
-        """Look at a layout in which some topics are of interest: they are counted; loads are of all there is."""
+        """Compute metrics in which partitions are counted for some topics only; loads include all topics."""
         chosen = set(topics)
         part = replace(layout, topics={topic: rows for topic, rows in layout.topics.items() if topic in chosen})
         mine = cls.of(part, before)
@@ -61,7 +63,7 @@ class LayoutMetrics:
 
     @classmethod
     def of(cls, layout: Layout, before: Layout | None = None) -> LayoutMetrics:
-        """Look at a layout, and at the one before if there was one. A broker without a rack is in a rack of none."""
+        """Compute metrics of a layout, compared to an earlier one if given. Brokers without a rack form one rack."""
         racks = layout.racks()
         lists = [replicas for topic in sorted(layout.topics) for replicas in layout.topics[topic]]
         placed = [[broker for broker in replicas if broker in racks] for replicas in lists]

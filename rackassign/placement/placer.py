@@ -1,8 +1,7 @@
-"""The interface of KIP-660: who may decide where new replicas go, and how such a one is found.
+"""The interface of placers (KIP-660), and the loading of one by its name.
 
-A placer of your own is a class with the three methods of `ReplicaPlacer`. It is named by `module:Class` or
-`package.module.Class`, or by a name of its own that its distribution announces in the entry-point group
-`rackassign.placers`.
+A custom placer is a class with the three methods of `ReplicaPlacer`. It is named by `module:Class` or
+`package.module.Class`, or by a name that its distribution declares in the entry-point group `rackassign.placers`.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ BUILT_IN: Mapping[str, str] = {
     "redis": "rackassign.placement.placers.presets:RedisPlacer",
     "striped": "rackassign.placement.placers.striped:StripedPlacer",
 }
-"""The placers that come with rackassign, and where they are."""
+"""The built-in placers, with their import paths."""
 
 _NAME = r"[^\W\d]\w*"
 _METHODS = ("configure", "place", "close")
 
 
 class UsableBroker(Protocol):
-    """A broker that may be given replicas; a `model.Broker` is one."""
+    """A broker that may get replicas; `model.Broker` is one."""
 
     @property
     def id(self) -> int:
-        """Node id."""
+        """Node ID."""
 
     @property
     def rack(self) -> str | None:
@@ -52,47 +51,47 @@ class UsableBroker(Protocol):
 
 @runtime_checkable
 class ReplicaPlacer(Protocol):
-    """Decides where replicas go (KIP-660)."""
+    """Decides which brokers get replicas (KIP-660)."""
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Take settings, before anything is placed.
+        """Set the settings, before anything is placed.
 
         Raises:
-            ConfigError: A setting cannot work.
+            ConfigError: A setting is invalid.
         """
 
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
     ) -> list[list[int]]:
-        """Return a list of broker ids for each new partition, preferred leader first.
+        """Return a list of broker IDs for each new partition, preferred leader first.
 
         Args:
-            start_partition: Id of the first new partition.
-            num_partitions: How many are new.
-            num_replicas: How many replicas each gets.
-            brokers: Those that may be used.
+            start_partition: Number of the first new partition.
+            num_partitions: Number of new partitions.
+            num_replicas: Replicas of each.
+            brokers: Brokers that may be used.
 
         Raises:
-            InvalidReplicationFactorError: There cannot be so many replicas.
-            ReplicaPlacementError: They cannot be placed as they should.
+            InvalidReplicationFactorError: There are not enough brokers for the replication factor.
+            ReplicaPlacementError: The constraints cannot be satisfied.
         """
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release all resources."""
 
 
 class PlacerError(RackassignError):
-    """A placer that is not ours failed, or answered what cannot be; the message names it."""
+    """A custom placer failed or returned an invalid result; the message names it."""
 
 
 @contextmanager
 def named(name: str, what: str, *, own: bool) -> Iterator[None]:
-    """Name a placer that fails in the block, in one line.
+    """Add the name of a custom placer to errors in the block, in one line.
 
     Args:
-        name: Of the placer.
-        what: Of it failed.
-        own: Whether it is its user's own; what fails in ours is told as it is.
+        name: Name of the placer.
+        what: The part that is executed.
+        own: Whether the placer is a custom one; errors of built-in ones are not changed.
     """
     try:
         yield
@@ -102,10 +101,12 @@ def named(name: str, what: str, *, own: bool) -> Iterator[None]:
         if not own:
             raise
         words = " ".join(str(error).split())
-        said = truncate(f"{type(error).__name__}: {words}" if words else type(error).__name__)
-        # Who raises an error of ours has said what is wrong.
-        told = strip_control_chars(words) if isinstance(error, RackassignError) else f"{what} failed with {said}"
-        raise PlacerError(f"placer {short_repr(name)}: {told}; nothing was done") from error
+        description = truncate(f"{type(error).__name__}: {words}" if words else type(error).__name__)
+        # An error of rackassign already describes the problem.
+        problem = (
+            strip_control_chars(words) if isinstance(error, RackassignError) else f"{what} failed with {description}"
+        )
+        raise PlacerError(f"placer {short_repr(name)}: {problem}; nothing was done") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class _Found:
 
 
 def placer_names() -> list[str]:
-    """Return the names that `load_placer` knows, without the dotted ones."""
+    """Return the names that `load_placer` accepts, besides dotted ones."""
     return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
 
 
@@ -124,12 +125,12 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
     """Return a new placer, configured.
 
     Args:
-        name: A name that is known, `module:Class` or `package.module.Class`. A built-in name always means ours.
+        name: A known name, `module:Class` or `package.module.Class`. A built-in name always means the built-in placer.
         configs: Its settings.
 
     Raises:
-        ConfigError: There is no such placer, it is none, or one that is ours does not take the settings.
-        PlacerError: One that is not ours fails.
+        ConfigError: The placer does not exist or is none, or a built-in placer does not accept the settings.
+        PlacerError: A custom placer fails.
     """
     found = _find(name)
     own = name not in BUILT_IN
@@ -139,9 +140,9 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
     except PlacerError as error:
         if isinstance(error.__cause__, (ImportError, AttributeError)):
             why = truncate(str(error.__cause__))
-            raise ConfigError(f"placer {short_repr(name)} cannot be loaded: {why}; {_those_there_are()}") from error
+            raise ConfigError(f"placer {short_repr(name)} cannot be loaded: {why}; {_known_placers()}") from error
         raise
-    with named(name, "its making", own=own):
+    with named(name, "the constructor", own=own):
         placer = made() if callable(made) else made
     missing = [method for method in _METHODS if not callable(getattr(placer, method, None))]
     if missing:
@@ -156,21 +157,21 @@ def _find(name: str) -> _Found:
     place = {**announced, **BUILT_IN}.get(name, name)
     dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", place.strip())
     if dotted is None:
-        raise ConfigError(f"there is no placer {short_repr(name)}; {_those_there_are()}")
+        raise ConfigError(f"unknown placer {short_repr(name)}; {_known_placers()}")
     return _Found(name, *dotted.groups())
 
 
-def _those_there_are() -> str:
-    return f"there are {', '.join(placer_names())}, and module:Class"
+def _known_placers() -> str:
+    return f"known are {', '.join(placer_names())}, and module:Class"
 
 
 class ReplicaPlacementError(RackassignError):
-    """A placement cannot be made with these brokers and rules (KIP-660); asking again does not help."""
+    """No placement satisfies the constraints with these brokers (KIP-660); a retry does not help."""
 
 
 class InvalidReplicationFactorError(RackassignError, ValueError):
-    """So many replicas cannot be had from these brokers."""
+    """The replication factor is not possible with these brokers."""
 
 
 class InvalidPartitionsError(RackassignError, ValueError):
-    """So many partitions cannot be placed."""
+    """The number of partitions is invalid."""

@@ -1,8 +1,9 @@
-"""Brokers that were seen, and placeholders that wait for one: two small files beside each other on this machine.
+"""The state file: brokers that were seen, and placeholders that wait for a broker.
 
-A broker that was unregistered takes its rack with it, and a placeholder cannot be told to the cluster at all. So both
-are written down here, of one cluster, whose id is in the file. A file that cannot be read, or is of another cluster, is
-refused and never overwritten: it may be all there is of a plan.
+An unregistered broker takes its rack with it, and the cluster accepts no placeholders at all. So both are stored here,
+for one cluster, whose ID is in the file. A file that cannot be read, or belongs to another cluster, is refused and
+never
+overwritten: it may be the only copy of a plan.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ FORMAT = "rackassign-registry/1"
 
 @dataclass(frozen=True, slots=True)
 class PlacementState:
-    """What is known of a cluster beside what it tells.
+    """Information about a cluster that the cluster does not report.
 
     Args:
-        brokers: The last known rack of each broker that was ever seen, by id.
-        plans: Where the replicas of a partition are to be, placeholders (negative numbers) among them.
-        cluster: Its id; empty where that is not known, as in files from before it was written down.
+        brokers: Last known rack of each broker that was ever seen, by ID.
+        plans: Replica lists of partitions with placeholders (negative numbers).
+        cluster: ID of the cluster; empty if unknown, as in files of earlier versions.
     """
 
     brokers: Mapping[int, str | None] = field(default_factory=dict)
@@ -39,37 +40,37 @@ class PlacementState:
     cluster: str = ""
 
     def for_cluster(self, cluster: str) -> PlacementState:
-        """Return the registry as that of a cluster, by its id; one that is of none yet is of this one from now on.
+        """Return the state for a cluster ID; a state without a cluster is assigned to this one.
 
         Raises:
-            ConfigError: It is of another one.
+            ConfigError: The state belongs to another cluster.
         """
         if self.cluster and cluster and self.cluster != cluster:
             raise ConfigError(
-                f"state: the file is of cluster {short_repr(self.cluster)}, and this is {short_repr(cluster)};"
-                " name another with --state-file"
+                f"state file: it belongs to cluster {short_repr(self.cluster)}, but this is {short_repr(cluster)};"
+                " use another one with --state-file"
             )
         return replace(self, cluster=self.cluster or cluster)
 
     def with_brokers(self, brokers: Iterable[Broker]) -> PlacementState:
-        """Return the registry with these brokers in it, as they are now."""
+        """Return the state with these brokers added or updated."""
         return replace(self, brokers={**self.brokers, **{broker.id: broker.rack for broker in brokers}})
 
     def forget(self, broker: int) -> PlacementState:
-        """Return the registry without a broker that will not come back."""
+        """Return the state without a broker that will not come back."""
         return replace(self, brokers={known: rack for known, rack in self.brokers.items() if known != broker})
 
     def with_placeholders(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> PlacementState:
-        """Return the registry with these plans; those without a placeholder need not be kept, and are dropped."""
+        """Return the state with these plans; plans without a placeholder are dropped, as they need not be kept."""
         merged = {**self.plans, **plans}
         return replace(self, plans={place: row for place, row in merged.items() if any(b < 0 for b in row)})
 
 
 def read(file: Path) -> PlacementState:
-    """Read a registry; an empty one if there is no such file.
+    """Read a state file; return an empty state if it does not exist.
 
     Raises:
-        ConfigError: It is there and cannot be read.
+        ConfigError: It exists and cannot be read.
     """
     try:
         text = file.read_text("utf-8")
@@ -80,7 +81,7 @@ def read(file: Path) -> PlacementState:
     try:
         return _parsed(scenario.parse(text))
     except InputError as error:
-        raise ConfigError(f"{file} is not a registry of rackassign: {error}") from None
+        raise ConfigError(f"{file} is not a state file of rackassign: {error}") from None
 
 
 def _parsed(value: Any) -> PlacementState:  # noqa: ANN401 - it comes from JSON
@@ -111,7 +112,7 @@ def _id(text: str, path: str) -> int:
 
 
 def write(file: Path, registry: PlacementState) -> None:
-    """Write a registry in place of what is there, all of it or nothing.
+    """Replace a state file atomically.
 
     Raises:
         ConfigError: It cannot be written.
@@ -125,7 +126,7 @@ def write(file: Path, registry: PlacementState) -> None:
 
 
 def write_file(file: Path, text: str) -> None:
-    """Write a file so that whoever reads it, and after whatever crash, finds the old text or the new one.
+    """Write a file atomically: readers, and any process after a crash, find the old text or the new one.
 
     Raises:
         ConfigError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Asking a placer, whoever wrote it: what it answers is looked at before anybody acts on it (KIP-660)."""
+"""Calling any placer with validation: its result is checked before it is used (KIP-660)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rackassign.util.text import short_repr
 
 @dataclass(frozen=True, slots=True)
 class LoadedBroker:
-    """A broker as placers are offered it.
+    """A broker as it is passed to placers.
 
     Args:
-        id: Node id.
+        id: Node ID.
         rack: `broker.rack`; None when it has none.
         fenced: Whether it is registered but not serving.
-        replicas: How many it holds now.
-        leaders: How many of those are preferred leaders.
+        replicas: Replicas that it has now.
+        leaders: Preferred leaders among them.
     """
 
     id: int
@@ -35,11 +35,11 @@ class LoadedBroker:
 
 
 class ValidatedPlacer:
-    """A placer by its name, with every answer checked.
+    """A named placer whose results are checked.
 
     Args:
-        placer: It.
-        name: By which its user knows it; its class's, unless said.
+        placer: The placer.
+        name: Name by which its user knows it; by default its class's.
     """
 
     def __init__(self, placer: ReplicaPlacer, name: str = "") -> None:
@@ -51,44 +51,44 @@ class ValidatedPlacer:
 
     @classmethod
     def of(cls, placer: ReplicaPlacer | ValidatedPlacer) -> ValidatedPlacer:
-        """Return a placer that is asked so, if it is not yet."""
+        """Return a placer with validation, wrapped if needed."""
         return placer if isinstance(placer, ValidatedPlacer) else cls(placer)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its last answer is not proven to be, or did not keep to; of placers that are ours."""
+        """What is not proven of the last result, or which constraint it does not satisfy; of built-in placers."""
         return () if self.own else tuple(getattr(self._placer, "notes", ()))
 
     def observe(self, layout: Layout) -> None:
-        """Count in where replicas are now: the load of brokers and, for a placer with `observe`, the layout."""
+        """Set the existing replicas: the load of brokers and, for a placer with `observe`, the layout."""
         lists = [row for rows in layout.topics.values() for row in rows]
         self._replicas = Counter(broker for row in lists for broker in row)
         self._leaders = Counter(row[0] for row in lists if row)
-        told = getattr(self._placer, "observe", None)
-        if callable(told):
+        observe = getattr(self._placer, "observe", None)
+        if callable(observe):
             with self._named("observe"):
-                told(layout)
+                observe(layout)
 
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
     ) -> list[list[int]]:
-        """Return a list of broker ids for each new partition, as the placer does.
+        """Return the placer's list of broker IDs for each new partition.
 
         Raises:
-            PlacerError: It fails, or its answer is no such lists.
-            RackassignError: As one that is ours does.
+            PlacerError: The placer fails, or its result is invalid.
+            RackassignError: Raised by a built-in placer.
         """
         offered = [
             LoadedBroker(broker.id, broker.rack, broker.fenced, self._replicas[broker.id], self._leaders[broker.id])
             for broker in brokers
         ]
         with self._named("place"):
-            # What it answers may be anything, and fail when it is looked at.
+            # The result may be anything, and even fail when it is inspected.
             answer = self._placer.place(start_partition, num_partitions, num_replicas, list(offered))
             return self._checked(answer, num_partitions, num_replicas, [broker.id for broker in offered])
 
     def close(self) -> None:
-        """Let it let go of what it holds."""
+        """Release the placer's resources."""
         with self._named("close"):
             self._placer.close()
 
@@ -98,7 +98,7 @@ class ValidatedPlacer:
             yield
 
     def _checked(self, answer: Any, partitions: int, replicas: int, known: Sequence[int]) -> list[list[int]]:  # noqa: ANN401 - it may be anything
-        rows = self._listed(answer, "its answer")
+        rows = self._listed(answer, "its result")
         if len(rows) != partitions:
             raise self._wrong(f"{len(rows)} lists for {partitions} partition{'' if partitions == 1 else 's'}")
         return [self._row(row, number, replicas, set(known)) for number, row in enumerate(rows)]
@@ -109,16 +109,16 @@ class ValidatedPlacer:
         if len(ids) != replicas:
             raise self._wrong(f"{what} has {len(ids)} of {replicas} replicas")
         if len(set(ids)) < len(ids):
-            raise self._wrong(f"{what} has a broker twice")
+            raise self._wrong(f"{what} contains a broker twice")
         placeholders = isinstance(self._placer, OptimalPlacer)
         for broker in ids:
             if broker not in known and not (placeholders and broker < 0):
-                raise self._wrong(f"{what} has broker {broker}, which it was not offered")
+                raise self._wrong(f"{what} contains broker {broker}, which was not offered")
         return ids
 
     def _listed(self, value: Any, what: str) -> Sequence[Any]:  # noqa: ANN401 - as above
         if not isinstance(value, (list, tuple)):
-            raise self._wrong(f"{what} is no list: {short_repr(value)}")
+            raise self._wrong(f"{what} is not a list: {short_repr(value)}")
         return value
 
     def _id(self, value: Any, what: str) -> int:  # noqa: ANN401 - as above
@@ -127,17 +127,17 @@ class ValidatedPlacer:
                 return index(value)
             except TypeError:
                 pass
-        raise self._wrong(f"{what} has {short_repr(value)}, which is no broker id")
+        raise self._wrong(f"{what} contains {short_repr(value)}, which is not a broker ID")
 
     def _wrong(self, problem: str) -> PlacerError:
         return PlacerError(f"placer {short_repr(self._name)}: {problem}; nothing was done")
 
 
 def load_validated_placer(name: str, configs: Mapping[str, Any] | None = None) -> ValidatedPlacer:
-    """Return a placer by its name, configured, whose answers are checked.
+    """Return a configured placer by its name, whose results are checked.
 
     Raises:
-        ConfigError: There is no such placer, it is none, or one that is ours does not take the settings.
-        PlacerError: One that is not ours fails.
+        ConfigError: The placer does not exist or is none, or a built-in placer does not accept the settings.
+        PlacerError: A custom placer fails.
     """
     return ValidatedPlacer(load_placer(name, configs), name)

@@ -1,14 +1,14 @@
-"""Repair: giving partitions that exist other replicas, so that nothing is lost, left half done or left slowed down.
+"""Reassignment: change the replica lists of existing partitions without data loss, leftover work or leftover throttles.
 
-Rules of this room:
+Invariants of this package:
 
-* What shall change is worked out first (`plan`), from one look at a cluster, for what was asked (`wish`), and written
-  down with all lists as they were (`journal`). Only then is anything done, and a rollback makes the same lists again.
-* What to do next about a partition is decided from what the cluster tells of it now (`partition_state`), never from
-  what was done before. So a run that was killed is gone on with by running it again.
-* A reassignment that runs is never given another target. It is cancelled, and only then something else begun.
-* A throttle (`throttle`) is taken away however a run ends; if it was killed, by the next one.
-* `waves` knows no client, and `run` none but its errors: `live` is their hands.
+* A plan (`planner`) is computed before anything is changed, from one description of the cluster and a request
+  (`request`). It is stored with the original replica lists (`journal`), and a rollback restores exactly those lists.
+* The next action for a partition (`partition_state`) depends only on what the cluster reports now, never on what was
+  done before. An interrupted run is therefore resumed by starting it again.
+* A reassignment in progress is never given another target. It is cancelled before another one begins.
+* A throttle (`throttle`) is removed however a run ends. If the process was killed, the next run removes it.
+* `batches` uses no client, and `executor` uses only a client's errors: `kafka_cluster` does the requests for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a repair needs of a cluster, whoever gives it: a real one (`live`), or one that is played in tests."""
+"""Operations that an execution needs from a cluster: a real one (`kafka_cluster`) or a simulated one in tests."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from rackassign.reassignment.throttle import ThrottleConfigs
 
 
 class CopyProgress(NamedTuple):
-    """How much of what is copied has arrived, in bytes."""
+    """Bytes that have been copied, of those to be copied."""
 
     done: int
     total: int
 
 
 class ReassignmentCluster(ThrottleConfigs, Protocol):
-    """What a repair does to a cluster, and sees of it."""
+    """Operations of an execution on a cluster."""
 
     def describe(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionStatus]:
-        """Return partitions as they are; those that the cluster does not know are left out."""
+        """Return the state of partitions, without those that the cluster does not know."""
 
     def missing(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Return why partitions are not known to the cluster, of those that are not."""
+        """Return the reason for each partition that the cluster does not know."""
 
     def offline_brokers(self) -> frozenset[int]:
-        """Return the brokers that are known and do not serve."""
+        """Return the registered brokers that are not serving."""
 
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
-        """Return all that is being reassigned, by whomever."""
+        """Return all partitions with a reassignment in progress, including those of other processes."""
 
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> Mapping[TopicPartition, str]:
-        """Begin reassignments, or cancel them (None); return what is refused."""
+        """Begin reassignments, or cancel them (None); return those that were refused, with the error."""
 
     def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """Have preferred replicas lead; return what is refused."""
+        """Elect preferred leaders; return those that were refused, with the error."""
 
     def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
-        """Return how far the copies on these brokers are, as far as brokers tell."""
+        """Return the progress of the replicas on these brokers, as far as the brokers report it."""
 
     def now(self) -> float:
-        """Return the seconds of a clock that is never set."""
+        """Return the time of a monotonic clock in seconds."""
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Wait this many seconds."""

@@ -1,4 +1,4 @@
-"""How uneven a plan may leave brokers: a plan that piles replicas up is refused, whoever it comes from."""
+"""The check of how uneven a plan may leave brokers: plans that pile up replicas are refused, however they were made."""
 
 from __future__ import annotations
 
@@ -9,34 +9,38 @@ from rackassign.placement.layout import Layout
 from rackassign.reassignment.planner import ReassignmentPlan
 
 MOST_TIMES = 1.5
-"""So many times as much as now, relative to the mean, the fullest broker may carry after a repair, and a replica."""
+"""The largest allowed ratio of the fullest broker's load after a reassignment to its load before.
+
+Both are relative to the mean. One replica more is always allowed.
+"""
 
 
 class UnevenError(RackassignError):
-    """A plan would leave brokers much less even than they are."""
+    """A plan would leave the load of brokers much less even than it is."""
 
 
 def check_even(planned: ReassignmentPlan) -> None:
     """Refuse a plan that leaves brokers less even than `MOST_TIMES` allows.
 
     Raises:
-        UnevenError: It does; with the figures.
+        UnevenError: The plan leaves them less even; the message has the figures.
     """
     before, after = _fullest(planned.before), _fullest(planned.after)
     if not planned.moves or before is None or after is None:
         return
     (_, _, now), (broker, count, then) = before, after
-    # One replica more may be a large part of few, and says nothing.
+    # If a broker has few replicas, one more is a large part of them and no sign of a pile-up.
     if then <= MOST_TIMES * now or (count - 1) / count * then <= MOST_TIMES * now:
         return
     raise UnevenError(
-        f"broker {broker} would have {count} replicas, {then:.2f} times the mean, and now the fullest has {now:.2f}"
-        f" times it; more than {MOST_TIMES} times as much is planned only with --force (--even copies more instead)"
+        f"broker {broker} would have {count} replicas, {then:.2f} times the mean; the fullest broker now has"
+        f" {now:.2f} times the mean. A plan that increases this more than {MOST_TIMES}-fold needs --force"
+        " (--rebalance plans an even one, which copies more)"
     )
 
 
 def _fullest(layout: Layout) -> tuple[int, int, float] | None:
-    """Return the fullest broker by its weight, its replicas, and how many times the mean that is."""
+    """Return the broker with the highest load by its weight, its replicas, and the ratio of its load to the mean."""
     weights = {broker.id: float(layout.weights.get(broker.id, 1)) for broker in layout.brokers}
     held = Counter(broker for lists in layout.topics.values() for row in lists for broker in row if broker in weights)
     if not held:

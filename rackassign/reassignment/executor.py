@@ -1,7 +1,8 @@
-"""Carrying a repair out, or back.
+"""Execution of a plan, or its rollback.
 
-What holds at every moment, whatever fails: the journal knows the lists as they were and what was throttled before, so
-whoever runs it again goes on from what the cluster tells. What is done twice is done once.
+At every moment, whatever fails, the journal has the original lists and the throttle configurations that were set
+before. A run that is started again therefore continues from what the cluster reports. Every step can be repeated
+without further effect.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.authorization import AuthorizationError
 from rackassign.errors import ConfigError, KafkaUnavailableError, RackassignError
-from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, ExecutionResult, Told
+from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, ExecutionResult, ProgressCallback
 from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
 from rackassign.reassignment.throttle import SavedConfigs, restore_configs, save_configs, throttle
@@ -24,63 +25,63 @@ Direction = Literal["apply", "rollback"]
 
 
 class ThrottleNotRemovedError(KafkaUnavailableError):
-    """The throttle could not be taken away; the next run does it."""
+    """The throttle could not be removed; the next run does it."""
 
 
 Keep = Callable[[Journal], None]
 
 
 def execute_plan(
-    hands: ReassignmentCluster,
+    cluster: ReassignmentCluster,
     journal: Journal,
     direction: Direction,
     *,
     keep: Keep,
-    pace: ExecutionLimits,
-    told: Told = lambda _: None,
+    limits: ExecutionLimits,
+    report_progress: ProgressCallback = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Journal, ExecutionResult]:
-    """Bring all partitions of a journal to where it says, or back.
+    """Bring all partitions of a journal to their planned lists, or back to the original ones.
 
     Args:
-        hands: Change the cluster.
-        journal: What is to be done; may have been begun before, or be done already.
-        direction: Which of the lists of each move is wanted.
-        keep: Writes the journal down; raises if it cannot.
-        pace: How much at a time.
-        told: Told how far it is, many times.
-        stop: Asked many times whether to end: what is on its way is taken back then.
+        cluster: Cluster that is changed.
+        journal: The plan; it may have been begun before, or be done already.
+        direction: Whether each partition gets its planned or its original list.
+        keep: Write the journal; raises if it cannot.
+        limits: Limits of the execution.
+        report_progress: Called with the progress, many times.
+        stop: Called many times, return whether to stop; reassignments in progress are then taken back.
 
     Returns:
-        The journal as it was written last, and what became of it. A rollback is over once nothing is left that could
-        be taken back.
+        The journal as it was written last, and the result. A rollback is over once nothing is left that could be taken
+        back.
 
     Raises:
-        ConfigError: It is to be throttled, and somebody else's reassignments are.
-        NotAllowedError: A permission is missing; as the journal was before, if nothing was done.
-        ThrottleLeftError: The cluster is gone at the end.
-        KafkaError: As the client does; the journal can be carried out again.
+        ConfigError: A throttle is requested, and throttled reassignments of another process are in progress.
+        AuthorizationError: A permission is missing; the journal is unchanged if nothing was done.
+        ThrottleNotRemovedError: The cluster cannot be reached at the end.
+        KafkaError: Raised by the client; the journal can be executed again.
     """
     goals = {
         place: move.after if direction == "apply" else move.before for place, move in sorted(journal.moves.items())
     }
-    notes = _Notes(replace(journal, phase="begun"), keep)
-    waves = BatchExecutor(hands, journal.moves, goals, pace, told, stop)
+    notes = _StoredJournal(replace(journal, phase="begun"), keep)
+    batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop)
     try:
-        with _throttled(hands, notes, pace.rate):
-            outcome = waves.all()
+        with _throttled(cluster, notes, limits.rate):
+            outcome = batches.all()
     except (AuthorizationError, ConfigError):
-        if not waves.sent:
+        if not batches.sent:
             notes.take(replace(notes.journal, phase=journal.phase))
         raise
     over: Phase = "applied" if direction == "apply" else "rolled-back"
-    # What somebody else has changed can never be taken back: a rollback that has taken back the rest is over.
+    # What another process has changed can never be taken back. A rollback that has taken back the rest is over.
     left = set(outcome.failed) - (outcome.final if direction == "rollback" else frozenset())
     notes.take(replace(notes.journal, phase="begun" if left else over))
     return notes.journal, outcome
 
 
-class _Notes:
+class _StoredJournal:
     """The journal as it was written last."""
 
     def __init__(self, journal: Journal, keep: Keep) -> None:
@@ -88,14 +89,14 @@ class _Notes:
         self.take(journal)
 
     def take(self, journal: Journal) -> None:
-        """Write it down."""
+        """Write the journal."""
         self._keep(journal)
         self.journal = journal
 
 
 @contextmanager
-def _throttled(hands: ReassignmentCluster, notes: _Notes, rate: int | None) -> Iterator[None]:
-    """Limit what is copied in the block; a throttle that an earlier run has left is taken away in any case."""
+def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | None) -> Iterator[None]:
+    """Throttle replication in the block; remove a throttle that an earlier run has left in any case."""
     copying = {place: move for place, move in notes.journal.moves.items() if move.copies()}
     left = notes.journal.throttled
     if left is None and (rate is None or not copying):
@@ -103,42 +104,44 @@ def _throttled(hands: ReassignmentCluster, notes: _Notes, rate: int | None) -> I
         return
     before = left
     if before is None:
-        before = save_configs(hands, copying)
-        if before.brokers and hands.ongoing_partitions() - copying.keys():
-            # It may be another repair's, and putting it back at the end would leave it behind for ever.
+        before = save_configs(cluster, copying)
+        if before.brokers and cluster.ongoing_partitions() - copying.keys():
+            # The throttle may belong to another tool. Restoring it at the end would leave it behind for ever.
             raise ConfigError(
-                "somebody else's reassignments run, throttled: wait for their end, or leave --throttle out"
+                "throttled reassignments of another process are in progress: wait for their end,"
+                " or leave out --throttle"
             )
         notes.take(replace(notes.journal, throttled=before))
     try:
         if rate is None:
-            restore_configs(hands, before)
+            restore_configs(cluster, before)
         else:
-            throttle(hands, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
+            throttle(cluster, {p: move for p, move in copying.items() if p.topic in before.topics}, before, rate)
     except (KafkaError, RackassignError):
         if left is None:
-            _undone(hands, notes, before)
+            _undone(cluster, notes, before)
         raise
     try:
         yield
     finally:
-        _lift(hands, notes, before)
+        _lift(cluster, notes, before)
 
 
-def _undone(hands: ReassignmentCluster, notes: _Notes, before: SavedConfigs) -> None:
-    """Take back a throttle that could not be set in full, now or, if that fails as well, by the next run."""
+def _undone(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConfigs) -> None:
+    """Remove a throttle that could not be set in full: now or, if that fails as well, in the next run."""
     with suppress(KafkaError, RackassignError):
-        # What may not be set was not set.
+        # A configuration that may not be set was not set.
         with suppress(AuthorizationError):
-            restore_configs(hands, before)
+            restore_configs(cluster, before)
         notes.take(replace(notes.journal, throttled=None))
 
 
-def _lift(hands: ReassignmentCluster, notes: _Notes, before: SavedConfigs) -> None:
+def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConfigs) -> None:
     try:
-        restore_configs(hands, before)
+        restore_configs(cluster, before)
     except (KafkaError, RackassignError) as error:
         raise ThrottleNotRemovedError(
-            f"the throttle is left: run `reassign apply` or `reassign rollback` again ({type(error).__name__}: {error})"
+            "the throttle is still set; run `reassign apply` or `reassign rollback` again to remove it"
+            f" ({type(error).__name__}: {error})"
         ) from error
     notes.take(replace(notes.journal, throttled=None))

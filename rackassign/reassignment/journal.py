@@ -1,7 +1,7 @@
-"""What a repair writes down before it begins, so that whoever comes after it, even after a crash, can go on or back.
+"""The plan file: what is stored before a reassignment begins, so that it can be resumed or rolled back after a crash.
 
-Where a partition stands is not written down: the cluster tells. What it cannot tell is: the lists as they were, and
-what was throttled before.
+The progress of partitions is not stored, because the cluster reports it. What the cluster cannot report is stored: the
+original lists, and the throttle configurations that were set before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.placement import json_fields
 from rackassign.placement.state_file import write_file
 from rackassign.reassignment.partition_state import ReplicaMove, Replicas
-from rackassign.reassignment.request import ReassignmentRequest
+from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
 from rackassign.reassignment.throttle import SavedConfigs
 from rackassign.util.text import short_repr
 
@@ -30,26 +30,26 @@ FORMAT = "rackassign-repair/1"
 _LARGEST = 2**31 - 1
 
 Phase = Literal["planned", "begun", "applied", "rolled-back", "abandoned"]
-"""How far it is: `begun` until all that was planned is done, or undone as far as it can be, or it is abandoned."""
+"""Phase of a plan: `begun` until all of it is done, or rolled back as far as possible, or it is abandoned."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A repair, planned or on its way.
+    """A reassignment that is planned or in progress.
 
     Args:
-        cluster: Id of the cluster it is for.
-        wish: What was asked for; None for lists that were given.
-        moves: The lists of each partition that is to have other replicas.
-        waiting: The lists of partitions some of whose replicas no broker can take yet (negative numbers).
-        phase: How far it is.
-        throttled: What was set before the throttle that is set now; None if none is.
+        cluster: ID of the cluster of the plan.
+        request: The request that was planned; None for lists that were given.
+        moves: Replica lists of each partition that is to have other replicas.
+        waiting: Replica lists with placeholders (negative numbers) for which no broker is available yet.
+        phase: Phase of the plan.
+        throttled: Configurations from before the current throttle; None if no throttle is set.
     """
 
     cluster: str
-    wish: ReassignmentRequest | None = None
+    request: ReassignmentRequest | None = None
     moves: Mapping[TopicPartition, ReplicaMove] = field(default_factory=dict)
     waiting: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     phase: Phase = "planned"
@@ -57,13 +57,13 @@ class Journal:
 
     @property
     def open(self) -> bool:
-        """Whether it was begun and is not over, or has left a throttle."""
+        """Whether the plan was begun and is not over, or has left a throttle."""
         return self.phase == "begun" or self.throttled is not None
 
     def joined(self, later: Journal) -> Journal:
-        """Return the journal of this repair when it goes on with what a later plan adds to it.
+        """Return the journal of this reassignment extended by a later plan.
 
-        What both know keeps the list it had at the very first.
+        Partitions in both keep the list from before the first plan.
         """
         moves = dict(self.moves)
         for place, move in later.moves.items():
@@ -80,22 +80,22 @@ def read(file: Path) -> Journal:
     """Read a journal.
 
     Raises:
-        ConfigError: It is not there, or cannot be read.
+        ConfigError: It does not exist, or cannot be read.
     """
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"there is no plan {file}: `reassign plan` makes one") from None
+        raise ConfigError(f"plan file {file} does not exist; create it with `reassign plan`") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
     try:
         return _parsed(scenario.parse(text))
     except RackassignError as error:
-        raise ConfigError(f"{file} is not a plan of rackassign: {error}") from None
+        raise ConfigError(f"{file} is not a plan file of rackassign: {error}") from None
 
 
 def write(file: Path, journal: Journal) -> None:
-    """Write a journal in place of what is there, all of it or nothing.
+    """Replace a journal atomically.
 
     Raises:
         ConfigError: It cannot be written.
@@ -104,7 +104,7 @@ def write(file: Path, journal: Journal) -> None:
         "format": FORMAT,
         "cluster": journal.cluster,
         "phase": journal.phase,
-        "wish": None if journal.wish is None else journal.wish.to_json(),
+        JSON_KEY: None if journal.request is None else journal.request.to_json(),
         "moves": _by_topic((place, _move(move)) for place, move in journal.moves.items()),
         "waiting": _by_topic((place, list(row)) for place, row in journal.waiting.items()),
         "throttled": None
@@ -118,13 +118,13 @@ def write(file: Path, journal: Journal) -> None:
 
 
 def begin(file: Path, journal: Journal) -> Path | None:
-    """Write a new journal; one that was carried out is put by, as it alone knows the lists as they were.
+    """Write a new journal; keep an applied one under another name, as only it has the original lists.
 
     Returns:
-        Where it is now, if there was one.
+        The new name of the old journal, if there was one.
 
     Raises:
-        ConfigError: The one that is there is not over, or is something else, or a file cannot be written.
+        ConfigError: The existing plan is not over, or the file is no journal, or a file cannot be written.
     """
     old, put_by = require_finished(file), None
     if old is not None and old.phase in {"applied", "abandoned"}:
@@ -135,7 +135,7 @@ def begin(file: Path, journal: Journal) -> Path | None:
 
 
 def archive(file: Path) -> Path | None:
-    """Put by a plan that was never begun, as it is not what was asked for last; return where it is now."""
+    """Rename a plan that was never begun, as it is not the plan that was requested last; return its new name."""
     old = require_finished(file)
     if old is None or old.phase != "planned":
         return None
@@ -150,29 +150,30 @@ def _free(file: Path) -> Path:
 
 
 def require_finished(file: Path) -> Journal | None:
-    """Return the journal that is there, if there is one and it is over.
+    """Return the existing journal, if there is one and it is over.
 
     Raises:
-        ConfigError: It is not, or it is something else.
+        ConfigError: It is not over, or the file is no journal.
     """
     old = read(file) if file.exists() else None
     if old is not None and old.open:
         raise ConfigError(
-            f"{file} is a repair that is not over:"
-            f" `reassign apply --plan-file {file}` goes on, `reassign rollback --plan-file {file}` goes back,"
-            f" `reassign abandon --plan-file {file}` leaves all as it is (`reassign status --plan-file {file}` tells)"
+            f"{file} is a plan in progress:"
+            f" `reassign apply --plan-file {file}` resumes it, `reassign rollback --plan-file {file}` rolls it back,"
+            f" `reassign abandon --plan-file {file}` leaves all partitions as they are"
+            f" (`reassign status --plan-file {file}` shows its progress)"
         )
     return old
 
 
 @contextmanager
 def open_exclusive(file: Path) -> Iterator[Journal]:
-    """Lend a journal, and let nobody else carry it out during the block.
+    """Read a journal and lock it against other processes during the block.
 
     Raises:
-        ConfigError: As for `read`, and for `file_lock`.
+        ConfigError: As for `read` and `file_lock`.
     """
-    # Without one there is nothing to lock.
+    # Without a file there is nothing to lock.
     read(file)
     with file_lock(file):
         yield read(file)
@@ -180,20 +181,20 @@ def open_exclusive(file: Path) -> Iterator[Journal]:
 
 @contextmanager
 def file_lock(file: Path) -> Iterator[None]:
-    """Let nobody else use a journal of this name during the block.
+    """Lock a journal's name against other processes during the block.
 
     Raises:
-        ConfigError: Somebody does already, or there can be no lock beside the file.
+        ConfigError: Another process has the lock, or no lock file can be created beside the file.
     """
     try:
         lock = file.with_name(f".{file.name}.lock").open("w")
     except OSError as error:
-        raise ConfigError(f"cannot write beside {file}: {error.strerror}") from None
+        raise ConfigError(f"cannot create a lock file beside {file}: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"another repair is at work with {file}") from None
+            raise ConfigError(f"another process is using {file}") from None
         yield
 
 
@@ -210,7 +211,7 @@ def _by_topic(rows: Iterable[tuple[TopicPartition, Any]]) -> dict[str, dict[str,
 
 
 def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
-    found = json_fields.fields(value, "", {"format", "cluster", "phase", "wish", "moves", "waiting", "throttled"})
+    found = json_fields.fields(value, "", {"format", "cluster", "phase", JSON_KEY, "moves", "waiting", "throttled"})
     if found["format"] != FORMAT:
         raise InputError("format", f"expected {short_repr(FORMAT)}, got {short_repr(found['format'])}")
     phase = next((known for known in PHASES if known == found["phase"]), None)
@@ -218,7 +219,7 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
         raise InputError("phase", f"expected {', '.join(PHASES)}, got {short_repr(found['phase'])}")
     return Journal(
         json_fields.text(found["cluster"], "cluster"),
-        None if found["wish"] is None else ReassignmentRequest.read(found["wish"]),
+        None if found[JSON_KEY] is None else ReassignmentRequest.read(found[JSON_KEY]),
         {place: _read_move(row, path) for path, place, row in _places(found["moves"], "moves")},
         {place: _ids(row, path, least=-_LARGEST) for path, place, row in _places(found["waiting"], "waiting")},
         phase,
@@ -251,9 +252,9 @@ def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:
         for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():
             where = f"{path}.{topic}.{partition}"
             if not (TOPIC_NAME.fullmatch(topic) and partition.isascii() and partition.isdecimal()):
-                raise InputError(where, f"there can be no partition {short_repr(topic)}-{short_repr(partition)}")
+                raise InputError(where, f"invalid partition {short_repr(topic)}-{short_repr(partition)}")
             if int(partition) in seen:
-                raise InputError(where, "the partition is there twice")
+                raise InputError(where, "the partition is listed twice")
             seen.add(int(partition))
             yield where, TopicPartition(topic, int(partition)), row
 
@@ -265,7 +266,7 @@ def _ids(value: Any, path: str, least: int = 0) -> Replicas:  # noqa: ANN401 - i
         or len(set(map(repr, ids))) < len(ids)
         or any(type(b) is not int or not least <= b <= _LARGEST for b in ids)
     ):
-        raise InputError(path, f"{short_repr(value)} is no list of replicas")
+        raise InputError(path, f"{short_repr(value)} is not a list of replicas")
     return ids
 
 

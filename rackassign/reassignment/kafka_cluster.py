@@ -1,4 +1,4 @@
-"""The hands of a repair on a real cluster."""
+"""The operations of an execution on a real cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rackassign.reassignment.partition_state import PartitionStatus
 
 
 class KafkaReassignmentCluster(ReassignmentAdmin):
-    """Looks at a cluster and changes it.
+    """Describes a cluster and changes it.
 
     Args:
-        admin: That nobody else uses meanwhile.
+        admin: Admin client that is not used by another thread meanwhile.
     """
 
     def __init__(self, admin: KafkaAdminClient) -> None:
@@ -29,14 +29,14 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         self._leaders: dict[TopicPartition, int] = {}
 
     def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
-        """Return partitions as they are; those that the cluster does not know are left out.
+        """Return the state of partitions, without those that the cluster does not know.
 
         Raises:
-            NotAllowedError: One may not be described.
-            KafkaError: As the admin client does.
+            AuthorizationError: A topic may not be described.
+            KafkaError: Raised by the admin client.
         """
         wanted = list(places)
-        # What runs is asked for on both sides of the lists: in between it may have come to its end.
+        # Reassignments in progress are listed before and after the topics are described: one may complete in between.
         running = self.list_reassignments()
         described = describe_topics(self._admin, {place.topic for place in wanted})
         running |= self.list_reassignments()
@@ -56,10 +56,10 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         return found
 
     def missing(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Return why partitions are not known to the cluster, of those that are not.
+        """Return the reason for each partition that the cluster does not know.
 
         Raises:
-            KafkaError: As the admin client does.
+            KafkaError: Raised by the admin client.
         """
         wanted = list(places)
         described = describe_topics(self._admin, {place.topic for place in wanted})
@@ -67,30 +67,30 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         for place in wanted:
             topic = described.get(place.topic)
             if topic is None or topic.unknown or topic.problem:
-                found[place] = "there is no such topic" if topic is None or topic.unknown else topic.problem
+                found[place] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
             elif place.partition >= len(topic.partitions):
                 count = len(topic.partitions)
-                found[place] = f"the topic has {count} partition{'' if count == 1 else 's'}, and this is none of them"
+                found[place] = f"the topic has only {count} partition{'' if count == 1 else 's'}"
         return found
 
     def offline_brokers(self) -> frozenset[int]:
-        """Return the brokers that are known and do not serve.
+        """Return the registered brokers that are not serving.
 
         Raises:
-            KafkaError: As the admin client does.
+            KafkaError: Raised by the admin client.
         """
         return frozenset(broker.id for broker in list_brokers(self._admin) if broker.fenced)
 
     def ongoing_partitions(self) -> frozenset[TopicPartition]:
-        """Return all that is being reassigned, by whomever.
+        """Return all partitions with a reassignment in progress, including those of other processes.
 
         Raises:
-            KafkaError: As the admin client does.
+            KafkaError: Raised by the admin client.
         """
         return frozenset(self.list_reassignments())
 
     def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:
-        """Return how far the copies on these brokers are; brokers that do not tell count for nothing."""
+        """Return the progress of the replicas on these brokers; brokers that do not report it count for nothing."""
         leading: dict[int, list[TopicPartition]] = {}
         taking: dict[int, list[TopicPartition]] = {}
         for place, brokers in adding.items():
@@ -108,11 +108,11 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         return CopyProgress(arrived, sum(total.get(place, 0) * len(set(brokers)) for place, brokers in adding.items()))
 
     def now(self) -> float:
-        """Return the seconds of a clock that is never set."""
+        """Return the time of a monotonic clock in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Wait this many seconds."""
         time.sleep(seconds)
 
     def _sizes(self, broker: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -122,7 +122,7 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         try:
             found = describe_log_dirs(self._admin, broker, counts)
         except (KafkaError, KafkaUnavailableError):
-            # It may be down, or it may not be asked: the figures are for people to look at.
+            # The broker may be down, or the permission may be missing. The figures are only displayed.
             return {}
         return {place: found[place] for place in places if place in found}
 

@@ -1,4 +1,4 @@
-"""The JSON of `kafka-reassign-partitions`, for who wants to see another tool do it, or has a plan from one."""
+"""The JSON of `kafka-reassign-partitions`, to export a plan to that tool or import one from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSION = 1
 
 
 def write_reassignment(lists: Mapping[TopicPartition, Replicas]) -> str:
-    """Return lists as `kafka-reassign-partitions --execute` takes them."""
+    """Return lists in the format of `kafka-reassign-partitions --execute`."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(replicas)}
         for (topic, number), replicas in sorted(lists.items())
@@ -26,10 +26,10 @@ def write_reassignment(lists: Mapping[TopicPartition, Replicas]) -> str:
 
 
 def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: ANN401 - parsed JSON
-    """Return the lists in parsed JSON of `kafka-reassign-partitions`; what it says of log directories is left aside.
+    """Return the lists in parsed JSON of `kafka-reassign-partitions`; log directories are ignored.
 
     Raises:
-        InputError: Anything in it is not as the format says; names the field.
+        InputError: A field does not have this format; the message names it.
     """
     if not isinstance(value, dict):
         raise InputError("", f"expected an object, got {short_repr(value)}")
@@ -42,24 +42,24 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
     for i, row in enumerate(rows):
         place, replicas = _row(f"partitions[{i}]", row)
         if place in found:
-            raise InputError(f"partitions[{i}]", f"{place.topic}-{place.partition} is there twice")
+            raise InputError(f"partitions[{i}]", f"{place.topic}-{place.partition} is listed twice")
         found[place] = replicas
     return found
 
 
 def plan_from_json(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    """Return the repair that makes these lists.
+    """Return the plan for given lists.
 
     Raises:
-        InputError: A partition or a broker is named that there is not.
+        InputError: A partition or a broker does not exist.
     """
     brokers = {broker.id for broker in state.brokers}
     for (topic, number), replicas in sorted(lists.items()):
         known = state.topics.get(topic)
         if known is None or number >= len(known.partitions):
-            raise InputError("partitions", f"there is no partition {topic}-{number}")
+            raise InputError("partitions", f"partition {topic}-{number} does not exist")
         for broker in sorted(set(replicas) - brokers):
-            raise InputError("partitions", f"{topic}-{number}: there is no broker {broker}")
+            raise InputError("partitions", f"{topic}-{number}: broker {broker} does not exist")
     return plan_from_lists(state, lists)
 
 
@@ -72,7 +72,7 @@ def _row(path: str, row: Any) -> tuple[TopicPartition, Replicas]:  # noqa: ANN40
     if type(number) is not int or number < 0:
         raise InputError(f"{path}.partition", f"expected 0 or more, got {short_repr(number)}")
     if not isinstance(replicas, list) or not replicas or any(type(broker) is not int for broker in replicas):
-        raise InputError(f"{path}.replicas", f"expected broker ids, got {short_repr(replicas)}")
+        raise InputError(f"{path}.replicas", f"expected broker IDs, got {short_repr(replicas)}")
     if len(set(replicas)) < len(replicas):
         raise InputError(f"{path}.replicas", "a broker is listed twice")
     return TopicPartition(topic, number), tuple(replicas)

@@ -1,13 +1,13 @@
-"""What to do next about one partition that is to have other replicas; judged from values alone.
+"""The next action for one partition that is to have other replicas, as a pure function.
 
-Rules that brokers make necessary (seen on Kafka 4.3):
+Rules that follow from the brokers' behavior (observed with Kafka 4.3):
 
-* What runs is never given another target: a partition whose reassignment was replaced by a list that adds nothing stays
-  half way for ever. It is cancelled, and when that is over, sent anew.
-* "Nothing runs" does not mean that it is done: brokers go on showing the old list for a moment, and a replica is of use
-  when it is in sync.
-* A replica to be added on a broker that is down keeps a reassignment open until the broker is back. So does one that
-  only removes while a broker that stays is down; one that adds does not wait for those that stay.
+* A reassignment in progress is never given another target: a partition whose reassignment was replaced by a list that
+  adds nothing stays half way for ever. The reassignment is cancelled, and after that the new list is sent.
+* No reassignment in progress does not mean that it is done: brokers report the old list for a moment longer, and a
+  replica is of use only when it is in sync.
+* A replica to be added on an offline broker keeps a reassignment open until the broker is back. So does an offline
+  broker that keeps its replica while others are only removed; a reassignment that adds replicas does not wait for it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Replicas = tuple[int, ...]
-"""Broker ids, preferred leader first."""
+"""Broker IDs, preferred leader first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """The lists of a partition.
+    """The replica lists of a partition.
 
     Args:
-        before: As it was before anything was repaired, and as a rollback makes it again.
-        after: As it is to be.
-        intermediate: Lists that it was given on the way, by a repair that went on.
+        before: The original list, which a rollback restores.
+        after: The planned list.
+        intermediate: Lists that the partition was given in between, by earlier plans of a resumed reassignment.
     """
 
     before: Replicas
@@ -35,24 +35,24 @@ class ReplicaMove:
     intermediate: tuple[Replicas, ...] = ()
 
     def known(self) -> frozenset[Replicas]:
-        """Return all lists that a repair gives it."""
+        """Return all lists of this move."""
         return frozenset({self.before, self.after, *self.intermediate})
 
     def copies(self) -> bool:
-        """Tell whether it takes more than another order."""
+        """Return whether the sets of replicas differ, not only their order."""
         return len({frozenset(row) for row in self.known()}) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """A partition as the cluster tells of it now.
+    """A partition as the cluster reports it.
 
     Args:
-        replicas: Its list; of one that is being reassigned also what will be removed.
-        in_sync: Those of them that are in sync.
-        leader: Who leads; None for nobody.
-        target: Its list when the reassignment that runs is over; None if none runs.
-        adding: Those of the target that are still to come.
+        replicas: Its replica list; during a reassignment this includes the replicas to be removed.
+        in_sync: The in-sync replicas.
+        leader: The leader; None without one.
+        target: Its list after the reassignment in progress; None without one.
+        adding: Replicas of the target that are still being added.
     """
 
     replicas: Replicas
@@ -63,13 +63,14 @@ class PartitionStatus:
 
 
 class Action(NamedTuple):
-    """What to do.
+    """The next action for a partition.
 
     Args:
-        do: `send` the list, `cancel` what runs, `wait` for it, nothing because it is `done`, or nothing because it is
-            `foreign`: somebody else's. What is `stuck` goes on only if something else happens in the cluster.
-        why: Of what is foreign or stuck.
-        cause: What others may be stuck for as well: `gone`, `unknown`, `leaderless`, or the brokers waited for.
+        do: `send` the list, `cancel` the reassignment in progress, `wait` for it, or do nothing because the partition
+            is `done` or its reassignment is `foreign` (another process's). A `stuck` partition continues only after
+            another change in the cluster.
+        why: Reason for `foreign` and `stuck`.
+        cause: What other partitions may be stuck for as well: `gone`, `unknown`, `leaderless`, or the awaited brokers.
     """
 
     do: Literal["send", "cancel", "wait", "done", "foreign", "stuck"]
@@ -87,39 +88,37 @@ def next_step(
     start: PartitionStatus,
     down: Collection[int],
 ) -> Action:
-    """Return what to do next.
+    """Return the next action for a partition.
 
     Args:
         goal: The list to reach.
-        known: All lists that are ours.
-        seen: The partition now; None if the cluster does not tell of it.
-        start: The same before anything was done to it.
-        down: Brokers that do not serve.
+        known: All lists of the plan.
+        seen: The partition now; None if the cluster does not know it.
+        start: The partition before anything was done to it.
+        down: Brokers that are not serving.
     """
     if seen is None:
-        return Action("stuck", "it is not there", "gone")
+        return Action("stuck", "it does not exist", "gone")
     if seen.target is not None:
         return _of_what_runs(goal, known, seen, frozenset(down))
     if seen.replicas == goal:
         lagging = set(start.replicas) - start.in_sync
         return DONE if set(goal) - seen.in_sync <= lagging | set(down) else WAIT
     if set(seen.replicas) not in map(set, known):
-        return Action(
-            "stuck", f"its replicas are {_listed(seen.replicas)}, which is not what the plan knows", "unknown"
-        )
+        return Action("stuck", f"its replicas are {_listed(seen.replicas)}, which is no list of the plan", "unknown")
     return _blocked(set(goal) - set(seen.replicas), set(goal), seen, set(down)) or SEND
 
 
 def _of_what_runs(goal: Replicas, known: frozenset[Replicas], seen: PartitionStatus, down: frozenset[int]) -> Action:
     if seen.target not in known:
-        return Action("foreign", f"somebody else reassigns it, to {_listed(seen.target or ())}")
+        return Action("foreign", f"another process reassigns it, to {_listed(seen.target or ())}")
     if seen.target != goal:
         return CANCEL
     return _blocked(set(seen.adding), set(goal), seen, set(down)) or WAIT
 
 
 def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[int]) -> Action | None:
-    """Tell what would keep a reassignment from coming to its end."""
+    """Return what would keep a reassignment from completing, or None."""
     if adding and seen.leader is None:
         return Action("stuck", "it has no leader to copy from", "leaderless")
     waits_for = adding & down if adding else (goal & down if goal != set(seen.replicas) else set())

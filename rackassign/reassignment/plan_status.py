@@ -1,4 +1,4 @@
-"""How far a plan is, by what the cluster tells now; nothing is changed by looking."""
+"""The progress of a plan, from what the cluster reports; this is read-only."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from rackassign.model import TopicPartition
 from rackassign.reassignment.partition_state import PartitionStatus, ReplicaMove
 
 PartitionState = Literal["as-planned", "as-before", "on-its-way", "changed-by-others", "gone"]
-"""Where a partition stands: with its new list, its old one, between the two, with another, or not there at all."""
+"""State of a partition: its planned list, its original one, between the two, another one, or deleted."""
 
 PARTITION_STATES: tuple[PartitionState, ...] = get_args(PartitionState)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """Where the partitions of a plan stand.
+    """The states of a plan's partitions.
 
     Args:
-        places: Of each partition.
-        lists: The replicas of each partition that is there.
+        states: State of each partition.
+        lists: The replicas of each partition that exists.
         throttled: Whether a throttle of the plan is still set.
     """
 
-    places: Mapping[TopicPartition, PartitionState]
+    states: Mapping[TopicPartition, PartitionState]
     lists: Mapping[TopicPartition, tuple[int, ...]]
     throttled: bool
 
-    def of(self, place: PartitionState) -> tuple[TopicPartition, ...]:
-        """Return the partitions that stand there."""
-        return tuple(sorted(partition for partition, found in self.places.items() if found == place))
+    def of(self, state: PartitionState) -> tuple[TopicPartition, ...]:
+        """Return the partitions in a state."""
+        return tuple(sorted(partition for partition, found in self.states.items() if found == state))
 
 
 def plan_status(
     moves: Mapping[TopicPartition, ReplicaMove], seen: Mapping[TopicPartition, PartitionStatus], *, throttled: bool
 ) -> PlanStatus:
-    """Compare a plan with partitions as they are."""
-    places = {partition: _place(move, seen.get(partition)) for partition, move in moves.items()}
+    """Compare a plan with the partitions as they are."""
+    states = {partition: _state(move, seen.get(partition)) for partition, move in moves.items()}
     lists = {partition: seen[partition].replicas for partition in moves if partition in seen}
-    return PlanStatus(places, lists, throttled)
+    return PlanStatus(states, lists, throttled)
 
 
-def _place(move: ReplicaMove, seen: PartitionStatus | None) -> PartitionState:
+def _state(move: ReplicaMove, seen: PartitionStatus | None) -> PartitionState:
     if seen is None:
         return "gone"
     if seen.target is not None:
@@ -52,5 +52,5 @@ def _place(move: ReplicaMove, seen: PartitionStatus | None) -> PartitionState:
         return "as-planned"
     if seen.replicas == move.before:
         return "as-before"
-    # A list that was cancelled is one of ours in another order.
+    # After a cancelled reassignment, a partition has a list of the plan in another order.
     return "on-its-way" if set(seen.replicas) in map(set, move.known()) else "changed-by-others"

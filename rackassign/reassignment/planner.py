@@ -1,4 +1,4 @@
-"""What a repair would change; worked out from one look at a cluster, nothing here asks anybody."""
+"""The changes of a reassignment, computed from one description of the cluster without any request."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from rackassign.reassignment.request import ReassignmentRequest
 from rackassign.util.text import short_repr
 
 Coverage = Mapping[str, Mapping[str, float]]
-"""For each topic what racks weigh, by where its readers are."""
+"""For each topic the weight of each rack, by the number of its readers."""
 
 _REST = ""
-"""Stands for all partitions that stay as they are, as one topic: no topic has this name."""
+"""Name of a topic for all partitions that stay as they are; no real topic has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentPlan:
-    """What would change, and what would not.
+    """What a reassignment would change and leave.
 
     Args:
         before: The layout as it is.
-        after: As it would be.
+        after: The layout as it would be.
         moves: Partitions that would have another list.
-        waiting: Lists of partitions some of whose replicas no broker can take (negative numbers).
-        skipped: Partitions that cannot be judged or moved now, with the reason.
-        copies: Replicas that would be made.
-        lower_bound: No repair that keeps to the same rules makes fewer.
-        notes: What is not proven best, or not kept to; for people.
-        obsolete_placeholders: Partitions whose plan in the registry is over: they have as many replicas as was asked
-            for now.
-        topics: Those that were looked at; the layouts have all others as well, which are load.
+        waiting: Lists with placeholders (negative numbers) for replicas that no broker can take.
+        skipped: Partitions that cannot be planned or moved now, with the reason.
+        copies: Replicas that would be copied.
+        lower_bound: The fewest copies of any reassignment with the same constraints.
+        notes: What is not proven optimal, or which constraint is not satisfied; for display.
+        obsolete_placeholders: Partitions whose placeholders in the state file are obsolete: they have the replication
+            factor that was requested now.
+        topics: Topics of the plan; the layouts also have all others, which count as load.
     """
 
     before: Layout
@@ -57,46 +57,47 @@ class ReassignmentPlan:
 
 def plan_reassignment(
     state: ClusterState,
-    wish: ReassignmentRequest,
+    request: ReassignmentRequest,
     registry: PlacementState,
     coverage: Coverage | None = None,
     near: LocalReads | None = None,
 ) -> ReassignmentPlan:
-    """Work out a repair: the fewest copies that do what is wished, then leaders of what is moved as even as can be.
+    """Plan the fewest copies that satisfy a request, then even out the leaders of the moved partitions.
 
-    Partitions whose replicas are right stay as they are, order and all; where rules say in which racks leaders are,
-    those that are to be led from elsewhere get another order.
+    Partitions whose replicas satisfy it keep their list, including its order. Where constraints state the racks of
+    leaders, the lists of partitions that are to be led from elsewhere get another order.
 
-    No partition has fewer replicas afterwards than now unless that is asked for: where rules leave no broker for some
-    that it has, they give way, and a note says so. What a broker that is replaced or unknown has does not count.
+    No partition has fewer replicas afterwards than now unless that is requested: where constraints leave no broker for
+    some replicas that a partition has, the constraints are relaxed, and a note states that. Replicas on brokers to be
+    removed, or on unknown ones, do not count.
 
     Args:
         state: The cluster.
-        wish: What is asked for. Its number of replicas is for Kafka's own topics only where topics are named.
-        registry: Knows which replicas wait for a broker.
-        coverage: What racks weigh for each topic, where a group reads; Kafka's own topics are left out then. It decides
-            where copies go that are made anyway.
-        near: That group: copies are made beyond those that raise what it reads at home, and only those.
+        request: What is requested. Its replication factor applies to Kafka's own topics only if topics are named.
+        registry: Placeholder replicas that wait for a broker.
+        coverage: Weights of racks for each topic, where a group reads; Kafka's own topics are then left out. It decides
+            where the copies go that are made anyway.
+        near: Reads of that group: copies beyond those are made only if they make the group more local.
 
     Raises:
-        ConfigError: A broker, a topic, or a rack for leaders is named that there is not.
-        ReplicaPlacementError: There is no layout with these rules.
+        ConfigError: A broker, a topic, or a rack for leaders does not exist.
+        ReplicaPlacementError: No layout satisfies these constraints.
     """
-    rules = wish.rules_for(None)
-    _check(state, wish)
+    rules = request.rules_for(None)
+    _check(state, request)
     _check_leader_racks(state, rules)
     layout = layout_of(state)
-    left_out = _left_out(state, layout, wish.topics)
+    left_out = _left_out(state, layout, request.topics)
     if coverage is not None:
-        left_out |= _not_for_groups(state, layout, wish.topics)
-    free = [place for place in _places(layout, wish.topics) if place not in left_out]
+        left_out |= _not_for_groups(state, layout, request.topics)
+    free = [place for place in _places(layout, request.topics) if place not in left_out]
     asked = {
-        place: wish.replication_factor
+        place: request.replication_factor
         for place in free
-        if wish.replication_factor and (wish.topics or not state.topics[place.topic].internal)
+        if request.replication_factor and (request.topics or not state.topics[place.topic].internal)
     }
     factors, stale = _factors(layout, free, asked, registry)
-    found = _spread(layout, wish, factors, coverage)
+    found = _spread(layout, request, factors, coverage)
     waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
     placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
     mine = {place: _now(layout, place) for place in free}
@@ -106,10 +107,10 @@ def plan_reassignment(
     new = set(changed)
     placed |= {place: _now(layout, place) for place in free if place not in new}
     after = _with(layout, {place: placed[place] for place in changed})
-    # A leader that stays stays, unless loads are to be evened, whatever that changes.
-    kept = [place for place in changed if not wish.rebalance and placed[place][0] == _now(layout, place)[0]]
+    # Leaders stay, unless loads are to be balanced regardless of what that changes.
+    kept = [place for place in changed if not request.rebalance and placed[place][0] == _now(layout, place)[0]]
     kept = [*dict.fromkeys((*kept, *drawn))]
-    led, notes = _led(after, rules, [*changed, *_led_astray(state, rules, placed, new)], kept)
+    led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], kept)
     placed |= led
     moves = {
         place: ReplicaMove(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)
@@ -124,20 +125,20 @@ def plan_reassignment(
         found.lower_bound + max(0, _copies(moves) - _copied(layout, found.lists)),
         tuple(dict.fromkeys((*found.notes, *notes))),
         frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
-        _topics(layout, wish.topics),
+        _topics(layout, request.topics),
     )
 
 
 def plan_leader_balance(
     state: ClusterState, rules: PlacementConstraints, topics: Collection[str] | None = None
 ) -> ReassignmentPlan:
-    """Work out new orders of the lists, so that leaders are even, and nothing is copied.
+    """Plan new orders of the replica lists, so that leaders are balanced and nothing is copied.
 
-    A partition whose list stays and whose preferred replica does not lead is a move to the list it has. Brokers without
-    a rack are in a rack of their own: no replica goes anywhere for that.
+    A partition that keeps its list, but whose preferred leader is not the leader, is a move to the list that it has.
+    Brokers without a rack count as one in a rack of its own: this moves no replica.
 
     Raises:
-        ConfigError: A topic, or a rack for leaders, is named that there is not.
+        ConfigError: A topic, or a rack for leaders, does not exist.
     """
     _check_leader_racks(state, rules)
     rules = replace(rules, rackless="rack")
@@ -156,7 +157,7 @@ def plan_leader_balance(
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
-    """Return a plan with lists that are given, of partitions that there are."""
+    """Return the plan for given lists of existing partitions."""
     layout = layout_of(state)
     left_out = _left_out(state, layout, sorted({place.topic for place in lists}))
     moves = {
@@ -172,16 +173,16 @@ def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas
 
 
 def layout_of(state: ClusterState) -> Layout:
-    """Return where replicas are."""
+    """Return the layout of a cluster."""
     return Layout.of(Topology(state.brokers, {name: topic.partitions for name, topic in state.topics.items()}))
 
 
-def _check(state: ClusterState, wish: ReassignmentRequest) -> None:
+def _check(state: ClusterState, request: ReassignmentRequest) -> None:
     known = {broker.id for broker in state.brokers}
     known |= {broker for topic in state.topics.values() for p in topic.partitions for broker in p.replicas}
-    for broker in sorted(wish.removed_brokers - known):
+    for broker in sorted(request.removed_brokers - known):
         raise ConfigError(
-            f"there is no broker {broker} to be replaced; brokers are {', '.join(map(str, sorted(known)))}"
+            f"broker {broker} to be removed does not exist; brokers are {', '.join(map(str, sorted(known)))}"
         )
 
 
@@ -190,7 +191,7 @@ def _check_leader_racks(state: ClusterState, rules: PlacementConstraints) -> Non
     unknown = sorted(rules.leader_racks.difference(racks))
     if unknown:
         raise ConfigError(
-            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is there; racks are"
+            f"leader rack {', '.join(map(short_repr, unknown))}: no broker is in it; racks are"
             f" {', '.join(racks) or 'none'}"
         )
 
@@ -203,7 +204,7 @@ def _places(layout: Layout, topics: Collection[str] | None) -> list[TopicPartiti
 def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
     for topic in sorted(topics or ()):
         if topic not in layout.topics:
-            raise ConfigError(f"there is no topic {short_repr(topic)}")
+            raise ConfigError(f"topic {short_repr(topic)} does not exist")
     return tuple(sorted(layout.topics if topics is None else set(topics)))
 
 
@@ -214,38 +215,38 @@ def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | Non
         if place in state.in_flight:
             found[place] = "is being reassigned"
         elif place.topic in state.differing:
-            found[place] = "brokers say different things of it"
+            found[place] = "brokers report different metadata"
         elif partition.leader is None:
             found[place] = "has no leader to copy from"
     return found
 
 
 def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
-    why = "is Kafka's own, and stays where it is whoever reads it"
+    why = "is a topic of Kafka itself, which is not moved to a group's racks"
     return {place: why for place in _places(layout, topics) if state.topics[place.topic].internal}
 
 
 def _factors(
     layout: Layout, free: Iterable[TopicPartition], asked: Mapping[TopicPartition, int], registry: PlacementState
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-    """Return how many replicas each partition shall have, and plans that are of no use any more."""
+    """Return the replication factor of each partition, and partitions whose placeholders are obsolete."""
     factors: dict[TopicPartition, int] = {}
     stale: dict[TopicPartition, str] = {}
     for place in free:
         now, planned = _now(layout, place), registry.plans.get(place, ())
         factors[place] = asked.get(place, len(now))
         if place not in asked and planned:
-            # A topic that was deleted and made anew has nothing to do with the plan.
+            # The placeholders do not belong to a topic that was deleted and created again.
             if {broker for broker in planned if broker >= 0} == set(now):
                 factors[place] = len(planned)
             else:
-                stale[place] = "has other replicas than the plan that still waits for brokers; see --replication-factor"
+                stale[place] = "has other replicas than in the state file; see --replication-factor"
     return factors, stale
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Lists of some partitions, placeholders among them, as few copies as they take, and what is not proven."""
+    """Lists of some partitions with placeholders, their minimum of copies, and notes on what is not proven."""
 
     lists: dict[TopicPartition, Replicas]
     lower_bound: int
@@ -257,16 +258,16 @@ class _Found:
 
 
 def _spread(
-    layout: Layout, wish: ReassignmentRequest, factors: Mapping[TopicPartition, int], coverage: Coverage | None
+    layout: Layout, request: ReassignmentRequest, factors: Mapping[TopicPartition, int], coverage: Coverage | None
 ) -> _Found:
-    """Place partitions, those whose readers are spread alike at a time; all others are load."""
+    """Place partitions, one class of rack weights at a time; all others count as load."""
     alike = _alike(factors, coverage)
-    note = "topics whose readers are spread differently were placed one after the other"
+    note = "topics whose readers are distributed over the racks differently were placed one after the other"
     found = _Found({}, 0, (note,) if len(alike) > 1 else ())
     for weights, places in alike:
         beside = _with(layout, {place: _there(row) for place, row in found.lists.items()})
         wanted = {place: factors[place] for place in places}
-        found = found.joined(_kept(beside, wish.rules_for(weights), wanted))
+        found = found.joined(_kept(beside, request.rules_for(weights), wanted))
     return found
 
 
@@ -284,7 +285,7 @@ def _alike(
 
 
 def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPartition, int]) -> _Found:
-    """Place partitions; where rules would have it that one has fewer replicas than now, they give way."""
+    """Place partitions; relax constraints with which one would have fewer replicas than now."""
     found = _rebalanced(layout, rules, factors)
     usable = {broker.id for broker in layout.brokers} - rules.exclude
     having = {place: min(factor, len(usable.intersection(_now(layout, place)))) for place, factor in factors.items()}
@@ -297,8 +298,8 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
         for place, row in relaxed.lists.items()
     }
     note = (
-        f"by these rules {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than now,"
-        " which only --replication-factor takes away"
+        f"with these constraints {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than"
+        " now, which only --replication-factor allows"
     )
     rest = {place: factor for place, factor in factors.items() if place not in short}
     beside = _with(layout, {place: _there(row) for place, row in rows.items()})
@@ -318,7 +319,7 @@ def _rebalanced(layout: Layout, rules: PlacementConstraints, factors: Mapping[To
         )
     except MissingRackError as error:
         raise ReplicaPlacementError(
-            f'{error} A file of --constraints with {{"rackless": "rack"}} takes those without for a rack of their own.'
+            f'{error} A file of --constraints with {{"rackless": "rack"}} treats each of them as a rack of its own.'
         ) from error
     return _Found(part.back(found.topics), found.lower_bound, found.notes)
 
@@ -330,20 +331,20 @@ def _there(row: Sequence[int]) -> Replicas:
 def _led(
     layout: Layout, rules: PlacementConstraints, changed: list[TopicPartition], kept: Iterable[TopicPartition]
 ) -> tuple[dict[TopicPartition, Replicas], tuple[str, ...]]:
-    """Return the lists of what is changed, led by whom they were where kept, and as evenly as that leaves; notes."""
+    """Return the lists of changed partitions, with the kept leaders and otherwise balanced ones, and notes."""
     part = _Part(layout, changed)
     keep = part.by_place(dict.fromkeys(kept, 1))
     found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_leaders=keep)
     return part.back(found.topics), found.notes
 
 
-def _led_astray(
+def _misled(
     state: ClusterState,
     rules: PlacementConstraints,
     lists: Mapping[TopicPartition, Replicas],
     changed: Collection[TopicPartition],
 ) -> list[TopicPartition]:
-    """Return what is not to be changed, and has a replica where leaders are to be behind a preferred one elsewhere."""
+    """Return unchanged partitions whose preferred leader is in no leader rack, and which have a replica in one."""
     fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
     fit -= rules.exclude
     return [
@@ -373,11 +374,11 @@ def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
 
 
 class _Part:
-    """Some partitions of a layout, with all the others as load.
+    """Some partitions of a layout, with all others as load.
 
     Args:
-        layout: All of it.
-        places: Those that are to be placed.
+        layout: The whole layout.
+        places: The partitions to be placed.
     """
 
     def __init__(self, layout: Layout, places: Iterable[TopicPartition]) -> None:
@@ -393,14 +394,14 @@ class _Part:
                 rows[topic] = tuple(lists[number] for number in numbers)
         topics = {**rows, _REST: tuple(rest)}
         held = {broker for lists in topics.values() for row in lists for broker in row}
-        # One that is down, holds nothing and has no rack is nothing to anybody, and its rack none to ask for.
+        # An offline broker without replicas and without a rack affects nothing, and its missing rack is no problem.
         brokers = tuple(b for b in layout.brokers if b.rack is not None or not b.fenced or b.id in held)
         weights = {broker.id: layout.weights[broker.id] for broker in brokers if broker.id in layout.weights}
         self.layout = Layout(brokers, topics, weights)
         self.topics = sorted(self._numbers)
 
     def by_place(self, values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return values by where the partitions are in this part."""
+        """Return values by the numbers that partitions have in this part."""
         return {
             TopicPartition(topic, at): values[TopicPartition(topic, number)]
             for topic, numbers in self._numbers.items()
@@ -409,7 +410,7 @@ class _Part:
         }
 
     def back(self, lists: ReplicaLists) -> dict[TopicPartition, Replicas]:
-        """Return lists by the partitions they are of."""
+        """Return lists by their original partitions."""
         return {
             TopicPartition(topic, number): row
             for topic, numbers in self._numbers.items()

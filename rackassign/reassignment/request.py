@@ -1,4 +1,4 @@
-"""What a repair is asked for."""
+"""The request for a reassignment."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from rackassign.placement import json_fields
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.util.text import short_repr
 
+JSON_KEY = "wish"
+"""Key of a request in a plan file."""
+
+_JSON_FIELDS = ("topics", "rf", "replace", "even", "group", "rules", "force", "ignore_racks", "allow_placeholders")
 _TAKEN = {"first", "exclude", "coverage", "on_shortage"}
-"""Rules that a wish says in words of its own, or that a repair decides."""
-
-
-_KEYS = ("topics", "rf", "replace", "even", "group", "rules", "force", "ignore_racks", "allow_placeholders")
-"""Keys in a plan file: those of its format, which outlive the names of fields."""
+"""Constraints that a request has other fields for, or that a reassignment sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentRequest:
-    """What is to be put right, beside what is always: replicas that share a rack, or wait for a broker.
+    """What is to be fixed, in addition to replicas that share a rack and placeholders.
 
     Args:
-        topics: Only these; None for all.
-        replication_factor: How many replicas each partition shall have; None for as many as it has.
-        removed_brokers: Brokers that lose what they have: they are dead, or are to go.
-        rebalance: Whether brokers are to carry evenly, at the price of moving more.
-        group: Name of the consumer group near which replicas are to be; empty for none.
+        topics: Topics to plan; None for all.
+        replication_factor: Replicas of each partition; None for as many as it has.
+        removed_brokers: Brokers that lose all their replicas, because they are dead or to be decommissioned.
+        rebalance: Whether to balance the load of brokers, at the price of moving more.
+        group: Consumer group in whose racks replicas are to be placed; empty for none.
         rules: Further settings of `PlacementConstraints`.
-        force: Whether it may leave brokers much less even than they are.
-        ignore_racks: Whether brokers are taken to have no racks.
-        allow_placeholders: Whether there may be more replicas than brokers were ever seen.
+        force: Whether the plan may leave brokers much less even than they are.
+        ignore_racks: Whether to plan as if brokers had no racks.
+        allow_placeholders: Whether the replication factor may exceed the number of brokers ever seen.
     """
 
     topics: tuple[str, ...] | None = None
@@ -46,28 +46,30 @@ class ReassignmentRequest:
     allow_placeholders: bool = False
 
     def __post_init__(self) -> None:
-        # It may come from a file that somebody has changed.
+        # The request may come from a file that was edited by hand.
         names: list[object] = [self.group, *(self.topics or ())]
         if not all(isinstance(name, str) for name in names):
             raise ConfigError("group and topics: expected names")
         if any(type(broker) is not int for broker in self.removed_brokers):
-            raise ConfigError("replace: expected ids of brokers")
+            raise ConfigError("remove-broker: expected broker IDs")
         if self.replication_factor is not None and self.replication_factor < 1:
-            raise ConfigError(f"rf must be 1 or more, got {self.replication_factor}")
+            raise ConfigError(f"replication factor must be 1 or more, got {self.replication_factor}")
         if not isinstance(self.rules, Mapping):
             raise ConfigError(f"rules: expected an object, got {short_repr(self.rules)}")
         for name in self.rules:
             if name in _TAKEN:
-                raise ConfigError(f"{name} cannot be set for a repair")
+                raise ConfigError(f"{name} cannot be set for a reassignment")
         PlacementConstraints.of(self.rules)
         if self.ignore_racks and self.group:
-            raise ConfigError("for-group: without racks no broker is near to a reader; leave out --disable-rack-aware")
+            raise ConfigError(
+                "near-group: without racks no broker is local to a reader; leave out --disable-rack-aware"
+            )
 
     def rules_for(self, coverage: Mapping[str, float] | None) -> PlacementConstraints:
-        """Return how to place.
+        """Return the constraints of the placement.
 
         Args:
-            coverage: What racks weigh, where a group reads.
+            coverage: Weights of racks, by where a group reads.
         """
         base = PlacementConstraints.of(self.rules)
         rules = replace(
@@ -76,11 +78,12 @@ class ReassignmentRequest:
             on_shortage="placeholder",
             first="balance" if self.rebalance else "moves",
         )
-        # Where a group reads decides where copies go that are made anyway; which are made for it is another matter.
+        # Where a group reads decides where the copies go that are made anyway. Which copies are made for the group is
+        # decided elsewhere.
         return rules if coverage is None or self.rebalance else replace(rules, coverage=coverage)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what reads as this wish."""
+        """Return the request as JSON that `read` accepts."""
         return {
             "topics": self.topics,
             "rf": self.replication_factor,
@@ -95,27 +98,34 @@ class ReassignmentRequest:
 
     @classmethod
     def read(cls, value: Any) -> ReassignmentRequest:  # noqa: ANN401 - it comes from JSON
-        """Make a wish of parsed JSON.
+        """Return the request of parsed JSON.
 
         Raises:
-            InputError: A field is unknown or wrong; names it.
-            ConfigError: It cannot be.
+            InputError: A field is unknown or invalid; the message names it.
+            ConfigError: A value is impossible.
         """
-        found = json_fields.fields(value, "wish", (), _KEYS)
-        topics, rf = found.get("topics"), found.get("rf")
+        found = json_fields.fields(value, JSON_KEY, (), _JSON_FIELDS)
+        topics, factor = found.get("topics"), found.get("rf")
         return cls(
             None
             if topics is None
-            else tuple(json_fields.text(topic, "wish.topics") for topic in json_fields.array(topics, "wish.topics")),
-            None if rf is None else json_fields.number(rf, "wish.rf"),
+            else tuple(json_fields.text(topic, _path("topics")) for topic in _array(topics, "topics")),
+            None if factor is None else json_fields.number(factor, _path("rf")),
             frozenset(
-                json_fields.number(broker, "wish.replace")
-                for broker in json_fields.array(found.get("replace", []), "wish.replace")
+                json_fields.number(broker, _path("replace")) for broker in _array(found.get("replace", []), "replace")
             ),
-            json_fields.flag(found.get("even", False), "wish.even"),
-            json_fields.text(found.get("group", ""), "wish.group"),
-            json_fields.mapping(found.get("rules", {}), "wish.rules"),
-            json_fields.flag(found.get("force", False), "wish.force"),
-            json_fields.flag(found.get("ignore_racks", False), "wish.ignore_racks"),
-            json_fields.flag(found.get("allow_placeholders", False), "wish.allow_placeholders"),
+            json_fields.flag(found.get("even", False), _path("even")),
+            json_fields.text(found.get("group", ""), _path("group")),
+            json_fields.mapping(found.get("rules", {}), _path("rules")),
+            json_fields.flag(found.get("force", False), _path("force")),
+            json_fields.flag(found.get("ignore_racks", False), _path("ignore_racks")),
+            json_fields.flag(found.get("allow_placeholders", False), _path("allow_placeholders")),
         )
+
+
+def _path(field: str) -> str:
+    return f"{JSON_KEY}.{field}"
+
+
+def _array(value: Any, field: str) -> list[Any]:  # noqa: ANN401 - it comes from JSON
+    return json_fields.array(value, _path(field))

@@ -1,4 +1,4 @@
-"""A repair from looking to the end: what the commands do, without what they print."""
+"""Reassignments from the description of a cluster to their end: the commands without their output."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from rackassign.util.text import short_repr
 
 @dataclass(frozen=True, slots=True)
 class PreparedReassignment:
-    """A repair that could begin.
+    """A reassignment that is ready to begin.
 
     Args:
         state: The cluster.
         planned: What would change.
-        journal: To be written down and carried out.
-        readers: The group near which replicas are to be; None without one.
-        bytes: What would be copied, as large as the logs are now; None where brokers do not tell.
+        journal: The journal to be written and executed.
+        readers: The group in whose racks replicas are to be placed; None without one.
+        bytes: Bytes to be copied, by the current size of the logs; None if a broker does not report it.
     """
 
     state: ClusterState
@@ -48,51 +48,55 @@ class PreparedReassignment:
     bytes: int | None = None
 
 
-def prepare(admin: KafkaAdminClient, wish: ReassignmentRequest, registry: PlacementState) -> PreparedReassignment:
-    """Look at a cluster and work out a repair; nothing is changed.
+def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: PlacementState) -> PreparedReassignment:
+    """Describe a cluster and plan a reassignment; nothing is changed.
 
     Raises:
-        ConfigError: Something is named that there is not.
-        ReplicaPlacementError: There is no layout with these rules.
-        UnevenError: It would leave brokers much less even, which the wish does not allow.
-        NoAnswerError: No broker is up, or they do not allow it.
-        KafkaError: As the admin client does.
+        ConfigError: A topic, broker or rack does not exist.
+        ReplicaPlacementError: No layout satisfies these constraints.
+        UnevenError: The plan would leave brokers much less even, which the request does not allow.
+        KafkaUnavailableError: No broker is available, or the brokers do not allow it.
+        KafkaError: Raised by the admin client.
     """
-    near = describe_readers(admin, wish.group) if wish.group else None
-    topics = near.topics if near is not None and wish.topics is None else wish.topics
+    near = describe_readers(admin, request.group) if request.group else None
+    topics = near.topics if near is not None and request.topics is None else request.topics
     state = _seen(admin, topics)
-    if wish.ignore_racks:
+    if request.ignore_racks:
         state = replace(state, brokers=tuple(replace(broker, rack=None) for broker in state.brokers), gone={})
-    _check_seen(state, wish, registry)
+    _check_seen(state, request, registry)
     cluster, coverage = cluster_id(admin), None if near is None else near.members_per_rack(topics or ())
-    planned = plan_reassignment(state, replace(wish, topics=topics), registry.for_cluster(cluster), coverage, near)
-    if not wish.force:
+    planned = plan_reassignment(state, replace(request, topics=topics), registry.for_cluster(cluster), coverage, near)
+    if not request.force:
         check_even(planned)
-    journal = Journal(cluster, wish, planned.moves, planned.waiting)
+    journal = Journal(cluster, request, planned.moves, planned.waiting)
     return PreparedReassignment(state, planned, journal, near, _to_copy(admin, state, planned.moves))
 
 
-def _check_seen(state: ClusterState, wish: ReassignmentRequest, registry: PlacementState) -> None:
-    """Refuse more replicas than brokers were ever seen, which is more often a slip than a plan."""
+def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: PlacementState) -> None:
+    """Refuse a replication factor above the number of brokers ever seen, which is more often a mistake than not."""
     seen = {*registry.brokers, *(broker.id for broker in state.brokers)}
-    if wish.replication_factor is not None and wish.replication_factor > len(seen) and not wish.allow_placeholders:
+    if (
+        request.replication_factor is not None
+        and request.replication_factor > len(seen)
+        and not request.allow_placeholders
+    ):
         raise ConfigError(
-            f"rf: {wish.replication_factor} replicas, and {len(seen)}"
-            f" broker{'' if len(seen) == 1 else 's'} were ever seen;"
-            " --allow-placeholders keeps the rest for brokers to come"
+            f"replication factor {request.replication_factor} is more than the {len(seen)}"
+            f" broker{'' if len(seen) == 1 else 's'} ever seen;"
+            " --allow-placeholders plans placeholders for future brokers"
         )
 
 
 def prepare_from_lists(
     admin: KafkaAdminClient, lists: Mapping[TopicPartition, Replicas], *, force: bool = False
 ) -> PreparedReassignment:
-    """Look at a cluster and work out the repair that makes these lists; nothing is changed.
+    """Describe a cluster and plan given lists; nothing is changed.
 
     Raises:
-        InputError: A partition or a broker is named that there is not.
-        UnevenError: They would leave brokers much less even, and `force` does not allow that.
-        NoAnswerError: As for `prepare`.
-        KafkaError: The same.
+        InputError: A partition or a broker does not exist.
+        UnevenError: The plan would leave brokers much less even, and `force` is not set.
+        KafkaUnavailableError: As for `prepare`.
+        KafkaError: Raised by the admin client.
     """
     state = _seen(admin, {place.topic for place in lists})
     planned = plan_from_json(state, lists)
@@ -106,13 +110,13 @@ def prepare_from_lists(
 def prepare_leaders(
     admin: KafkaAdminClient, rules: PlacementConstraints, topics: tuple[str, ...] | None
 ) -> PreparedReassignment:
-    """Look at a cluster and work out orders of the lists in which leaders are even; nothing is changed.
+    """Describe a cluster and plan orders of the lists with balanced leaders; nothing is changed.
 
     Raises:
-        ConfigError: A topic is named that there is not.
+        ConfigError: A topic does not exist.
         ReplicaPlacementError: Some brokers have no rack.
-        NoAnswerError: As for `prepare`.
-        KafkaError: The same.
+        KafkaUnavailableError: As for `prepare`.
+        KafkaError: Raised by the admin client.
     """
     state = _seen(admin, topics)
     planned = plan_leader_balance(state, rules, topics)
@@ -120,19 +124,19 @@ def prepare_leaders(
 
 
 def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: PlacementState) -> Journal | None:
-    """Return what there is to do now of what a repair was for; None if nothing can be done.
+    """Return the journal extended by what can be done now of its request; None if nothing can be done.
 
-    Partitions that it was not for stay as they are, whatever is wrong with them. Lists that were given are tried again.
+    Partitions that are not part of the journal stay as they are, even with problems. Given lists are tried again.
 
     Raises:
-        ConfigError: Something is not there any more.
+        ConfigError: A topic, broker or rack no longer exists.
         ReplicaPlacementError: As for `prepare`.
-        NoAnswerError: The same.
-        KafkaError: The same.
+        KafkaUnavailableError: As for `prepare`.
+        KafkaError: Raised by the admin client.
     """
-    if journal.wish is None:
+    if journal.request is None:
         return journal
-    again = prepare(admin, journal.wish, registry).journal
+    again = prepare(admin, journal.request, registry).journal
     mine = journal.moves.keys() | journal.waiting.keys()
     moves = {place: move for place, move in again.moves.items() if place in mine}
     waiting = {place: row for place, row in again.waiting.items() if place in mine}
@@ -140,11 +144,11 @@ def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: Place
 
 
 def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:
-    """Look at all topics, as what is not to be changed is load; those that are named must be among them."""
+    """Describe all topics, as unchanged partitions count as load; named topics must be among them."""
     state = describe_cluster_state(admin)
     missing = set(topics or ()) - state.topics.keys()
     if missing:
-        # Asked for by name it says why, or it has just been made.
+        # A describe by name returns the reason, or the topic was created just now.
         named = describe_cluster_state(admin, missing)
         state = replace(state, topics={**state.topics, **named.topics}, differing=(*state.differing, *named.differing))
     return state
@@ -156,38 +160,46 @@ def execute(
     direction: Direction,
     *,
     keep: Callable[[Journal], None],
-    pace: ExecutionLimits,
-    told: Callable[[Progress], None],
+    limits: ExecutionLimits,
+    report_progress: Callable[[Progress], None],
     stop: Callable[[], bool],
 ) -> tuple[Journal, ExecutionResult]:
-    """Carry a repair out, or back, on the cluster it was planned for; arguments and errors are those of `execute_plan`.
+    """Execute a plan, or roll it back, on its cluster; arguments and errors are those of `execute_plan`.
 
     Raises:
-        ConfigError: It is another cluster, or the plan was abandoned.
+        ConfigError: The plan is for another cluster, or was abandoned.
     """
     check_cluster(admin, journal)
     if journal.phase == "abandoned":
-        raise ConfigError("plan: it was abandoned; `reassign plan` makes a new one, of lists as they are now")
-    return execute_plan(KafkaReassignmentCluster(admin), journal, direction, keep=keep, pace=pace, told=told, stop=stop)
+        raise ConfigError("plan: it was abandoned; create a new one of the current lists with `reassign plan`")
+    return execute_plan(
+        KafkaReassignmentCluster(admin),
+        journal,
+        direction,
+        keep=keep,
+        limits=limits,
+        report_progress=report_progress,
+        stop=stop,
+    )
 
 
 def check_cluster(admin: KafkaAdminClient, journal: Journal) -> None:
-    """Refuse a plan that is of another cluster.
+    """Refuse a plan for another cluster.
 
     Raises:
-        ConfigError: It is.
+        ConfigError: The plan is for another cluster.
     """
     here = cluster_id(admin)
     if here != journal.cluster:
-        raise ConfigError(f"plan: it is for cluster {short_repr(journal.cluster)}, and this is {short_repr(here)}")
+        raise ConfigError(f"plan: it is for cluster {short_repr(journal.cluster)}, but this is {short_repr(here)}")
 
 
 def look(admin: KafkaAdminClient, journal: Journal) -> PlanStatus:
-    """Return where the partitions of a plan stand; nothing is changed.
+    """Return the states of a plan's partitions; nothing is changed.
 
     Raises:
-        ConfigError: It is of another cluster.
-        KafkaError: As the admin client does.
+        ConfigError: The plan is for another cluster.
+        KafkaError: Raised by the admin client.
     """
     check_cluster(admin, journal)
     seen = KafkaReassignmentCluster(admin).describe(journal.moves) if journal.moves else {}
@@ -195,18 +207,18 @@ def look(admin: KafkaAdminClient, journal: Journal) -> PlanStatus:
 
 
 def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal], None]) -> tuple[Journal, PlanStatus]:
-    """End a plan and leave all partitions as they are; only a throttle that it has left is taken away.
+    """End a plan and leave all partitions as they are; only its throttle is removed, if one is left.
 
     Raises:
-        ConfigError: It is of another cluster, or is over.
-        KafkaError: As the admin client does; the plan goes on then.
+        ConfigError: The plan is for another cluster, or is over.
+        KafkaError: Raised by the admin client; the plan then remains in progress.
     """
     if not journal.open and journal.phase != "planned":
         raise ConfigError(f"plan: it is over ({journal.phase}), so there is nothing to abandon")
     found = look(admin, journal)
     if journal.throttled is not None:
         restore_configs(KafkaReassignmentCluster(admin), journal.throttled)
-    # One that is over and had left a throttle stays what it is.
+    # A plan that was over and had left a throttle keeps its phase.
     over = journal.phase in {"applied", "rolled-back"}
     journal = replace(journal, phase=journal.phase if over else "abandoned", throttled=None)
     keep(journal)
@@ -216,10 +228,10 @@ def abandon(admin: KafkaAdminClient, journal: Journal, keep: Callable[[Journal],
 def updated_state(
     admin: KafkaAdminClient, registry: PlacementState, journal: Journal, outcome: ExecutionResult
 ) -> PlacementState:
-    """Return the registry after a repair: what waits for a broker now, and the brokers that were seen.
+    """Return the state file's content after a run: brokers that were seen, and replicas that wait for a broker.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: Raised by the admin client.
     """
     served = {place: () for place in outcome.done if place in registry.plans}
     waiting = {place: row for place, row in journal.waiting.items() if place not in outcome.failed}
@@ -229,7 +241,7 @@ def updated_state(
 
 
 def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> int | None:
-    """Return the bytes that are to be copied, by the leaders' logs."""
+    """Return the bytes to be copied, by the size of the leaders' logs."""
     adding = {place: len(set(move.after) - set(move.before)) for place, move in moves.items()}
     leading: dict[int, dict[str, int]] = {}
     for place, count in adding.items():

@@ -1,8 +1,8 @@
-"""The limit on what a repair copies, which must never be left behind.
+"""The replication throttle of a reassignment, which must never be left behind.
 
-Kafka's replication throttle has two parts: a rate for all brokers, and for each topic the replicas it counts for. The
-rate is set as the default of all brokers, not broker by broker: a default can be taken away while a broker is down, and
-a broker that comes back in the middle has it too. What had been set before is written down first and put back.
+Kafka's replication throttle has two parts: a rate for all brokers, and for each topic the replicas that it applies to.
+The rate is set as the cluster-wide default instead of per broker: a default can be removed while a broker is down, and
+it also applies to a broker that comes back in the meantime. The previous configurations are stored first, and restored.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _ALL = "*"
 
 
 class ThrottleConfigs(Protocol):
-    """Where configuration is kept."""
+    """Access to topic and broker configurations."""
 
     def topic_configs(self, topics: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Return keys that topics set themselves."""
+        """Return configurations that are set on topics."""
 
     def cluster_configs(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Return keys that are set for all brokers at once."""
+        """Return configurations that are set for all brokers."""
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Set keys of topics, unset those with None."""
+        """Set configurations of topics, and remove those with None."""
 
     def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
-        """Set keys for all brokers at once, unset those with None."""
+        """Set configurations for all brokers, and remove those with None."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedConfigs:
-    """What was set before us; keys that were not are left out.
+    """Configurations from before the throttle; keys that were not set are left out.
 
     Args:
-        brokers: By key.
-        topics: By topic and key, all topics that are given a throttle.
+        brokers: Values by key.
+        topics: Values by topic and key, of all topics that get a throttle.
     """
 
     brokers: Mapping[str, str] = field(default_factory=dict)
@@ -50,10 +50,10 @@ class SavedConfigs:
 
 
 def save_configs(settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove]) -> SavedConfigs:
-    """Read what is set now.
+    """Read the current configurations.
 
     Raises:
-        KafkaError: As the client does.
+        KafkaError: Raised by the client.
     """
     topics = sorted({place.topic for place in moves})
     found = settings.topic_configs(topics, THROTTLED)
@@ -63,37 +63,37 @@ def save_configs(settings: ThrottleConfigs, moves: Mapping[TopicPartition, Repli
 def throttle(
     settings: ThrottleConfigs, moves: Mapping[TopicPartition, ReplicaMove], before: SavedConfigs, rate: int
 ) -> None:
-    """Set the limit for what moves copy, either way.
+    """Throttle the copies of moves, on the leaders and the followers.
 
     Args:
-        settings: Where.
-        moves: What is copied.
-        before: What was set before; a list of others is added to.
-        rate: Bytes a second that each broker may send, and receive.
+        settings: Access to the configurations.
+        moves: Partitions that are copied.
+        before: Configurations from before; existing lists of throttled replicas are extended.
+        rate: Bytes per second that each broker may send, and receive.
 
     Raises:
-        KafkaError: As the client does.
+        KafkaError: Raised by the client.
     """
     changes: dict[str, dict[str, str | None]] = {}
     for topic, kept in before.topics.items():
         own = {place.partition: move for place, move in sorted(moves.items()) if place.topic == topic}
-        # A leader is not slowed down towards followers that are in sync, so all may be named.
+        # A leader is not throttled towards in-sync followers, so all replicas may be listed.
         leading = [f"{number}:{broker}" for number, move in own.items() for broker in _all(move)]
         following = [f"{number}:{broker}" for number, move in own.items() for broker in _new(move)]
         changes[topic] = {
             LEADING: _joined(kept.get(LEADING), leading),
             FOLLOWING: _joined(kept.get(FOLLOWING), following),
         }
-    # The rate first: without it, lists have no effect, and who may not set it has done nothing.
+    # The rate first: lists have no effect without it, and without the permission to set it nothing was changed.
     settings.alter_cluster_configs(dict.fromkeys(RATES, str(rate)))
     settings.alter_topic_configs(changes)
 
 
 def restore_configs(settings: ThrottleConfigs, before: SavedConfigs) -> None:
-    """Put back what was set before; doing it twice does no harm.
+    """Restore the configurations from before; this can be repeated.
 
     Raises:
-        KafkaError: As the client does.
+        KafkaError: Raised by the client.
     """
     settings.alter_cluster_configs({key: before.brokers.get(key) for key in RATES})
     settings.alter_topic_configs(
@@ -106,7 +106,7 @@ def _all(move: ReplicaMove) -> list[int]:
 
 
 def _new(move: ReplicaMove) -> list[int]:
-    """Return what is not in every list: those are copied to, in the one direction or the other."""
+    """Return brokers that are not in every list: in one direction or the other, they get a copy."""
     always = set(move.before).intersection(*move.known())
     return [broker for broker in _all(move) if broker not in always]
 

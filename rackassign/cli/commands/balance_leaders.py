@@ -68,8 +68,8 @@ def balance_leaders(
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
-                        pace=ExecutionLimits(_WAVE),
-                        told=lambda at: display.count("Electing leaders", at.settled, at.partitions),
+                        limits=ExecutionLimits(_WAVE),
+                        report_progress=lambda at: display.count("Electing leaders", at.settled, at.partitions),
                         stop=stop,
                     )
                 stopped = stop()

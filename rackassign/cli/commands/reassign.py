@@ -202,7 +202,7 @@ def apply(
         kept, outcome = work.carry(found, "apply")
         if wait_for_brokers:
             kept, outcome = work.watched(kept, outcome, wait_for_brokers)
-        group = kept.wish.group if kept.wish is not None else ""
+        group = kept.request.group if kept.request is not None else ""
         measured = work.measured(group, verify_timeout) if group and not stop() else None
     return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
 
@@ -302,8 +302,8 @@ class _Run:
                     kept,
                     direction,
                     keep=lambda written: journal.write(self._plan, written),
-                    pace=self._pace,
-                    told=on_progress,
+                    limits=self._pace,
+                    report_progress=on_progress,
                     stop=self._stop,
                 )
         if direction == "apply":
@@ -329,7 +329,7 @@ class _Run:
         return kept, outcome
 
     def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
-        """Return the locality of a group once it is the best possible or the time is up; None if it cannot be described."""
+        """Return the locality of a group once it is the best possible or time is up; None if it is unavailable."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement.group_locality import describe_readers  # noqa: PLC0415

@@ -53,7 +53,7 @@ def simulate_placement(
     layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
     for name, (_, notes) in found.items():
         for note in notes:
-            warn(f"{name}: not proven best: {note}")
+            warn(f"{name}: not proven optimal: {note}")
     quality = {NOW: LayoutMetrics.of(layout)} | {name: LayoutMetrics.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {

@@ -1,1 +1,1 @@
-"""The placers that come with rackassign: Kafka's two to the letter, the exact one, and presets of other systems."""
+"""The built-in placers: exact reproductions of Kafka's two, the exact one, and presets of other systems."""

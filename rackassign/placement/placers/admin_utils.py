@@ -1,6 +1,6 @@
 """Kafka's placement before KRaft (KIP-36, `AdminUtils`), which `kafka-reassign-partitions --generate` still uses.
 
-Partition by partition what Java does with the same start; the start is drawn from `seed` unless it is fixed.
+Each partition is placed exactly as in Java with the same start; the start is drawn from `seed` unless it is fixed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rackassign.placement.placer import (
 from rackassign.util.text import short_repr
 
 RackAwareMode = Literal["Enforced", "Safe", "Disabled"]
-"""What to do where only some brokers have a rack: refuse, ignore all racks; or ignore racks in any case."""
+"""What to do if only some brokers have a rack: refuse, or ignore all racks; or ignore racks in any case."""
 
 RACK_AWARE_MODES: tuple[RackAwareMode, ...] = get_args(RackAwareMode)
 
@@ -30,7 +30,7 @@ _SOME_WITHOUT = "Not all brokers have rack information"
 
 
 def filter_racks(racks: Mapping[int, str | None], mode: RackAwareMode) -> dict[int, str | None]:
-    """Return the racks that count, by broker id.
+    """Return the racks that count, by broker ID.
 
     Raises:
         ReplicaPlacementError: The mode is Enforced and some brokers have a rack while others have none.
@@ -47,7 +47,7 @@ def filter_racks(racks: Mapping[int, str | None], mode: RackAwareMode) -> dict[i
 
 
 def rack_alternated(racks: Mapping[int, str]) -> list[int]:
-    """Return broker ids, one of each rack in turn; racks by name, brokers by id."""
+    """Return broker IDs, one of each rack in turn; racks by name, brokers by ID."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)
@@ -67,15 +67,15 @@ def assign_replicas(
     """Return replicas by partition, preferred leader first (`assignReplicasToBrokers`).
 
     Args:
-        racks: Rack of each broker, by id; all of them or none.
-        num_partitions: How many to place.
+        racks: Rack of each broker by ID; all brokers have one, or none has.
+        num_partitions: Partitions to place.
         replication_factor: Replicas of each.
-        fixed_start_index: Place in the list of brokers to begin with, for leaders and followers; -1: drawn.
-        start_partition_id: Id of the first partition; -1: 0.
-        chance: What is drawn from; of seed 0 where there is none.
+        fixed_start_index: Index of the broker to begin with, for leaders and followers; -1: drawn.
+        start_partition_id: Number of the first partition; -1: 0.
+        chance: Source of random numbers; of seed 0 if not given.
 
     Raises:
-        InvalidPartitionsError: There is nothing to place.
+        InvalidPartitionsError: There are no partitions to place.
         InvalidReplicationFactorError: It is not positive, or more than there are brokers.
         ReplicaPlacementError: Some brokers have a rack and others have none.
     """
@@ -97,7 +97,7 @@ def assign_replicas(
     first = max(0, start_partition_id)
     placed: dict[int, list[int]] = {}
     for partition in range(first, first + num_partitions):
-        # A new round pairs leaders with other followers.
+        # Each new round pairs leaders with other followers.
         shift += partition > 0 and partition % len(ring.brokers) == 0
         placed[partition] = ring.replicas((partition + start) % len(ring.brokers), shift, replication_factor)
     return placed
@@ -109,7 +109,7 @@ class _Ring:
     racks: Mapping[int, str]
 
     def replicas(self, leader: int, shift: int, count: int) -> list[int]:
-        """Return the leader and the followers that come after it."""
+        """Return the leader and the followers after it."""
         size, all_racks = len(self.brokers), set(self.racks.values())
         shift *= max(1, len(all_racks))
         placed = [self.brokers[leader]]
@@ -124,7 +124,7 @@ class _Ring:
 
 
 class KafkaPlacer:
-    """`AdminUtils` as a placer; fenced brokers are not used, as it only ever knew live ones.
+    """`AdminUtils` as a placer; fenced brokers are not used, as it only ever had live ones.
 
     Settings: `rack_aware_mode` (Enforced, Safe or Disabled; Enforced unless set), `fixed_start_index`, `seed` (0).
     """
@@ -135,10 +135,10 @@ class KafkaPlacer:
         self._chance: JavaRandom = SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Take settings.
+        """Set the settings.
 
         Raises:
-            ConfigError: There is no such mode, or a number is none.
+            ConfigError: The mode is unknown, or a number is invalid.
         """
         mode, start = configs.get("rack_aware_mode", "Enforced"), configs.get("fixed_start_index", _NO_START)
         if mode not in RACK_AWARE_MODES:
@@ -150,7 +150,7 @@ class KafkaPlacer:
     def place(
         self, start_partition: int, num_partitions: int, num_replicas: int, brokers: Iterable[UsableBroker]
     ) -> list[list[int]]:
-        """Place as `assign_replicas` does, with its errors."""
+        """Place like `assign_replicas`, with its errors."""
         racks = {broker.id: broker.rack for broker in brokers if not broker.fenced}
         placed = assign_replicas(
             filter_racks(racks, self._mode),
@@ -163,4 +163,4 @@ class KafkaPlacer:
         return list(placed.values())
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there are no resources."""

@@ -1,7 +1,7 @@
-"""The exact placer: replicas, leaders and who is next, as even as they can be, with what is there counted in.
+"""The exact placer: replicas, leaders and next leaders are as even as possible, with existing replicas counted.
 
-`OptimalPlacer` places what is new; `rebalance` puts right what exists, with the fewest replicas moved;
-`rebalance_leaders` evens leaders and moves none.
+`OptimalPlacer` places new partitions. `rebalance` fixes existing ones with the fewest moves. `rebalance_leaders`
+balances leaders and moves no replica.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ from rackassign.solver.types import Bools, Ints
 from rackassign.util.text import short_repr
 
 _FINEST = 4096
-"""Weights become whole numbers up to this."""
+"""Weights become integers up to this."""
 
 _NO_RACK = ""
 
 Factors: TypeAlias = int | Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]
-"""How many replicas: the same for all, or by topic or partition; what a partition is given counts before its topic."""
+"""Replication factor: one for all, or by topic or partition; that of a partition has precedence over its topic's."""
 
 
 class MissingRackError(ReplicaPlacementError):
-    """Some brokers have no rack, and the rules refuse that."""
+    """Some brokers have no rack, and the constraints refuse that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where replicas go.
+    """Result of a placement.
 
     Args:
-        topics: Replica lists of the topics that were placed; -1, -2, .. stand for replicas that have no broker.
+        topics: Replica lists of the placed topics; -1, -2, .. are replicas without a broker.
         moved: Replicas on brokers that did not have them.
-        lower_bound: A number of moves that nothing with these rules and loads can be below; where it equals `moved`,
-            that is least beyond doubt.
-        proven: Whether it is proven best: brokers even, then moves few, then topics even (in another order if rules
-            have another come first). Leaders are best for these replicas; see `leaders_proven`.
-        notes: What is not proven, or was not kept to; for people.
-        leaders_proven: Whether leaders of `Rules.leaders` are as even as with any replicas. If not, others that are as
-            good might let them be more even.
+        lower_bound: A lower bound of the moves with these constraints and loads; if it equals `moved`, the moves are
+            proven minimal.
+        proven: Whether the placement is proven optimal: balanced brokers, then few moves, then balanced topics (in
+            another order if the constraints state another first objective). Leaders are optimal for these replicas; see
+            `leaders_proven`.
+        notes: What is not proven, or which constraint is not satisfied; for display.
+        leaders_proven: Whether the leaders of `PlacementConstraints.leaders` are as even as with any replicas. If not,
+            other equally good replicas might allow more even leaders.
     """
 
     topics: ReplicaLists
@@ -75,12 +76,12 @@ class Placement:
 class OptimalPlacer:
     """Places new partitions exactly evenly.
 
-    Settings: those of `PlacementConstraints`, and `layout`: a `Layout` whose replicas are counted in.
+    Settings: those of `PlacementConstraints`, and `layout`: a `Layout` whose replicas are counted.
 
     Fenced brokers are used only where there are too few others.
 
     Attributes:
-        notes: What is not proven of what was placed last, or was not kept to; for people.
+        notes: What is not proven of the last placement, or which constraint it does not satisfy; for display.
     """
 
     def __init__(self) -> None:
@@ -89,10 +90,10 @@ class OptimalPlacer:
         self.notes: tuple[str, ...] = ()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Take settings.
+        """Set the settings.
 
         Raises:
-            ConfigError: One is unknown or cannot work.
+            ConfigError: A setting is unknown or invalid.
         """
         rest = {name: value for name, value in configs.items() if name not in {"layout", "seed"}}
         layout = configs.get("layout")
@@ -101,17 +102,20 @@ class OptimalPlacer:
         self._rules, self._layout, self._chosen = PlacementConstraints.of(rest), layout, "first" in rest
 
     def observe(self, layout: Layout) -> None:
-        """Count in what brokers carry; a new topic is spread over them first, unless settings say what comes first."""
+        """Count the existing load of brokers.
+
+        A new topic is then balanced over brokers first, unless the settings state the first objective.
+        """
         self._layout = layout
         self._rules = self._rules if self._chosen else replace(self._rules, first="topic")
 
     def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:  # noqa: ARG002 - of presets
-        """Return the rules for so many replicas over these brokers."""
+        """Return the constraints for a replication factor and these brokers."""
         return self._rules
 
     def place(
         self,
-        start_partition: int,  # noqa: ARG002 - what is there already is in the layout
+        start_partition: int,  # noqa: ARG002 - existing partitions are in the layout
         num_partitions: int,
         num_replicas: int,
         brokers: Iterable[UsableBroker],
@@ -119,9 +123,9 @@ class OptimalPlacer:
         """Place new partitions of a topic.
 
         Raises:
-            InvalidPartitionsError: There is nothing to place.
-            InvalidReplicationFactorError: There are not as many brokers as replicas.
-            ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
+            InvalidPartitionsError: There are no partitions to place.
+            InvalidReplicationFactorError: There are fewer brokers than replicas.
+            ReplicaPlacementError: The constraints leave no broker for some replicas, or some brokers have no rack.
         """
         if num_partitions <= 0:
             raise InvalidPartitionsError(f"Number of partitions must be larger than 0, got {num_partitions}.")
@@ -132,15 +136,15 @@ class OptimalPlacer:
         awake = [broker for broker in known if not broker.fenced]
         if len(awake) >= num_replicas:
             known = awake
-        door = _IndexedLayout.of(known, rules, self._layout, keep_fenced=False)
+        indexed = _IndexedLayout.of(known, rules, self._layout, keep_fenced=False)
         base = {} if self._layout is None else self._layout.topics
         copies = np.full(num_partitions, num_replicas, np.int64)
-        found = door.spread(PartitionArrays.fresh(copies, np.zeros(num_partitions, np.int64)), base)
+        found = indexed.spread(PartitionArrays.fresh(copies, np.zeros(num_partitions, np.int64)), base)
         self.notes = found.notes
-        return [list(door.named(nodes)) for nodes in found.nodes]
+        return [list(indexed.named(nodes)) for nodes in found.nodes]
 
     def close(self) -> None:
-        """Let go of the layout."""
+        """Release the layout."""
         self._layout = None
 
 
@@ -153,24 +157,24 @@ def rebalance(
     keep_leaders: bool = False,
     order: bool = True,
 ) -> Placement:
-    """Place what exists anew, with the fewest replicas moved.
+    """Place existing partitions again, with the fewest moves.
 
-    Brokers that are excluded, or that the layout does not know, lose what they have. Fenced ones keep it, get
-    nothing, and do not lead where another can; where a partition is to have fewer replicas, theirs go first.
+    Brokers that are excluded, or not in the layout, lose their replicas. Fenced brokers keep theirs, get none, and do
+    not lead where another broker can; if the replication factor decreases, their replicas are removed first.
 
     Args:
-        layout: What there is.
-        rules: How to place; `first="moves"` moves only what the rules ask for, `first="balance"` evens brokers.
-        topics: Which topics; all, unless said. What others have counts as load.
-        replication_factor: Replicas of each partition, for all or some; as many as it has, unless said.
-        keep_leaders: Whether preferred leaders stay what they are wherever their replica stays and may lead; of
-            replicas that are as good to take away, those that do not lead go.
-        order: Whether lists are put in order; without, replicas that stay come first, as they were.
+        layout: Existing brokers and replicas.
+        rules: Constraints; `first="moves"` moves only what they require, `first="balance"` balances brokers.
+        topics: Topics to place; None for all. Replicas of other topics count as load.
+        replication_factor: Replication factor of all or some partitions; unchanged if not given.
+        keep_leaders: Whether preferred leaders are kept wherever their replica stays and may lead; of equally good
+            replicas to remove, those that do not lead are removed.
+        order: Whether to order the lists; without it, replicas that stay come first, in their former order.
 
     Raises:
-        ConfigError: A topic or a partition is named that there is not.
-        InvalidReplicationFactorError: There are not as many brokers as replicas.
-        ReplicaPlacementError: The rules leave no broker for some replicas, or some brokers have no rack.
+        ConfigError: A topic or a partition does not exist.
+        InvalidReplicationFactorError: There are fewer brokers than replicas.
+        ReplicaPlacementError: The constraints leave no broker for some replicas, or some brokers have no rack.
     """
     rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
@@ -178,19 +182,19 @@ def rebalance(
     if not rows.replicas:
         return rows.as_they_are()
     known = [broker for broker in layout.brokers if broker.id not in rules.exclude]
-    door = _IndexedLayout.of(known, rules, layout, keep_fenced=True)
+    indexed = _IndexedLayout.of(known, rules, layout, keep_fenced=True)
     for factor in sorted(set(factors)):
         _check_replicas(factor, known, rules)
-    held = (door.numbered(replicas) for replicas in rows.replicas)
+    held = (indexed.numbered(replicas) for replicas in rows.replicas)
     items = PartitionArrays(
         np.asarray(factors, np.int64),
         np.asarray(rows.group, np.int64),
-        tuple(door.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
-        tuple(door.leads(replicas) for replicas in rows.replicas) if keep_leaders else (),
+        tuple(indexed.shrunk(nodes, factor) for nodes, factor in zip(held, factors, strict=True)),
+        tuple(indexed.leads(replicas) for replicas in rows.replicas) if keep_leaders else (),
     )
-    found = door.spread(items, rows.others, order=order)
+    found = indexed.spread(items, rows.others, order=order)
     return Placement(
-        rows.lists(door.named(nodes) for nodes in found.nodes),
+        rows.lists(indexed.named(nodes) for nodes in found.nodes),
         found.moved,
         found.lower_bound,
         found.proven,
@@ -207,45 +211,47 @@ def rebalance_leaders(
     keep_leaders: Collection[TopicPartition] = (),
     keep_successors: bool = False,
 ) -> Placement:
-    """Even leaders without moving a byte: replicas stay where they are, only the order of the lists changes.
+    """Balance leaders without copying data: replicas stay, only the order of the lists changes.
 
-    Leaders are as even as `rules.leaders` asks, within topics too; then as few of them change as possible; then who is
-    next is even, and as few lists change as possible. A list stays as it is where neither changes. Brokers that are
-    fenced, excluded or unknown do not lead where another can; they stay in their lists, behind in those that change.
+    Leaders become as even as `rules.leaders` requires, within topics too. Then as few of them change as possible, then
+    next leaders are balanced, and as few lists change as possible. A list stays as it is if neither of its first two
+    changes. Brokers that are fenced, excluded or unknown do not lead where another can; they stay in their lists, at
+    the end of those that change.
 
     Args:
-        layout: What there is.
-        rules: Whose leaders are evened (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`); where
-            no replica is in `leader_racks`, leaders stand elsewhere and a doubt says so. No other rule plays a part.
-        topics: Which topics; all, unless said. What leads others counts as load.
-        keep_leaders: Partitions whose preferred leader stays what it is, unless it may not lead.
-        keep_successors: Whether who is next is left alone where the leader does not change. Fewer lists change then,
-            but what a broker leads may go to few others should it be lost.
+        layout: Existing brokers and replicas.
+        rules: Which leaders are balanced (`leaders`, `weights`) and where they may be (`leader_racks`, `exclude`);
+            where no replica is in `leader_racks`, leaders are elsewhere, and a note states that. Other constraints do
+            not matter.
+        topics: Topics to balance; None for all. Leaders of other topics count as load.
+        keep_leaders: Partitions that keep their preferred leader, unless it may not lead.
+        keep_successors: Whether the next leader stays where the leader does not change. Fewer lists change then, but if
+            a broker is lost, its leaders may move to few others.
 
     Raises:
-        ConfigError: A topic is named that there is not.
+        ConfigError: A topic does not exist.
         ReplicaPlacementError: Some brokers have no rack.
     """
     rules = rules or PlacementConstraints()
     rows = _Rows.of(layout, topics)
     if not rows.replicas:
         return rows.as_they_are()
-    door = _IndexedLayout.of(
+    indexed = _IndexedLayout.of(
         [broker for broker in layout.brokers if not broker.fenced], rules, layout, keep_fenced=True
     )
-    held = tuple(door.numbered(replicas) for replicas in rows.replicas)
+    held = tuple(indexed.numbered(replicas) for replicas in rows.replicas)
     kept = set(keep_leaders)
     items = PartitionArrays(
         np.asarray([max(1, len(own)) for own in held], np.int64),
         np.asarray(rows.group, np.int64),
         held,
-        tuple(place in kept and door.leads(own) for place, own in zip(rows.places(), rows.replicas, strict=True)),
+        tuple(place in kept and indexed.leads(own) for place, own in zip(rows.places(), rows.replicas, strict=True)),
     )
-    found = door.lead(items, rows.others, keep=keep_successors)
+    found = indexed.lead(items, rows.others, keep=keep_successors)
     ordered = (
         replicas
-        if nodes == own and (replicas[:1] == door.named(own[:1]) or not door.may_lead(own))
-        else tuple(dict.fromkeys((*door.named(nodes), *replicas)))
+        if nodes == own and (replicas[:1] == indexed.named(own[:1]) or not indexed.may_lead(own))
+        else tuple(dict.fromkeys((*indexed.named(nodes), *replicas)))
         for replicas, own, nodes in zip(rows.replicas, held, found.nodes, strict=True)
     )
     return Placement(rows.lists(ordered), found.moved, found.lower_bound, found.proven, found.notes, found.leads_proven)
@@ -253,13 +259,13 @@ def rebalance_leaders(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The partitions asked for, one after the other.
+    """The requested partitions, one after the other.
 
     Args:
-        topics: Topics asked for, in order.
-        group: Place of each partition's topic among them.
-        replicas: Replica list of each.
-        others: Topics not asked for.
+        topics: Requested topics, in order.
+        group: Index of each partition's topic among them.
+        replicas: Replica list of each partition.
+        others: Other topics.
     """
 
     topics: tuple[str, ...]
@@ -272,17 +278,17 @@ class _Rows:
         chosen = sorted(layout.topics if topics is None else set(topics))
         for topic in chosen:
             if topic not in layout.topics:
-                raise ConfigError(f"there is no topic {short_repr(topic)}")
+                raise ConfigError(f"topic {short_repr(topic)} does not exist")
         rows = [(group, replicas) for group, topic in enumerate(chosen) for replicas in layout.topics[topic]]
         others = {topic: lists for topic, lists in layout.topics.items() if topic not in set(chosen)}
         return cls(tuple(chosen), tuple(group for group, _ in rows), tuple(own for _, own in rows), others)
 
     def as_they_are(self) -> Placement:
-        """Return the lists there are: of no partitions, nothing can be better."""
+        """Return the existing lists: without partitions, nothing can be improved."""
         return Placement(self.lists(self.replicas), 0, 0, proven=True, leaders_proven=True)
 
     def places(self) -> list[TopicPartition]:
-        """Return which partitions they are."""
+        """Return the partitions."""
         numbers: dict[int, int] = {}
         found: list[TopicPartition] = []
         for group in self.group:
@@ -292,7 +298,7 @@ class _Rows:
         return found
 
     def lists(self, replicas: Iterable[tuple[int, ...]]) -> ReplicaLists:
-        """Return lists of these partitions by topic."""
+        """Return the lists of these partitions by topic."""
         found: dict[str, list[tuple[int, ...]]] = {topic: [] for topic in self.topics}
         for group, own in zip(self.group, replicas, strict=True):
             found[self.topics[group]].append(own)
@@ -300,7 +306,7 @@ class _Rows:
 
 
 def _factors(wanted: Factors | None, layout: Layout, rows: _Rows) -> list[int]:
-    """Return how many replicas each partition is to have."""
+    """Return the replication factor of each partition."""
     if isinstance(wanted, int):
         return [wanted] * len(rows.replicas)
     if wanted is None:
@@ -309,7 +315,7 @@ def _factors(wanted: Factors | None, layout: Layout, rows: _Rows) -> list[int]:
     partitions = {TopicPartition(topic, n) for topic, lists in layout.topics.items() for n in range(len(lists))}
     for name in by_name:
         if name not in layout.topics and name not in partitions:
-            raise ConfigError(f"replication_factor: there is no {_kind(name)}")
+            raise ConfigError(f"replication_factor: {_kind(name)} does not exist")
     return [
         by_name.get(TopicPartition(topic, number), by_name.get(topic, len(replicas)))
         for topic in rows.topics
@@ -330,13 +336,13 @@ def _check_replicas(count: int, brokers: list[Broker], rules: PlacementConstrain
         raise InvalidReplicationFactorError("All brokers are currently fenced." if brokers else "There are no brokers.")
     if count > len(brokers) and rules.on_shortage == "error":
         raise InvalidReplicationFactorError(
-            f"Replication factor: {count} larger than the {len(brokers)} brokers that can be used."
+            f"Replication factor: {count} larger than the {len(brokers)} usable brokers."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _IndexedLayout:
-    """Where brokers and racks become numbers and back; nodes by broker id, racks by name."""
+    """The mapping of brokers and racks to indexes and back; nodes by broker ID, racks by name."""
 
     ids: tuple[int, ...]
     places: Mapping[int, int]
@@ -370,10 +376,10 @@ class _IndexedLayout:
         return cls(ids, places, racks, nodes, _limits(rules, racks), rules)
 
     def spread(self, items: PartitionArrays, others: ReplicaLists, *, order: bool = True) -> PlacementResult:
-        """Solve, with what other topics have as load, and put nodes in order.
+        """Solve, with the replicas of other topics as load, and put nodes in order.
 
         Raises:
-            ReplicaPlacementError: The rules leave no broker for some replicas.
+            ReplicaPlacementError: The constraints leave no broker for some replicas.
         """
         try:
             return place_replicas(
@@ -383,7 +389,7 @@ class _IndexedLayout:
             raise ReplicaPlacementError(f"replicas cannot be placed: {error}") from error
 
     def lead(self, items: PartitionArrays, others: ReplicaLists, *, keep: bool) -> PlacementResult:
-        """Choose leaders among the nodes that items have, with what other topics have as load."""
+        """Choose leaders among the nodes of items, with the leaders of other topics as load."""
         return reorder_leaders(items, self._loaded(others), self.limits, self._goals(), keep=keep, work=self.rules.work)
 
     def _loaded(self, others: ReplicaLists) -> BrokerArrays:
@@ -404,30 +410,30 @@ class _IndexedLayout:
         coverage = self.rules.coverage
         if isinstance(coverage, Mapping):
             weights = [float(coverage.get(rack, 0)) for rack in self.racks]
-            # Readers in no rack that has a broker are near to nothing, wherever replicas are.
+            # Readers in racks without a broker are local to nothing, wherever replicas are.
             return _whole(weights) * (np.asarray(weights) > 0) if any(weights) else None
         return None if coverage == "broker" else np.ones(len(self.racks), np.int64)
 
     def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
-        """Return the nodes of brokers there are."""
+        """Return the nodes of existing brokers."""
         return tuple(dict.fromkeys(self.places[broker] for broker in replicas if broker in self.places))
 
     def leads(self, replicas: tuple[int, ...]) -> bool:
-        """Tell whether the first of a list is a broker there is."""
+        """Return whether the first of a list is an existing broker."""
         return bool(replicas) and replicas[0] in self.places
 
     def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
-        """Return who holds a partition that is to have fewer replicas: those on fenced brokers are given up first."""
+        """Return the nodes to be kept if the replication factor decreases: fenced ones are removed first."""
         fenced = [node for node in held if not self.nodes.assignable[node]]
         gone = set(fenced[::-1][: max(0, len(held) - factor)])
         return tuple(node for node in held if node not in gone)
 
     def may_lead(self, nodes: Iterable[int]) -> bool:
-        """Tell whether one of these nodes may lead."""
+        """Return whether one of these nodes may lead."""
         return any(self.nodes.leader_eligible[node] for node in nodes)
 
     def named(self, nodes: Iterable[int]) -> tuple[int, ...]:
-        """Return the brokers of nodes; placeholders stay what they are."""
+        """Return the brokers of nodes; placeholders are unchanged."""
         return tuple(self.ids[node] if node >= 0 else node for node in nodes)
 
 

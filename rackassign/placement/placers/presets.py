@@ -1,4 +1,4 @@
-"""Rules of other systems that keep copies apart, by their names."""
+"""Rules of other systems that keep copies apart, named after them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rackassign.placement.placers.optimal import OptimalPlacer
 
 
 class ElasticsearchPlacer(OptimalPlacer):
-    """Allocation awareness: a rack takes its equal part of the copies, rounded up; what does not fit is a placeholder.
+    """Allocation awareness: a rack gets an equal share of the copies, rounded up; excess ones become placeholders.
 
-    With `forced_racks` (forced awareness) the part of a rack that is down stays free as well. A broker without a rack
-    takes nothing as long as another has one, as a node without the attribute.
+    With `forced_racks` (forced awareness) the share of an offline rack stays free as well. A broker without a rack gets
+    nothing if another broker has one, like a node without the attribute.
     """
 
     def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
-        """Return even racks, counted over those forced and those there are, and no crowding."""
+        """Return even racks, counted over forced and existing racks, and at most that many replicas in each."""
         rules = super().rules_for(num_replicas, brokers)
         known = {broker.rack for broker in brokers if broker.rack is not None and broker.id not in rules.exclude}
         without = frozenset(broker.id for broker in brokers if broker.rack is None) if known else frozenset()
@@ -28,14 +28,15 @@ class ElasticsearchPlacer(OptimalPlacer):
 
 
 class HadoopPlacer(OptimalPlacer):
-    """Two racks for three replicas, as HDFS does: cheaper to write, and safe against the loss of one rack.
+    """Two racks for three replicas, like HDFS: writes are cheaper, and the loss of one rack loses no data.
 
-    No rack has more than (replicas - 1) / racks + 2 replicas of a partition, rounded down, nor all of them where there
-    are two racks. From three on two share a rack, unless racks are too small for that. With one rack there is no limit.
+    No rack has more than (replicas - 1) / racks + 2 replicas of a partition, rounded down, nor all of them if there are
+    two racks. Three or more replicas have two in one rack, unless racks are too small for that. With one rack there is
+    no limit.
     """
 
     def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
-        """Return the limits for so many replicas, as HDFS reckons them from the racks there are."""
+        """Return the limits for a replication factor, as HDFS computes them from the racks."""
         rules = super().rules_for(num_replicas, brokers)
         usable = [broker for broker in brokers if broker.id not in rules.exclude]
         awake = [broker for broker in usable if not broker.fenced]
@@ -55,9 +56,9 @@ class HadoopPlacer(OptimalPlacer):
 
 
 class RedisPlacer(OptimalPlacer):
-    """Rack-zone awareness: no two replicas of a partition in one rack, or none at all."""
+    """Rack-zone awareness: no two replicas of a partition in one rack, otherwise an error."""
 
     def rules_for(self, num_replicas: int, brokers: Sequence[UsableBroker]) -> PlacementConstraints:
-        """Return one replica a rack, strictly."""
+        """Return strictly one replica per rack."""
         rules = super().rules_for(num_replicas, brokers)
         return replace(rules, max_per_rack=1, min_racks=None, on_shortage="error")

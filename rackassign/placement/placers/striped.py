@@ -1,13 +1,13 @@
-"""What KRaft controllers do (`StripedReplicaPlacer`), draw by draw.
+"""The placer of KRaft controllers (`StripedReplicaPlacer`), with the same sequence of random numbers.
 
-Each partition takes its leader from the next rack and its followers from the racks after it; each rack gives its
-brokers in turn. After as many partitions as there are unfenced brokers all orders are shuffled, so that other pairs
-come about. It looks at one topic, never at what brokers hold already, and it evens racks rather than brokers: the
-only broker of a rack gets a replica of everything. Where racks are of equal size, their brokers lead unevenly between
+Each partition takes its leader from the next rack and its followers from the racks after it; the brokers of a rack are
+used in turn. After as many partitions as there are unfenced brokers, all orders are shuffled, which results in other
+pairs. The placer considers one topic, never the existing load of brokers, and it balances racks rather than brokers:
+the only broker of a rack gets a replica of everything. If racks are of equal size, their brokers lead unevenly between
 two shuffles: of n brokers n / gcd(n, replicas) lead.
 
-Kept as it is in Java: after a shuffle a fenced broker may be taken although an unfenced one of its rack is free,
-since lists remember the number of the round they were used up in, and these numbers begin again.
+One behavior is kept from Java: after a shuffle a fenced broker may be used although an unfenced one of its rack is
+free, since the lists store the number of the round in which they were used up, and these numbers begin again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NONE = -1
 
 
 class BrokerRing:
-    """Brokers of one rack that are given out in turn, each once a round.
+    """Brokers of one rack that are returned in turn, each once a round.
 
     Args:
-        brokers: Their ids.
-        offset: Which of them is the first.
+        brokers: Their IDs.
+        offset: Index of the first one.
     """
 
     def __init__(self, brokers: Iterable[int], offset: int = 0) -> None:
@@ -36,16 +36,16 @@ class BrokerRing:
         self._given = 0
 
     def draw_offset(self, chance: JavaRandom) -> None:
-        """Begin with any of them; an empty ring draws nothing."""
+        """Draw the first broker; an empty ring draws nothing."""
         if self._brokers:
             self._offset = chance.next_int(len(self._brokers))
 
     def shuffle(self, chance: JavaRandom) -> None:
-        """Put them into another order."""
+        """Shuffle the brokers."""
         chance.shuffle(self._brokers)
 
     def next(self, round_: int) -> int:
-        """Return the next broker of this round; -1 when all have been given out."""
+        """Return the next broker of this round; -1 when all have been returned."""
         if not self._brokers:
             return _NONE
         if round_ != self._round:
@@ -75,7 +75,7 @@ class _Rack:
 
 class _Stripes:
     def __init__(self, brokers: Sequence[UsableBroker], chance: JavaRandom) -> None:
-        # Brokers without a rack are a rack of their own, the first.
+        # Brokers without a rack form a rack of their own, the first.
         names = sorted({broker.rack for broker in brokers}, key=lambda rack: (rack is not None, rack or ""))
         self._racks = [_Rack([broker for broker in brokers if broker.rack == name], chance) for name in names]
         self._order = list(range(len(names)))
@@ -119,24 +119,24 @@ class StripedPlacer:
     """The controller's placer. Setting: `seed` (0); a controller draws a new one each time.
 
     Args:
-        chance: What is drawn from; by the seed where there is none.
+        chance: Source of random numbers; by default one with the seed.
     """
 
     def __init__(self, chance: JavaRandom | None = None) -> None:
         self._chance = chance or SeededJavaRandom()
 
     def configure(self, configs: dict[str, Any]) -> None:
-        """Take the seed.
+        """Set the seed.
 
         Raises:
-            ConfigError: It is not an integer.
+            ConfigError: The seed is not an integer.
         """
         if "seed" in configs:
             self._chance = random_from_config(configs)
 
     def place(
         self,
-        start_partition: int,  # noqa: ARG002 - Java's does not look at it either
+        start_partition: int,  # noqa: ARG002 - Java's ignores it too
         num_partitions: int,
         num_replicas: int,
         brokers: Iterable[UsableBroker],
@@ -144,7 +144,7 @@ class StripedPlacer:
         """Place partition after partition.
 
         Raises:
-            InvalidReplicationFactorError: Not positive, more than there are brokers, or all of them are fenced.
+            InvalidReplicationFactorError: It is not positive, more than there are brokers, or all brokers are fenced.
         """
         known = list(brokers)
         if num_replicas <= 0:
@@ -162,4 +162,4 @@ class StripedPlacer:
         return [stripes.place(num_replicas) for _ in range(num_partitions)]
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there are no resources."""

@@ -209,4 +209,4 @@ def test_a_state_file_that_cannot_be_read_is_bad_input(tmp_path: Path, capsys: p
     file = tmp_path / "state.json"
     file.write_text('{"format": "another"}')
     assert run(["audit", "--bootstrap-server", "h:1", "--state-file", str(file)]) == 2
-    assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a registry of rackassign: ")
+    assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a state file of rackassign: ")

@@ -81,7 +81,7 @@ def test_a_rack_that_is_down_is_no_rack_to_move_to() -> None:
 def test_what_min_isr_above_the_replicas_does_is_said_for_old_brokers_and_new_ones() -> None:
     (finding,) = audit(state([[1, 3, 5]], min_isr=4)).findings
     assert "4.3 does" in finding.problem
-    assert "older ones refuse every acks=all" in finding.problem
+    assert "older ones refuse every write with acks=all" in finding.problem
 
 
 def test_advice_for_kafka_s_own_topics_names_the_option_they_need() -> None:
@@ -149,13 +149,13 @@ def test_brokers_that_are_gone_count_where_they_were(
 
 def test_a_broker_that_is_gone_is_named_with_its_rack() -> None:
     (finding,) = audit(state([[1, 9, 5]]).with_known_racks({9: "b"})).findings
-    assert finding.problem == "replicas on brokers that the cluster does not know (any more): 9 (in b)"
+    assert finding.problem == "replicas on brokers that are not (or no longer) registered: 9 (in b)"
 
 
 def test_what_is_throttled_is_named() -> None:
     throttles = Throttles(("t", "u"), (1, 2), everywhere=True)
     (finding,) = audit(state(throttles=throttles)).findings
-    assert "set for 2 topics, broker 1, broker 2, all brokers, and nothing" in finding.problem
+    assert "set for 2 topics, broker 1, broker 2, all brokers, but no reassignment is in progress" in finding.problem
     assert (finding.topics, finding.brokers) == (("t", "u"), (1, 2))
 
 
@@ -178,13 +178,13 @@ class Brokers:
         self.views = {1: first, 2: first if second is None else second}
         self.configs = configs
         self.rates: dict[int, tuple[dict[str, str], dict[str, str]] | Exception] = {}
-        room = "rackassign.placement.cluster_state"
-        monkeypatch.setattr(f"{room}.list_brokers", lambda _: BROKERS[:2])
-        monkeypatch.setattr(f"{room}.describe_topics_on", self.topics_of)
-        monkeypatch.setattr(f"{room}.topic_configs", self.topic_configs)
-        monkeypatch.setattr(f"{room}.broker_configs", self.broker_configs)
-        monkeypatch.setattr(f"{room}.ReassignmentAdmin.list_reassignments", lambda _: {})
-        monkeypatch.setattr(f"{room}.time.sleep", lambda _: None)
+        module = "rackassign.placement.cluster_state"
+        monkeypatch.setattr(f"{module}.list_brokers", lambda _: BROKERS[:2])
+        monkeypatch.setattr(f"{module}.describe_topics_on", self.topics_of)
+        monkeypatch.setattr(f"{module}.topic_configs", self.topic_configs)
+        monkeypatch.setattr(f"{module}.broker_configs", self.broker_configs)
+        monkeypatch.setattr(f"{module}.ReassignmentAdmin.list_reassignments", lambda _: {})
+        monkeypatch.setattr(f"{module}.time.sleep", lambda _: None)
 
     def topics_of(self, _: object, broker: int, names: list[str] | None) -> dict[str, DescribedTopic]:
         view = self.views[broker]
@@ -216,7 +216,7 @@ def test_kafka_s_own_topics_are_seen_unless_others_are_named(monkeypatch: pytest
 def test_a_topic_that_does_not_exist_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {"t": THERE})
     assert list(describe_cluster_state(None, ["t"]).topics) == ["t"]
-    with pytest.raises(ConfigError, match=r'^topic: there is no "typo", no "x" on this cluster$'):
+    with pytest.raises(ConfigError, match=r'^topic "typo", "x" does not exist in this cluster$'):
         describe_cluster_state(None, ["x", "t", "typo"])
 
 
@@ -259,5 +259,5 @@ def test_rates_are_told_by_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -
 def test_no_broker_at_all_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, {})
     monkeypatch.setattr("rackassign.placement.cluster_state.list_brokers", lambda _: ())
-    with pytest.raises(KafkaUnavailableError, match="no broker tells its metadata"):
+    with pytest.raises(KafkaUnavailableError, match="no broker responds with its metadata"):
         describe_cluster_state(None)

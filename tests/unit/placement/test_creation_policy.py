@@ -131,7 +131,9 @@ def test_a_registry_is_of_one_cluster(tmp_path: Path) -> None:
     write(file, mine)
     assert read(file) == mine.for_cluster("one") == mine
     assert read(file).cluster == "one"
-    with pytest.raises(ConfigError, match=r'^state: the file is of cluster "one", and this is "two"; .* --state-file$'):
+    with pytest.raises(
+        ConfigError, match=r'^state file: it belongs to cluster "one", but this is "two"; .* --state-file$'
+    ):
         read(file).for_cluster("two")
     # One that does not tell its id is taken at the user's word.
     assert read(file).for_cluster("") == mine

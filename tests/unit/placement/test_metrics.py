@@ -29,5 +29,5 @@ def test_figures_of_a_layout() -> None:
 def test_hot_figures_are_of_brokers_by_weight() -> None:
     layout = Layout(tuple(brokers_in(1, 1)), {"t": ((1,), (1,), (2,))}, {1: 2})
     assert LayoutMetrics.of(layout).replicas_per_broker == 1.0
-    with pytest.raises(InputError, match="there is no such broker"):
+    with pytest.raises(InputError, match="the broker does not exist"):
         Layout((), {}, {7: 1})

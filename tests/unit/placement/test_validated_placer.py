@@ -66,22 +66,22 @@ def fair(partitions: int, replicas: int) -> list[list[int]]:
 
 
 WRONG = [
-    (None, "its answer is no list: null"),
-    ({"a": 1}, "its answer is no list: an object of 1"),
-    ("12", 'its answer is no list: "12"'),
+    (None, "its result is not a list: null"),
+    ({"a": 1}, "its result is not a list: an object of 1"),
+    ("12", 'its result is not a list: "12"'),
     ([[1, 2, 3]], "1 lists for 2 partitions"),
     ([[1, 2, 3]] * 3, "3 lists for 2 partitions"),
-    ([[1, 2, 3], None], "list 1 is no list: null"),
+    ([[1, 2, 3], None], "list 1 is not a list: null"),
     ([[1, 2, 3], [1, 2]], "list 1 has 2 of 3 replicas"),
     ([[1, 2, 3], [1, 2, 3, 4]], "list 1 has 4 of 3 replicas"),
     ([[1, 2, 3], []], "list 1 has 0 of 3 replicas"),
-    ([[1, 2, 2], [1, 2, 3]], "list 0 has a broker twice"),
-    ([[1, 2, -1], [1, 2, 3]], "list 0 has broker -1, which it was not offered"),
-    ([[1, 2, 99], [1, 2, 3]], "list 0 has broker 99, which it was not offered"),
-    ([[1, 2, True], [1, 2, 3]], "list 0 has true, which is no broker id"),
-    ([[1, 2, "3"], [1, 2, 3]], 'list 0 has "3", which is no broker id'),
-    ([[1, 2, 3.0], [1, 2, 3]], "list 0 has 3.0, which is no broker id"),
-    ([[1, 2, Hostile()], [1, 2, 3]], "list 0 has an object of 0, which is no broker id"),
+    ([[1, 2, 2], [1, 2, 3]], "list 0 contains a broker twice"),
+    ([[1, 2, -1], [1, 2, 3]], "list 0 contains broker -1, which was not offered"),
+    ([[1, 2, 99], [1, 2, 3]], "list 0 contains broker 99, which was not offered"),
+    ([[1, 2, True], [1, 2, 3]], "list 0 contains true, which is not a broker ID"),
+    ([[1, 2, "3"], [1, 2, 3]], 'list 0 contains "3", which is not a broker ID'),
+    ([[1, 2, 3.0], [1, 2, 3]], "list 0 contains 3.0, which is not a broker ID"),
+    ([[1, 2, Hostile()], [1, 2, 3]], "list 0 contains an object of 0, which is not a broker ID"),
     (fails, "place() failed with ValueError: \\x1b[31mno room"),
     (leaves, "place() failed with SystemExit: 0"),
 ]
@@ -183,7 +183,7 @@ class Unmade(Answers):
     [
         ("Breaks", "configure() failed with KeyError: 'disk'"),
         ("Refuses", "disk: \\x1b[2Jexpected a name"),
-        ("Unmade", "its making failed with OSError: no place"),
+        ("Unmade", "the constructor failed with OSError: no place"),
     ],
 )
 def test_a_placer_that_cannot_be_made_is_told_in_one_line(name: str, problem: str) -> None:
@@ -213,12 +213,12 @@ def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
     for policy in ("disabled", "enabled", "enabled_prefer_observed"):
         assert create("--replication-factor", "50", "--policy", policy) == 2
         assert capsys.readouterr().err == (
-            "rackassign: rf: 50 replicas, and 6 brokers were ever seen;"
-            " --allow-placeholders keeps the rest for brokers to come\n"
+            "rackassign: replication factor 50 is more than the 6 brokers ever seen;"
+            " --allow-placeholders plans placeholders for future brokers\n"
         )
     # Nobody is to be away, as KIP-409 has it, unless it is said.
     assert create("--replication-factor", "7", "--allow-placeholders") == 1
-    assert "7 replicas need as many brokers, and 6 are up" in capsys.readouterr().err
+    assert "7 replicas need as many brokers, but only 6 are online" in capsys.readouterr().err
     assert not made
     assert create("--replication-factor", "7", "--allow-placeholders", "--policy", "enabled") == 0
     assert {len(row) for row in made["t"]} == {6}
@@ -233,7 +233,7 @@ def test_a_repair_to_more_replicas_than_brokers_were_seen_needs_a_word_too() -> 
     seen, registry = ClusterState(BROKERS, {}), PlacementState({7: "a"})
     service._check_seen(seen, ReassignmentRequest(replication_factor=7), registry)
     service._check_seen(seen, ReassignmentRequest(replication_factor=8, allow_placeholders=True), registry)
-    with pytest.raises(ConfigError, match="8 replicas, and 7 brokers were ever seen"):
+    with pytest.raises(ConfigError, match="replication factor 8 is more than the 7 brokers ever seen"):
         service._check_seen(seen, ReassignmentRequest(replication_factor=8), registry)
 
 

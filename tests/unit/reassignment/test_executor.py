@@ -41,7 +41,7 @@ from rackassign.reassignment.plan_status import plan_status
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
 from tests.helpers.fakes.reassignment_cluster import CrashError, Stage
 
-PACE = ExecutionLimits(wave=3, rate=1_000_000, patience_s=20)
+PACE = ExecutionLimits(batch_size=3, rate=1_000_000, stall_timeout_s=20)
 BROKERS = range(1, 7)
 
 
@@ -70,7 +70,7 @@ class Desk:
         self.kept = journal
 
     def run(self, stage: Stage, direction: Direction = "apply", pace: ExecutionLimits = PACE) -> ExecutionResult:
-        return execute_plan(stage, self.kept, direction, keep=self.keep, pace=pace, stop=stage.stop)[1]
+        return execute_plan(stage, self.kept, direction, keep=self.keep, limits=pace, stop=stage.stop)[1]
 
 
 def refuse(_: object) -> None:
@@ -83,7 +83,7 @@ def untouched(stage: Stage) -> bool:
 
 def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_down() -> None:
     stage, desk, told = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES)), list[Progress]()
-    ended, outcome = execute_plan(stage, desk.kept, "apply", keep=desk.keep, pace=PACE, told=told.append)
+    ended, outcome = execute_plan(stage, desk.kept, "apply", keep=desk.keep, limits=PACE, report_progress=told.append)
     assert stage.lists() == AFTER
     assert outcome.done == tuple(MOVES)
     assert (outcome.failed, outcome.leader_not_elected, outcome.sent) == ({}, {}, 5)
@@ -161,8 +161,8 @@ def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
     del stage.partitions[place(2)]
     outcome = desk.run(stage)
     assert outcome.failed == {
-        place(0): "its replicas are 5, 6, which is not what the plan knows",
-        place(1): "somebody else reassigns it, to 1, 2, 6",
+        place(0): "its replicas are 5, 6, which is no list of the plan",
+        place(1): "another process reassigns it, to 1, 2, 6",
     }
     assert outcome.deleted == {place(2): "the topic has no such partition"}
     assert stage.partitions[place(0)].replicas == (5, 6)
@@ -179,7 +179,7 @@ def test_what_the_controller_refuses_is_told_and_the_others_go_on() -> None:
 def test_when_time_is_up_what_is_not_done_goes_back() -> None:
     stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
     outcome = desk.run(stage, pace=replace(PACE, timeout_s=0))
-    assert set(outcome.failed.values()) == {"time is up"}
+    assert set(outcome.failed.values()) == {"time limit reached"}
     assert {place(3), place(4)} <= set(outcome.failed)
     assert stage.lists() == {where: BEFORE[where] if where in outcome.failed else AFTER[where] for where in MOVES}
     assert untouched(stage)
@@ -202,7 +202,7 @@ def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
     stage.stop_at = 40
     calls: list[TopicPartition] = []
     stage.on_reassign = calls.extend
-    outcome = desk.run(stage, pace=replace(PACE, wave=1))
+    outcome = desk.run(stage, pace=replace(PACE, batch_size=1))
     assert len(outcome.done) < 20
     assert set(calls) <= {*outcome.done, TopicPartition("t", len(outcome.done))}
     assert {part.led_by for where, part in stage.partitions.items() if where in outcome.failed} == {1}
@@ -216,9 +216,9 @@ def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every
         Desk(Journal("c", moves=moves)),
     )
     stage.kill(3)
-    outcome = desk.run(stage, pace=replace(PACE, wave=1))
+    outcome = desk.run(stage, pace=replace(PACE, batch_size=1))
     assert len(outcome.deleted) == len(outcome.failed) == 20
-    assert stage.clock < 3 * PACE.patience_s
+    assert stage.clock < 3 * PACE.stall_timeout_s
 
 
 @pytest.mark.parametrize("refuses", ["alter_cluster_configs", "alter_topic_configs"])
@@ -244,7 +244,7 @@ def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
     stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves={place(0): MOVES[place(0)]}))
     stage.defaults = dict.fromkeys(RATES, "500000")
     stage.partitions[place(1)].target = (4, 5, 6)
-    with pytest.raises(ConfigError, match="somebody else's reassignments run"):
+    with pytest.raises(ConfigError, match="throttled reassignments of another process are in progress"):
         desk.run(stage)
     assert desk.kept == Journal("c", moves={place(0): MOVES[place(0)]})
     assert stage.lists()[place(0)] == BEFORE[place(0)]
@@ -283,9 +283,9 @@ def test_lists_as_they_were_are_not_written_over(tmp_path: Path) -> None:
     assert begin(file, later) == tmp_path / "plan.1.json"
     assert read(tmp_path / "plan.1.json").moves == MOVES
     write(file, replace(later, phase="begun"))
-    with pytest.raises(ConfigError, match="not over"):
+    with pytest.raises(ConfigError, match="is a plan in progress"):
         begin(file, later)
-    with open_exclusive(file), pytest.raises(ConfigError, match="another repair is at work"), open_exclusive(file):
+    with open_exclusive(file), pytest.raises(ConfigError, match="another process is using"), open_exclusive(file):
         pass
 
 
@@ -316,20 +316,23 @@ GOOD: dict[str, Any] = {
         ({"moves": {"t": {"0": {"before": [1]}}}}, r'moves\.t\.0: the field "after" is missing'),
         ({"moves": {"t": {"0": {"before": [1], "after": [2], "then": []}}}}, r"moves\.t\.0\.then: unknown field"),
         ({"moves": {"t": {"0": {"before": 1, "after": [2]}}}}, r"moves\.t\.0\.before: expected an array, got 1"),
-        ({"moves": {"t": {"0": {"before": [[1]], "after": [2]}}}}, r"moves\.t\.0\.before: .* is no list of replicas"),
+        (
+            {"moves": {"t": {"0": {"before": [[1]], "after": [2]}}}},
+            r"moves\.t\.0\.before: .* is not a list of replicas",
+        ),
         (
             {"moves": {"t": {"0": {"before": [1], "after": [2]}, "00": {"before": [1], "after": [2]}}}},
-            "the partition is there twice",
+            "the partition is listed twice",
         ),
         ({"wish": {"topics": "t"}}, "wish.topics: expected an array"),
         ({"wish": {"rf": "3"}}, 'wish.rf: expected an integer, got "3"'),
         ({"wish": []}, "wish: expected an object, got an array of 0"),
         ({"throttled": {"brokers": {"rate": 5}, "topics": {}}}, "expected text, got 5"),
-        ({"moves": {"t": {"0": {"before": [1], "after": [2**40]}}}}, "is no list of replicas"),
-        ({"moves": {"t": {"0": {"before": [1], "after": [-1]}}}}, "is no list of replicas"),
-        ({"moves": {"t": {"-1": {"before": [1], "after": [2]}}}}, "there can be no partition"),
-        ({"moves": {"\ud800": {"0": {"before": [1], "after": [2]}}}}, "there can be no partition"),
-        ({"moves": {"t": {"0": {"before": [], "after": [2]}}}}, "is no list of replicas"),
+        ({"moves": {"t": {"0": {"before": [1], "after": [2**40]}}}}, "is not a list of replicas"),
+        ({"moves": {"t": {"0": {"before": [1], "after": [-1]}}}}, "is not a list of replicas"),
+        ({"moves": {"t": {"-1": {"before": [1], "after": [2]}}}}, "invalid partition"),
+        ({"moves": {"\ud800": {"0": {"before": [1], "after": [2]}}}}, "invalid partition"),
+        ({"moves": {"t": {"0": {"before": [], "after": [2]}}}}, "is not a list of replicas"),
     ],
 )
 def test_a_plan_that_somebody_has_spoilt_is_refused(tmp_path: Path, wrong: dict[str, Any], problem: str) -> None:
@@ -350,7 +353,7 @@ def test_a_plan_says_nothing_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "{}", "[]", "[" * 100_000])
 def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "j").write_text(text)
-    with pytest.raises(ConfigError, match="is not a plan of rackassign"):
+    with pytest.raises(ConfigError, match="is not a plan file of rackassign"):
         read(tmp_path / "j")
 
 
@@ -413,7 +416,7 @@ def test_where_a_plan_stands_is_told_partition_by_partition() -> None:
     del stage.partitions[place(4)]
     stage._show(1.0)
     found = plan_status(MOVES, stage.describe(MOVES), throttled=True)
-    assert dict(found.places) == {
+    assert dict(found.states) == {
         place(0): "as-planned",
         place(1): "on-its-way",
         place(2): "changed-by-others",
@@ -446,7 +449,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     clusters["c"] = "another"
     for command in ("status", "abandon", "apply", "rollback"):
         assert run(["reassign", command, "--bootstrap-server", "b:1"]) == 2
-        assert capsys.readouterr().err == 'rackassign: plan: it is for cluster "c", and this is "another"\n'
+        assert capsys.readouterr().err == 'rackassign: plan: it is for cluster "c", but this is "another"\n'
     clusters["c"] = "c"
     before = stage.lists()
     assert run(["reassign", "abandon", "--bootstrap-server", "b:1", "--output", "json"]) == 0

@@ -54,8 +54,8 @@ def state(*, down: Sequence[int] = (), brokers: Sequence[Broker] = BROKERS, **to
     return ClusterState(listed, {name: topic(rows, down) for name, rows in topics.items()}, **more)
 
 
-def planned(seen: ClusterState, *, registry: PlacementState | None = None, **wish: Any) -> ReassignmentPlan:
-    return plan_reassignment(seen, ReassignmentRequest(**wish), registry or PlacementState())
+def planned(seen: ClusterState, *, registry: PlacementState | None = None, **wanted: Any) -> ReassignmentPlan:
+    return plan_reassignment(seen, ReassignmentRequest(**wanted), registry or PlacementState())
 
 
 def own(seen: ClusterState, name: str) -> ClusterState:
@@ -119,7 +119,7 @@ def test_placeholders_are_completed_and_a_topic_of_the_same_name_is_left_alone()
     found = planned(state(t=[[1, 3], [2]]), registry=registry)
     assert racks(found.moves[place(0)].after) == {"a", "b", "c"}
     assert set(found.moves) == {place(0)}
-    assert "other replicas than the plan" in found.skipped[place(1)]
+    assert "other replicas than in the state file" in found.skipped[place(1)]
 
 
 def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
@@ -128,16 +128,16 @@ def test_what_cannot_be_judged_now_is_left_out_and_told() -> None:
     assert found.skipped == {
         place(0): "is being reassigned",
         place(2): "has no leader to copy from",
-        place(0, "u"): "brokers say different things of it",
+        place(0, "u"): "brokers report different metadata",
     }
     assert set(found.moves) == {place(1)}
 
 
 def test_only_the_topics_that_are_named_are_touched() -> None:
     assert set(planned(state(t=[[1, 2]], u=[[1, 2]]), topics=("u",)).moves) == {place(0, "u")}
-    with pytest.raises(ConfigError, match='no topic "x"'):
+    with pytest.raises(ConfigError, match='topic "x" does not exist'):
         planned(state(t=[[1, 2]]), topics=("x",))
-    with pytest.raises(ConfigError, match="no broker 7 to be replaced"):
+    with pytest.raises(ConfigError, match="broker 7 to be removed does not exist"):
         planned(state(t=[[1, 2]]), removed_brokers=frozenset({7}))
 
 
@@ -179,20 +179,24 @@ def near_of(
     return GroupLocality(there, inspect(shot, there, Throughput()), coverage, {}, 0)
 
 
-def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wish: Any) -> ReassignmentPlan:
+def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wanted: Any) -> ReassignmentPlan:
     """Plan for a group that reads what there is."""
     seen, near = state(**topics), near_of(topics, *members)
     seen = own(seen, own_too) if own_too else seen
     names = tuple(sorted(topics))
     return plan_reassignment(
-        seen, ReassignmentRequest(topics=names, group="g", **wish), PlacementState(), near.members_per_rack(names), near
+        seen,
+        ReassignmentRequest(topics=names, group="g", **wanted),
+        PlacementState(),
+        near.members_per_rack(names),
+        near,
     )
 
 
 def test_kafka_s_own_topics_never_follow_readers() -> None:
     found = follow({"t": [[5]], "o": [[5]]}, member("m", "a", {}, "t", "o"), own_too="o")
     assert set(found.moves) == {place(0)}
-    assert "Kafka's own" in found.skipped[place(0, "o")]
+    assert "a topic of Kafka itself" in found.skipped[place(0, "o")]
 
 
 def test_topics_follow_their_own_readers() -> None:
@@ -237,8 +241,8 @@ def test_a_copy_that_is_made_anyway_goes_where_a_group_reads() -> None:
     four = tuple(Broker(i, rack) for i, rack in enumerate("abcd", 1))
     rows = [[1], [2]] * 3
     near = near_of({"t": rows}, member("m", "d", {}, "t"), known=four)
-    wish = ReassignmentRequest(topics=("t",), replication_factor=2, group="g")
-    found = plan_reassignment(state(t=rows, brokers=four), wish, PlacementState(), near.members_per_rack(["t"]), near)
+    wanted = ReassignmentRequest(topics=("t",), replication_factor=2, group="g")
+    found = plan_reassignment(state(t=rows, brokers=four), wanted, PlacementState(), near.members_per_rack(["t"]), near)
     assert found.copies == 6
     assert all(4 in row for row in found.after.topics["t"])
 
@@ -322,7 +326,7 @@ def test_leaders_are_where_rules_have_them_whatever_else_is_right() -> None:
 
 
 def test_a_rack_for_leaders_that_is_not_there_is_refused() -> None:
-    problem = '^leader rack "zz": no broker is there; racks are a, b, c$'
+    problem = '^leader rack "zz": no broker is in it; racks are a, b, c$'
     with pytest.raises(ConfigError, match=problem):
         planned(state(t=[[1, 3, 5]]), rules={"leader_racks": ["a", "zz"]})
     with pytest.raises(ConfigError, match=problem):
@@ -354,11 +358,11 @@ def test_a_repair_that_was_made_leaves_nothing_to_repair(
     dead: set[int],
     even: bool,  # noqa: FBT001 - hypothesis passes it by name
 ) -> None:
-    wish: dict[str, Any] = {"replication_factor": rf, "removed_brokers": frozenset(dead), "rebalance": even}
+    asked: dict[str, Any] = {"replication_factor": rf, "removed_brokers": frozenset(dead), "rebalance": even}
     seen = state(t=rows)
-    found = planned(seen, **wish)
+    found = planned(seen, **asked)
     after = state(t=[list(row) for row in found.after.topics["t"]])
-    again = planned(after, **wish)
+    again = planned(after, **asked)
     assert again.moves == {}
     for number, row in enumerate(found.after.topics["t"]):
         assert not set(row) & dead
@@ -408,7 +412,7 @@ def test_what_is_wrong_in_a_file_of_another_tool_is_named(value: Any, problem: s
 
 @pytest.mark.parametrize(("where", "row"), [(place(9), (1,)), (place(0, "x"), (1,)), (place(0), (1, 77))])
 def test_lists_for_what_there_is_not_are_refused(where: TopicPartition, row: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="there is no"):
+    with pytest.raises(InputError, match="does not exist"):
         plan_from_json(state(t=[[1, 2]]), {where: row})
 
 
@@ -434,13 +438,13 @@ def test_a_large_layout_that_is_blind_to_racks_ends_as_even_as_racks_allow() -> 
     assert not any("iterations" in doubt or "paths" in doubt for doubt in found.notes)
 
 
-@pytest.mark.parametrize("wish", [{"replication_factor": 2}, {"removed_brokers": frozenset({7})}, {}])
+@pytest.mark.parametrize("wanted", [{"replication_factor": 2}, {"removed_brokers": frozenset({7})}, {}])
 @pytest.mark.parametrize("size", [(20, 9), (300, 60)])
-def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wish: dict[str, Any]) -> None:
-    found = planned(blind(*size), **wish)
+def test_who_leads_goes_on_leading_where_its_replica_stays(size: tuple[int, int], wanted: dict[str, Any]) -> None:
+    found = planned(blind(*size), **wanted)
     assert found.moves
     assert all(move.after[0] == move.before[0] for move in found.moves.values() if move.before[0] in move.after)
-    if "rf" in wish:
+    if "replication_factor" in wanted:
         # There is always one that does not lead to be given up.
         assert all(move.after[0] == move.before[0] for move in found.moves.values())
 
@@ -459,7 +463,9 @@ def test_a_plan_that_piles_replicas_up_is_refused_with_the_figures() -> None:
     check_even(fair)
     with pytest.raises(UnevenError) as caught:
         check_even(replace(heap, before=fair.after))
-    assert str(caught.value).startswith("broker 5 would have 20 replicas, 2.67 times the mean, and now the fullest has")
+    assert str(caught.value).startswith(
+        "broker 5 would have 20 replicas, 2.67 times the mean; the fullest broker now has"
+    )
     assert "--force" in str(caught.value)
 
 

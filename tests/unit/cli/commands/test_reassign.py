@@ -77,8 +77,8 @@ def test_a_throttle_that_is_none_is_refused(
         (b'{"leader_racks": "a"}', 'leader_racks: expected a list, got "a"'),
         (b'{"max_per_rack": 0}', "max_per_rack: expected 1 or more, got 0"),
         (b'{"min_racks": 3, "max_racks": 2}', "min_racks is 3, more than max_racks, 2"),
-        (b'{"exclude": [1]}', "exclude cannot be set for a repair"),
-        (b'{"on_shortage": "relax"}', "on_shortage cannot be set for a repair"),
+        (b'{"exclude": [1]}', "exclude cannot be set for a reassignment"),
+        (b'{"on_shortage": "relax"}', "on_shortage cannot be set for a reassignment"),
     ],
 )
 @pytest.mark.usefixtures("home")
@@ -93,7 +93,7 @@ def test_rules_that_cannot_be_are_refused(text: bytes | None, problem: str, caps
 @pytest.mark.usefixtures("home")
 def test_without_a_plan_it_is_said_how_to_make_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     said = one_line(["reassign", *words], capsys)
-    assert said == "rackassign: there is no plan rackassign-reassignment.json: `reassign plan` makes one\n"
+    assert said == "rackassign: plan file rackassign-reassignment.json does not exist; create it with `reassign plan`\n"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "rackassign-repair/9"}', '{"version": 1}'])
@@ -102,7 +102,9 @@ def test_another_file_is_not_taken_for_a_plan_nor_written_over(
     words: list[str], text: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "p.json").write_text(text)
-    assert "p.json is not a plan of rackassign: " in one_line(["reassign", *words, "--plan-file", "p.json"], capsys)
+    assert "p.json is not a plan file of rackassign: " in one_line(
+        ["reassign", *words, "--plan-file", "p.json"], capsys
+    )
     assert (home / "p.json").read_text() == text
 
 
@@ -124,9 +126,11 @@ def test_a_repair_that_is_not_over_is_not_written_over(
 ) -> None:
     before = kept(name, phase, throttled)
     said = one_line([*words, *NOBODY], capsys)
-    assert f"{name} is a repair that is not over" in said
+    assert f"{name} is a plan in progress" in said
     # Without the name it might be another plan that goes on.
-    assert f"`reassign apply --plan-file {name}` goes on, `reassign rollback --plan-file {name}` goes back" in said
+    assert (
+        f"`reassign apply --plan-file {name}` resumes it, `reassign rollback --plan-file {name}` rolls it back" in said
+    )
     assert (home / name).read_bytes() == before
 
 
@@ -148,9 +152,9 @@ def lists(*rows: Any) -> dict[str, Any]:
         (lists(7), "partitions[0]: expected an object, got 7"),
         (lists(row(), row(topic="")), 'partitions[1].topic: expected the name of a topic, got ""'),
         (lists(row(partition=True)), "partitions[0].partition: expected 0 or more, got true"),
-        (lists(row(replicas=[])), "partitions[0].replicas: expected broker ids, got an array of 0"),
+        (lists(row(replicas=[])), "partitions[0].replicas: expected broker IDs, got an array of 0"),
         (lists(row(replicas=[2, 2])), "partitions[0].replicas: a broker is listed twice"),
-        (lists(row(), row(replicas=[2])), "partitions[1]: orders-0 is there twice"),
+        (lists(row(), row(replicas=[2])), "partitions[1]: orders-0 is listed twice"),
     ],
 )
 @pytest.mark.usefixtures("home")

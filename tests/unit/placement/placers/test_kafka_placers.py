@@ -235,7 +235,7 @@ def test_a_placer_of_a_distribution_is_found_by_its_entry_point(
     ["strpied", "no.such:Placer", "rackassign.placement.placers.admin_utils:Nobody", "", "a b", ":", ".a:B", "a..b:C"],
 )
 def test_an_unknown_placer_is_refused_with_those_there_are(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"there are elasticsearch, .*kafka, .*optimal, .*striped, and module:Class"):
+    with pytest.raises(ConfigError, match=r"known are elasticsearch, .*kafka, .*optimal, .*striped, and module:Class"):
         load_placer(name)
 
 

@@ -37,7 +37,7 @@ def test_of_no_partitions_nothing_is_unproven(
     layout = Layout(brokers, topics)
     for found in (rebalance(layout, replication_factor=3), rebalance_leaders(layout)):
         assert (found.topics, found.moved, found.lower_bound, found.proven, found.notes) == (topics, 0, 0, True, ())
-    with pytest.raises(ConfigError, match='there is no topic "x"'):
+    with pytest.raises(ConfigError, match='topic "x" does not exist'):
         rebalance(layout, replication_factor={"x": 1})
 
 
@@ -96,5 +96,5 @@ def test_what_leads_other_topics_counts_when_leaders_are_evened() -> None:
     assert list(found.topics) == ["new"]
     # 2 leads one of seven now; three or four are its share.
     assert Counter(own[0] for own in found.topics["new"]) == {1: 1, 2: 3}
-    with pytest.raises(ConfigError, match='there is no topic "t"'):
+    with pytest.raises(ConfigError, match='topic "t" does not exist'):
         rebalance_leaders(layout, topics=["t"])

@@ -156,9 +156,9 @@ def test_partitions_may_have_a_replication_factor_of_their_own() -> None:
     }
     by_partition = {TopicPartition("u", 0): 3}
     assert [len(own) for own in rebalance(layout, replication_factor=by_partition).topics["u"]] == [3, 1]
-    with pytest.raises(ConfigError, match='there is no partition 2 of topic "u"'):
+    with pytest.raises(ConfigError, match='partition 2 of topic "u" does not exist'):
         rebalance(layout, replication_factor={TopicPartition("u", 2): 1})
-    with pytest.raises(ConfigError, match='there is no topic "v"'):
+    with pytest.raises(ConfigError, match='topic "v" does not exist'):
         rebalance(layout, replication_factor={"v": 1})
 
 
@@ -257,7 +257,7 @@ def test_fenced_brokers_are_used_only_where_there_are_too_few_others() -> None:
 
 
 def test_what_cannot_be_placed_is_refused() -> None:
-    with pytest.raises(InvalidReplicationFactorError, match="4 larger than the 3 brokers"):
+    with pytest.raises(InvalidReplicationFactorError, match="4 larger than the 3 usable brokers"):
         OptimalPlacer().place(0, 1, 4, brokers_in(1, 1, 1))
     with pytest.raises(InvalidReplicationFactorError, match="larger than 0"):
         OptimalPlacer().place(0, 1, 0, brokers_in(1, 1, 1))
@@ -336,10 +336,10 @@ def test_room_on_disks_is_what_brokers_get() -> None:
         ("optimal", {"coverage": 3}, "coverage: expected"),
         ("optimal", {"coverage": {"a": -1}}, "coverage.a: expected a finite number"),
         ("optimal", {"weights": {"1": 0}}, "weights.1: expected a finite number above 0"),
-        ("optimal", {"weights": {"one": 1}}, "weights: expected a broker id"),
+        ("optimal", {"weights": {"one": 1}}, "weights: expected a broker ID"),
         ("optimal", {"weights": [1]}, "weights: expected weights by broker"),
         ("optimal", {"exclude": "12"}, "exclude: expected a list"),
-        ("optimal", {"exclude": ["1"]}, "exclude: expected broker ids"),
+        ("optimal", {"exclude": ["1"]}, "exclude: expected broker IDs"),
         ("optimal", {"forced_racks": [1]}, "forced_racks: expected text"),
         ("optimal", {"forced_rakcs": ["a"]}, "unknown setting .*known are coverage, exclude"),
         ("optimal", {"layout": {}}, "layout: expected a Layout"),
@@ -354,7 +354,7 @@ def test_settings_that_cannot_work_are_refused(name: str, configs: dict[str, Any
 
 
 def test_a_topic_there_is_not_is_refused() -> None:
-    with pytest.raises(ConfigError, match='there is no topic "t"'):
+    with pytest.raises(ConfigError, match='topic "t" does not exist'):
         rebalance(Layout(tuple(brokers_in(1))), topics=["t"])
 
 
@@ -439,8 +439,8 @@ def test_the_answer_is_the_same_under_another_hash_seed() -> None:
 import json
 from tests.helpers.generators.layouts import brokers_in, random_layout
 from rackassign.placement import PlacementConstraints, load_placer, rebalance
-layout = random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6)
-found = rebalance(layout, PlacementConstraints(leader_racks=frozenset("abc")))
+found = rebalance(random_layout(brokers_in(3, 2, 4), 60, 3, 5, topics=6),
+    PlacementConstraints(leader_racks=frozenset("abc")))
 lists = [load_placer(name).place(0, 20, 3, brokers_in(3, 2, 4)) for name in ("optimal", "hadoop", "striped", "kafka")]
 print(json.dumps([found.topics, lists], sort_keys=True))
 """
