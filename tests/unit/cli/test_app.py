@@ -296,7 +296,7 @@ def test_a_plan_with_a_time_limit_is_whole_and_says_that_it_is_not_proven(cli: C
     given = json.dumps({**SCENARIO, "topics": topics, "members": members})
     code, out, err = cli("plan", "--strategy", "sticky", "--time-limit", "0", given=given)
     assert code == 0
-    assert "the time limit of the plan is over" in err
+    assert "the time limit of the plan is exceeded" in err
     made = json.loads(out)
     assert made["optimal"] is False
     assert made["loads"] == {"min": 10, "max": 10}
