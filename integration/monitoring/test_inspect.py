@@ -146,7 +146,7 @@ def test_its_figures_are_those_that_all_clients_meter(
                 write(bootstrap, topics, counts)
                 wait_until(partial(have_read, zoo, 9 * ROUNDS + sum(map(sum, counts))), "all read")
 
-        survey = inspector.report(names, interval_s=0.2, told=while_measuring)
+        survey = inspector.report(names, interval_s=0.2, report_progress=while_measuring)
         after = [metered(group) for group in zoo]
     assert wrote
     found = {inspection.snapshot.live.name: inspection for inspection in survey.inspections}

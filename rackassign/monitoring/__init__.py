@@ -1,10 +1,11 @@
-"""Live groups of any client: what their coordinators tell of them, and what to make of it.
+"""Monitoring of live groups of any client: what their coordinators report about them, and its analysis.
 
-Rules of this room:
+Invariants of this package:
 
-* To look changes nothing in a group that works. What may change one that does not is in `wedge`, and says so.
-* Looking and judging are apart: `doctor` gets values and does no I/O.
-* What members sent is hostile until it is decoded: nothing a member sends stops the description of the others.
+* Reading changes nothing in a group that works. The code that may change a group that does not is in `wedged_group`,
+  and its docstrings state that.
+* Reading and analysis are separate: `health` gets values and does no I/O.
+* Data that members sent is untrusted until it is decoded: no member's data prevents the description of the others.
 """
 
 from __future__ import annotations

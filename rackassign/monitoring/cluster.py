@@ -1,7 +1,8 @@
-"""A cluster as its groups read from it: where the copies are, and which of them a reader is sent to.
+"""A cluster as its groups read from it: its replicas, and the ones that readers are sent to.
 
-A broker with a rack-aware `replica.selector.class` sends a reader to an in-sync copy in the reader's rack, and keeps it
-if there is none. One without keeps every reader of what it leads. So what is near is a matter of the leader's broker.
+A broker with a rack-aware `replica.selector.class` sends a reader to an in-sync replica in the reader's rack, and
+serves it itself if there is none. A broker without it serves all readers of partitions that it leads. So whether a read
+can be local depends on the leader's broker.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from rackassign.monitoring.groups import BrokerDescription, describe_brokers
 from rackassign.racks import BrokerRackCache
 
 Holds = Literal["any-replica", "leader", "mixed", "unknown"]
-"""Which replicas readers are sent to: any that is near, the leader, or the one or the other by the leader's broker. If
-no broker says, leaders are taken to serve."""
+"""Which replicas readers are sent to: any local one, the leader, or either of them depending on the leader's broker. If
+no broker reports a selector configuration, leaders are assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedCluster:
-    """Brokers, and the topics that were asked for.
+    """Brokers, and the requested topics.
 
     Args:
-        brokers: All that are known.
-        topology: The copies, in sync or not, and the brokers that are away with the racks they were seen in last.
+        brokers: All known brokers.
+        topology: All replicas, in sync or not, and the last known racks of offline brokers.
         in_sync: The in-sync replicas of each partition, by topic.
         missing: Topics that cannot be described, each with the reason.
     """
@@ -40,14 +41,14 @@ class ObservedCluster:
 
     @property
     def read_policy(self) -> Holds:
-        """Tell which replicas readers are sent to, by the brokers that say so."""
+        """Return which replicas readers are sent to, from the brokers that report it."""
         has = {bool(broker.selector) for broker in self.brokers if not broker.fenced and not broker.problem}
         if len(has) != 1:
             return "mixed" if has else "unknown"
         return "any-replica" if True in has else "leader"
 
     def without_selector(self) -> tuple[int, ...]:
-        """Return the brokers that say that they have none."""
+        """Return the brokers that report no selector."""
         return tuple(b.id for b in self.brokers if not b.selector and not b.fenced and not b.problem)
 
     @property
@@ -56,7 +57,7 @@ class ObservedCluster:
         return "leader" if self.read_policy in {"leader", "unknown"} else "any-replica"
 
     def selectable_replicas(self, topology: Topology) -> Topology:
-        """Return a topology with those replicas of each partition that the leader's broker sends readers to."""
+        """Return a topology with the replicas of each partition to which the leader's broker sends readers."""
         silent = (
             {broker.id for broker in self.brokers if broker.problem} if self.read_policy != "any-replica" else set()
         )
@@ -68,7 +69,7 @@ class ObservedCluster:
         )
 
     def in_sync_replicas(self, topology: Topology) -> Topology:
-        """Return a part of the topology with those replicas only that serve readers now."""
+        """Return a part of the topology with only the replicas that serve readers now."""
         topics = {
             topic: tuple(
                 p
@@ -91,12 +92,12 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Brok
     """Describe the brokers and some topics.
 
     Args:
-        admin: To ask with.
-        topics: Names; those that do not exist, or may not be seen, are `missing` then.
-        racks: Of brokers that were seen before, told of those that are seen now.
+        admin: Admin client.
+        topics: Topic names; those that do not exist, or may not be described, are `missing`.
+        racks: Cache of the last known racks of brokers; it is updated.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: Raised by the admin client.
     """
     wanted = set(topics)
     brokers = describe_brokers(admin)

@@ -1,4 +1,4 @@
-"""Looking at all there is to see of some groups, in as few requests as it takes."""
+"""Collection of everything about some groups, with as few requests as possible."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rackassign.monitoring.throughput import LogSamples, Throughput, compute_thr
 from rackassign.racks import BrokerRackCache
 
 ProgressCallback = Callable[[str, int, int], None]
-"""Told what is being done, and how much of how much of it is done."""
+"""Called with the name of the current step, its progress and its total."""
 
 _PATIENCE_S = 3.0
-"""How long groups that are not at rest are waited for, all of them together."""
+"""How long to wait for groups in a rebalance, in total."""
 
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedGroup:
-    """A group that cannot be looked at, or a broker that does not answer.
+    """A group that cannot be described, or a broker that does not respond.
 
     Args:
-        name: Of the group; empty if it is about more than one.
-        problem: Why.
-        unseen: Whether it might be a group of consumers.
+        name: Name of the group; empty if more than one is affected.
+        problem: Reason.
+        unseen: Whether it may be a consumer group.
     """
 
     name: str
@@ -49,9 +49,9 @@ class ClusterSnapshot:
     """Groups as they are.
 
     Args:
-        cluster: With all their topics.
-        snapshots: In order of their names.
-        skipped: What could not be looked at.
+        cluster: Cluster with all their topics.
+        snapshots: Snapshots by group name.
+        skipped: Groups that could not be described.
     """
 
     cluster: ObservedCluster
@@ -61,13 +61,13 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """Groups, judged.
+    """Groups with their analysis.
 
     Args:
-        cluster: With all their topics.
-        inspections: In order of the groups' names.
-        skipped: What could not be looked at.
-        measured: What is written to the topics.
+        cluster: Cluster with all their topics.
+        inspections: Analyses by group name.
+        skipped: Groups that could not be described.
+        measured: Throughput of the topics.
     """
 
     cluster: ObservedCluster
@@ -77,11 +77,11 @@ class ClusterReport:
 
 
 class GroupCollector:
-    """Looks at groups, again and again if that is wanted, and remembers the racks of brokers that go.
+    """Describes groups, repeatedly if needed, and remembers the racks of brokers that disappear.
 
     Args:
-        admin: That nobody else uses meanwhile.
-        racks: Of members that send none.
+        admin: Admin client that is not used by another thread meanwhile.
+        racks: Racks of members that report none.
     """
 
     def __init__(self, admin: KafkaAdminClient, racks: RackMap | None = None) -> None:
@@ -90,58 +90,70 @@ class GroupCollector:
         self._memory = BrokerRackCache()
         self._logs: LogSamples | None = None
 
-    def snapshot(self, names: Sequence[str] | None, told: ProgressCallback = lambda *_: None) -> ClusterSnapshot:
+    def snapshot(
+        self, names: Sequence[str] | None, report_progress: ProgressCallback = lambda *_: None
+    ) -> ClusterSnapshot:
         """Describe groups.
 
         Args:
-            names: Of the groups; None for all there are.
-            told: Told how far it is.
+            names: Names of the groups; None for all.
+            report_progress: Called with the progress.
 
         Raises:
-            ConfigError: A group that was asked for does not exist, or is not one of consumers.
-            KafkaError: If nothing at all can be seen.
+            ConfigError: A requested group does not exist, or is not a consumer group.
+            KafkaError: Nothing at all could be described.
         """
-        odd: list[SkippedGroup] = []
-        live = self._described(self._all(odd) if names is None else list(names), odd, told, all_=names is None)
+        skipped: list[SkippedGroup] = []
+        live = self._described(
+            self._all(skipped) if names is None else list(names), skipped, report_progress, all_=names is None
+        )
         topics = frozenset[str]().union(*map(topics_of, live))
         cluster = describe_cluster(self._admin, topics, self._memory)
         snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
-        return ClusterSnapshot(cluster, snapshots, tuple(odd))
+        return ClusterSnapshot(cluster, snapshots, tuple(skipped))
 
     def report(
-        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: ProgressCallback = lambda *_: None
+        self,
+        names: Sequence[str] | None,
+        *,
+        interval_s: float = 0.0,
+        report_progress: ProgressCallback = lambda *_: None,
     ) -> ClusterReport:
-        """Describe groups, measure what is written to their topics, and judge them as they are then.
+        """Describe groups, measure the throughput of their topics, and analyze them as they are after that.
 
         Args:
-            names: Of the groups; None for all there are.
-            interval_s: How long to measure; 0 for not at all.
-            told: Told how far it is.
+            names: Names of the groups; None for all.
+            interval_s: How long to measure; 0 to not measure.
+            report_progress: Called with the progress.
 
         Raises:
             ConfigError: As for `snapshot`.
-            KafkaError: The same.
+            KafkaError: As for `snapshot`.
         """
-        shots, measured = self.measure(names, interval_s=interval_s, told=told)
+        shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
-            told("Working out what each group could read", i, len(shots.snapshots))
+            report_progress("Working out what each group could read", i, len(shots.snapshots))
             inspections.append(inspect(shot, shots.cluster, measured))
         return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured)
 
     def measure(
-        self, names: Sequence[str] | None, *, interval_s: float = 0.0, told: ProgressCallback = lambda *_: None
+        self,
+        names: Sequence[str] | None,
+        *,
+        interval_s: float = 0.0,
+        report_progress: ProgressCallback = lambda *_: None,
     ) -> tuple[ClusterSnapshot, Throughput]:
-        """Describe groups and measure what is written to their topics; takes the arguments of `report`."""
-        shots = self.snapshot(names, told)
+        """Describe groups and measure the throughput of their topics, with the arguments of `report`."""
+        shots = self.snapshot(names, report_progress)
         if not interval_s or not shots.snapshots:
             return shots, Throughput()
-        measured = self._measured(shots.cluster, interval_s, told)
-        # What is judged is what is there now.
-        return self.snapshot(names, told), measured
+        measured = self._measured(shots.cluster, interval_s, report_progress)
+        # The analysis uses the state after the measurement.
+        return self.snapshot(names, report_progress), measured
 
-    def _all(self, odd: list[SkippedGroup]) -> list[str]:
-        """Return the names of all groups of consumers; others are odd, and so is a broker that does not answer."""
+    def _all(self, skipped: list[SkippedGroup]) -> list[str]:
+        """Return the names of all consumer groups; skip other groups, and brokers that do not respond."""
         kinds: dict[str, str] = {}
         failed: list[KafkaError] = []
         brokers = [broker.id for broker in list_brokers(self._admin) if not broker.fenced]
@@ -151,21 +163,21 @@ class GroupCollector:
                 kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
-                odd.append(SkippedGroup("", f"broker {broker} does not list its groups: {type(error).__name__}"))
+                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {type(error).__name__}"))
 
         for broker in brokers:
             ask(broker)
         if failed and len(failed) == len(brokers):
             raise failed[0]
         if not can_describe_cluster(self._admin):
-            odd.append(
+            skipped.append(
                 SkippedGroup(
                     "", "groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"
                 )
             )
         for name, kind in sorted(kinds.items()):
             if kind not in {"consumer", ""}:
-                odd.append(
+                skipped.append(
                     SkippedGroup(
                         name, f"not a group of consumers but of type {kind!r}, which is not supported", unseen=False
                     )
@@ -173,47 +185,48 @@ class GroupCollector:
         return sorted(name for name, kind in kinds.items() if kind in {"consumer", ""})
 
     def _described(
-        self, names: list[str], odd: list[SkippedGroup], told: ProgressCallback, *, all_: bool
+        self, names: list[str], skipped: list[SkippedGroup], report_progress: ProgressCallback, *, all_: bool
     ) -> list[GroupDescription]:
-        """Describe groups one by one, those that are in a rebalance once more until they are over it."""
+        """Describe groups one by one; repeat those in a rebalance until it is over."""
         calls = GroupAdmin(self._admin)
         found: dict[str, GroupDescription] = {}
-        restless: Mapping[str, str] = {}
+        rebalancing: Mapping[str, str] = {}
         until = time.monotonic() + _PATIENCE_S
         left: Iterable[str] = names
         while left:
-            restless = {}
+            rebalancing = {}
             for name in left:
-                told("Describing groups", len(found), len(names))
+                report_progress("Describing groups", len(found), len(names))
                 try:
                     group = describe_group(calls, name)
                 except (ConfigError, KafkaError) as error:
                     if not all_:
                         raise
-                    # One may be gone since it was listed; and no odd one shall spoil the others.
-                    odd.append(SkippedGroup(name, str(error) or type(error).__name__))
+                    # A group may be deleted since it was listed, and no single group may prevent the description of the
+                    # others.
+                    skipped.append(SkippedGroup(name, str(error) or type(error).__name__))
                     continue
                 if group.is_visible:
                     found[name] = group
                 if not group.is_stable:
-                    restless[name] = group.state
-            if not restless or time.monotonic() > until:
+                    rebalancing[name] = group.state
+            if not rebalancing or time.monotonic() > until:
                 break
-            left = list(restless)
+            left = list(rebalancing)
             time.sleep(_PAUSE_S)
-        odd.extend(
+        skipped.extend(
             SkippedGroup(name, f"in a rebalance ({state}), so its members are not shown")
-            for name, state in restless.items()
+            for name, state in rebalancing.items()
             if name not in found
         )
         return list(found.values())
 
-    def _measured(self, cluster: ObservedCluster, interval_s: float, told: ProgressCallback) -> Throughput:
-        """Measure from the last survey on; the first one looks twice."""
+    def _measured(self, cluster: ObservedCluster, interval_s: float, report_progress: ProgressCallback) -> Throughput:
+        """Measure since the last measurement; the first one takes two samples."""
         before = self._logs or sample_logs(self._admin, cluster)
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < interval_s:
-            told("Measuring what is written", int(passed), round(interval_s))
+            report_progress("Measuring what is written", int(passed), round(interval_s))
             time.sleep(min(1.0, interval_s - passed))
         self._logs = sample_logs(self._admin, cluster)
         return compute_throughput(before, self._logs)

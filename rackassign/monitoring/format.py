@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Formatting of figures for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _WHOLE_FROM_USD = 100
 
 
 def format_percent(part: int, total: int) -> str:
-    """Show a share, never rounded up to all nor down to nothing; a dash for the share of nothing."""
+    """Format a share, never rounded up to 100 % nor down to 0 %; a dash if the total is 0."""
     if not total:
         return "-"
     share = 100 * part / total
@@ -19,7 +19,7 @@ def format_percent(part: int, total: int) -> str:
 
 
 def format_bytes(bytes_: float) -> str:
-    """Show a number of bytes, in units of a thousand."""
+    """Format a number of bytes, in units of a thousand."""
     value, unit = abs(bytes_), 0
     while value >= _NEXT_UNIT and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
@@ -27,10 +27,10 @@ def format_bytes(bytes_: float) -> str:
 
 
 def mark_lower_bound(figure: str, unmeasured: int) -> str:
-    """Mark a figure that some partitions are missing from."""
+    """Mark a figure that excludes some partitions."""
     return f"≥{figure}" if unmeasured else figure
 
 
 def format_usd(usd: float) -> str:
-    """Show an amount of money, in cents while it is small."""
+    """Format an amount of money, with cents if it is small."""
     return f"{usd:,.0f}" if abs(usd) >= _WHOLE_FROM_USD else f"{usd:.2f}"

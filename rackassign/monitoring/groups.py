@@ -22,10 +22,10 @@ from rackassign.wire import Subscription, decode_assignment, decode_subscription
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"
 
 _PAUSE_S = 0.02
-"""Members that join again at once leave a group at rest for no more than the time of a request."""
+"""Members that rejoin immediately leave a group stable for no longer than a request takes."""
 
 RESTLESS = 3
-"""Rebalances within one watch that no ordinary change takes: a cooperative one takes two."""
+"""Rebalances during one observation that no ordinary change needs: a cooperative one needs two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,16 @@ class MemberDescription:
     """A member of a live group.
 
     Args:
-        id: Member id.
-        client_id: As the client calls itself.
-        host: Where it connects from.
+        id: Member ID.
+        client_id: Client ID.
+        host: Address that it connects from.
         instance_id: `group.instance.id` of a static member.
-        classic: Whether it joined with JoinGroup, so that a leader can assign to it; None if the broker cannot say.
-        subscription: What it told the group; None if that is not shown now, or cannot be read.
-        problem: Why it cannot be read; empty if it can.
-        assigned: What it was given last.
-        pattern: The regular expression it subscribes by, where the broker reads that; empty for none.
+        classic: Whether it joined with JoinGroup, so that a leader can assign to it; None if the broker does not report
+            it.
+        subscription: Its subscription; None if that is not shown now, or cannot be decoded.
+        problem: Why it cannot be decoded; empty if it can.
+        assigned: Its last assignment.
+        pattern: The regular expression that it subscribes with, if the broker evaluates it; empty for none.
     """
 
     id: str
@@ -56,7 +57,7 @@ class MemberDescription:
 
     @property
     def rack(self) -> str | None:
-        """The rack it says it is in."""
+        """The rack that it reports."""
         return None if self.subscription is None else self.subscription.rack
 
 
@@ -65,11 +66,11 @@ class GroupDescription:
     """A group as its coordinator describes it.
 
     Args:
-        name: Its name.
+        name: Name of the group.
         kind: `classic` if one of its members assigns, `consumer` if the broker does (KIP-848).
-        state: As the broker calls it.
-        strategy: What all members agree on, or the broker's assignor; empty unless that is shown.
-        members: All of them; what they said is shown only while the group is stable.
+        state: State in the broker's terms.
+        strategy: The strategy that all members agreed on, or the broker's assignor; empty unless that is shown.
+        members: All members; their subscriptions are shown only while the group is stable.
     """
 
     name: str
@@ -80,30 +81,30 @@ class GroupDescription:
 
     @property
     def is_visible(self) -> bool:
-        """Whether all there is to see of it is shown now."""
+        """Whether all of its details are shown now."""
         return self.kind == "consumer" or self.state in {STABLE, EMPTY}
 
     @property
     def is_stable(self) -> bool:
-        """Whether all of it is shown and nobody is about to get or give up anything."""
+        """Whether all of its details are shown and no member is about to get or revoke anything."""
         return self.state in {STABLE, EMPTY}
 
     @property
     def generation(self) -> int:
-        """The last generation its members speak of: one less than that of the group; -1 if they speak of none."""
+        """The last generation in its members' subscriptions: one less than the group's; -1 if they contain none."""
         return max((m.subscription.generation for m in self.members if m.subscription is not None), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker and what it says of itself.
+    """A broker and its own configuration.
 
     Args:
-        id: Node id.
+        id: Node ID.
         rack: `broker.rack`.
-        fenced: Whether it is down, or kept from serving.
+        fenced: Whether it is offline or fenced.
         selector: `replica.selector.class`; None if it has none.
-        problem: Why it could not be asked for that; empty if it could, and for fenced brokers.
+        problem: Why its configuration could not be read; empty if it could, and for fenced brokers.
     """
 
     id: int
@@ -115,13 +116,13 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupObservation:
-    """What was seen of a group in some seconds.
+    """Observation of a group during some seconds.
 
     Args:
-        group: The last look, stable if there was any such.
-        states: All states seen, in order, each once.
-        rebalances: How many rebalances have begun, as far as that was seen.
-        seconds: How long it was watched.
+        group: The last description, a stable one if there was any.
+        states: All observed states, in order, each once.
+        rebalances: Observed number of rebalances that began.
+        seconds: Duration of the observation.
     """
 
     group: GroupDescription
@@ -131,25 +132,25 @@ class GroupObservation:
 
     @property
     def settled(self) -> bool:
-        """Whether it was ever at rest."""
+        """Whether it was ever stable."""
         return self.group.is_visible
 
     @property
     def preparing(self) -> bool:
-        """Whether it was waiting for members to join, all the time."""
+        """Whether it was waiting for members to join all the time."""
         return self.states == (PREPARING,)
 
 
 def describe_group(calls: GroupAdmin, name: str) -> GroupDescription:
-    """Describe a group once, whatever state it is in.
+    """Describe a group once, in whatever state it is.
 
     Args:
-        calls: To its coordinator.
-        name: Of the group.
+        calls: Requests to its coordinator.
+        name: Name of the group.
 
     Raises:
-        ConfigError: There is no group of that name, or it is not one of consumers.
-        KafkaError: As the admin client does.
+        ConfigError: The group does not exist, or is not a consumer group.
+        KafkaError: Raised by the admin client.
     """
     found = calls.describe_classic_group(name)
     if found is not None:
@@ -170,18 +171,18 @@ def watch(
     suspicious: Callable[[GroupDescription], bool],
     waiting: Callable[[], None] = lambda: None,
 ) -> GroupObservation:
-    """Look at a group until it can be judged: at once if it is at rest and nothing is suspicious about it.
+    """Observe a group until it can be analyzed: only once if it is stable and not suspicious.
 
     Args:
-        calls: To its coordinator.
-        name: Of the group.
-        seconds: How long at most.
-        suspicious: Whether a group that is at rest now may not stay so.
+        calls: Requests to its coordinator.
+        name: Name of the group.
+        seconds: Maximum duration.
+        suspicious: Return whether a group that is stable now may not remain so.
         waiting: Called once if it takes longer than a moment.
 
     Raises:
-        ConfigError: As `describe_group` does.
-        KafkaError: As the admin client does.
+        ConfigError: As for `describe_group`.
+        KafkaError: Raised by the admin client.
     """
     begin = time.monotonic()
     last = look = describe_group(calls, name)
@@ -196,22 +197,22 @@ def watch(
         states[look.state] = None
         generations.add(look.generation)
         known = generations - {-1}
-        # A look may come too late for a state, or for what is shown in it.
+        # An observation may miss a state, or the details shown in it.
         begun = max(begun + (look.state == PREPARING != before.state), max(known, default=0) - min(known, default=0))
-        # A group that rebalances without end is shown for moments only.
+        # A group that rebalances endlessly is shown for moments only.
         if look.is_visible or not last.is_visible:
             last = look
     return GroupObservation(last, tuple(states), begun, time.monotonic() - begin)
 
 
 def describe_brokers(admin: KafkaAdminClient) -> tuple[BrokerDescription, ...]:
-    """Return all brokers in order, each asked for its selector alone, since one that has just died fails a request.
+    """Return all brokers in order, with one request for each one's selector, as a broker that just died fails it.
 
     Args:
-        admin: To ask them with.
+        admin: Admin client.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: Raised by the admin client.
     """
     return tuple(_broker(admin, broker.id, broker.rack, fenced=broker.fenced) for broker in list_brokers(admin))
 
@@ -239,7 +240,7 @@ def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:
         except WireError as error:
             problem = str(error)
     assigned: Partitions = {}
-    # None if it is just being given something; and a leader may send anything.
+    # It is None while an assignment is in progress, and a leader may send anything.
     with suppress(WireError):
         assigned = decode_assignment(member.assignment).partitions
     return MemberDescription(

@@ -1,4 +1,4 @@
-"""What keeps a group from rack awareness, or from working at all, and what to do: judged from what was seen of it."""
+"""Checks for problems of a group: what prevents rack awareness, or any operation, and what to do."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Kind = Literal[
 _COOPERATIVE = "cooperative-sticky"
 
 _JAVA_USER_DATA = 4
-"""Bytes of a generation, which is all that Java's cooperative assignor has there; ours has nothing."""
+"""Length of a generation, which is the whole user data of Java's cooperative assignor; rackassign's has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """A problem.
 
     Args:
-        kind: By which programs know it.
-        problem: What is wrong, in plain words.
+        kind: Machine-readable kind.
+        problem: Description of the problem.
         advice: What to do.
-        members: Whom it is about.
-        brokers: Ids of the brokers it is about.
+        members: Affected members.
+        brokers: IDs of the affected brokers.
     """
 
     kind: Kind
@@ -57,7 +57,7 @@ class Finding:
 
 
 def may_not_settle(group: GroupDescription) -> bool:
-    """Tell whether a group at rest has members that may rebalance again and again: librdkafka's, by their user data."""
+    """Return whether a stable group has members that may rebalance endlessly: librdkafka's, by their user data."""
     return group.strategy == _COOPERATIVE and any(map(_is_librdkafka, group.members))
 
 
@@ -70,26 +70,26 @@ def _is_librdkafka(member: MemberDescription) -> bool:
 def findings(
     seen: GroupObservation, brokers: Iterable[BrokerDescription], *, wedged: bool | None = False
 ) -> tuple[Finding, ...]:
-    """Judge a group; what keeps it from working comes first.
+    """Check a group; problems that keep it from working come first.
 
     Args:
-        seen: The group.
-        brokers: All of them.
-        wedged: Whether its broker cannot end the rebalance; None if that could not be told.
+        seen: Observation of the group.
+        brokers: All brokers.
+        wedged: Whether its broker cannot complete the rebalance; None if that could not be determined.
     """
     known = tuple(brokers)
-    return (*_of_the_rebalance(seen, wedged=wedged), *_of_the_members(seen.group, known), *_of_brokers(known))
+    return (*_rebalance_findings(seen, wedged=wedged), *_member_findings(seen.group, known), *_broker_findings(known))
 
 
-def _of_the_rebalance(seen: GroupObservation, *, wedged: bool | None) -> Iterator[Finding]:
+def _rebalance_findings(seen: GroupObservation, *, wedged: bool | None) -> Iterator[Finding]:
     group = seen.group
     if wedged:
         yield Finding(
             "wedged",
             f"the broker cannot end the rebalance of {len(group.members)} members: one of them sent a subscription"
             " that makes the broker itself fail, at every join and for ever",
-            "run again with --fix: it removes members until the group goes on; who is alive joins again, and the one"
-            " that was last removed is to be mended",
+            "run again with --fix: it removes members until the group continues; live members will rejoin; fix the"
+            " client that was removed last",
             group.members,
         )
     elif seen.rebalances >= RESTLESS:
@@ -99,9 +99,9 @@ def _of_the_rebalance(seen: GroupObservation, *, wedged: bool | None) -> Iterato
     elif group.state == EMPTY:
         yield Finding(
             "empty",
-            "nobody is in the group",
-            "start its consumers; if they run, they have silently dropped out: kafka-python's own do so when a join"
-            " ends between two polls, which RackAwareConsumer and attach() mend",
+            "the group has no members",
+            "start its consumers; if they are running, they have silently left: those of kafka-python do so when a join"
+            " completes between two polls, which RackAwareConsumer and attach() fix",
         )
 
 
@@ -112,7 +112,7 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
         return Finding(
             "rebalance-stuck",
             problem,
-            "look at the log of its members: the leader may fail over what another member sent (attach() mends that in"
+            "check the logs of its members: the leader may fail on the data of another member (attach() fixes that in"
             " kafka-python), or members join and leave all the time",
             group.members,
         )
@@ -120,10 +120,10 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
         return Finding(
             "rebalance-stuck", f"{problem}, though it has no members: its first rebalance was broken", _FIRST_BROKEN
         )
-    told = "" if wedged is False else "; whether it is wedged cannot be told: it takes no further member"
+    unsure = "" if wedged is False else "; it cannot be determined whether it is wedged: it accepts no further member"
     return Finding(
         "rebalance-stuck",
-        f"{problem}{told}",
+        f"{problem}{unsure}",
         "most likely a member does not join again, and then it ends by itself after the longest max.poll.interval.ms of"
         f" the members (300 s by default). If it never ends, the very first rebalance was broken: {_FIRST_BROKEN}",
         group.members,
@@ -132,7 +132,7 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
 
 _FIRST_BROKEN = (
     "a member sent a subscription that makes the broker fail, and nothing a classic client can do frees such a group."
-    " Mend that member and take another group id, or restart the broker that coordinates the group"
+    " Fix that member and use another group ID, or restart the broker that coordinates the group"
 )
 
 
@@ -141,34 +141,34 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
     librdkafka = tuple(filter(_is_librdkafka, group.members)) if may_not_settle(group) else ()
     often = f"{seen.rebalances} rebalances in {seen.seconds:.0f} s, and no end"
     if not librdkafka:
-        advice = "look which members come and go, and at their logs: the leader may fail over what another one sent"
+        advice = "check which members come and go, and their logs: the leader may fail on the data of another member"
         return Finding("rebalance-loop", often, advice, group.members)
     return Finding(
         "rebalance-loop",
         f"{often}: it is {_COOPERATIVE} with racks and has members of librdkafka, which as leaders move partitions to"
         " and fro when a rack with replicas has no member",
-        "give these members partition.assignment.strategy=range, or take client.rack from them, or see to it that"
-        " there is a member in every rack",
+        "give these members partition.assignment.strategy=range, or remove their client.rack, or make sure that there"
+        " is a member in every rack",
         librdkafka,
     )
 
 
-def _of_the_members(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
+def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     if group.kind == "consumer":
         yield _served(group)
     broken = tuple(m for m in group.members if m.problem)
     if broken:
         yield Finding(
             "unreadable",
-            f"what {_count(broken)} sent cannot be read ({broken[0].problem}): under our leader it gets nothing, under"
-            " others it may stop the whole group",
-            "mend or stop them",
+            f"the subscription of {_count(broken)} cannot be decoded ({broken[0].problem}): with a leader of rackassign"
+            " it gets nothing, with others it may stop the whole group",
+            "fix or stop these clients",
             broken,
         )
-    told = [m for m in group.members if m.subscription is not None]
+    reporting = [m for m in group.members if m.subscription is not None]
     racks = sorted({broker.rack for broker in brokers if broker.rack})
     exist = f"the brokers' racks are {', '.join(racks)}" if racks else "no broker has a rack"
-    without = tuple(m for m in told if m.rack is None)
+    without = tuple(m for m in reporting if m.rack is None)
     if without:
         yield Finding(
             "no-rack",
@@ -177,19 +177,19 @@ def _of_the_members(group: GroupDescription, brokers: tuple[BrokerDescription, .
             " never send it",
             without,
         )
-    foreign = tuple(m for m in told if m.rack is not None and m.rack not in racks)
+    foreign = tuple(m for m in reporting if m.rack is not None and m.rack not in racks)
     if foreign and racks:
         theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
         yield Finding(
             "unknown-rack",
-            f"{_count(foreign)} say they are in {theirs}, where no broker is",
-            f"{exist}: use the same names, letter by letter (`rackassign rack` says what a machine would take)",
+            f"{_count(foreign)} report {theirs} as their rack, which has no broker",
+            f"{exist}: use exactly the same names (`rackassign detect-rack` shows the rack of a machine)",
             foreign,
         )
     if group.kind == "classic" and group.strategy == "roundrobin":
         yield Finding(
             "strategy",
-            "the group's strategy is roundrobin, which knows no racks whatever members send",
+            "the group's strategy is roundrobin, which ignores racks whatever members send",
             "give every member a rack-aware strategy beside it first, and alone then: range or cooperative-sticky",
         )
 
@@ -198,7 +198,7 @@ def _served(group: GroupDescription) -> Finding:
     native = tuple(m for m in group.members if m.classic is False)
     unknown = any(m.classic is None for m in group.members)
     blame = (
-        "; the broker is too old to say which members asked for that (kafka-consumer-groups.sh --describe --members"
+        "; the broker is too old to report which members requested that (kafka-consumer-groups.sh --describe --members"
         " --verbose lists all)"
         if unknown
         else ""
@@ -213,21 +213,21 @@ def _served(group: GroupDescription) -> Finding:
     )
 
 
-def _of_brokers(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
+def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     without = tuple(b.id for b in brokers if not b.rack)
     if without:
         yield Finding(
             "brokers-without-rack",
-            f"{_ids(without)} no broker.rack, so no replica there is near to anybody",
+            f"{_ids(without)} no broker.rack, so no replica there is local to any reader",
             "set broker.rack and restart",
             brokers=without,
         )
-    # One of somebody's own may well know racks.
+    # A custom selector may well be rack-aware.
     leaders_only = tuple(b.id for b in brokers if not b.fenced and not b.problem and not b.selector)
     if leaders_only:
         yield Finding(
             "brokers-without-selector",
-            f"{_ids(leaders_only)} no {SELECTOR}: what they lead is read from them, however near another replica is",
+            f"{_ids(leaders_only)} no {SELECTOR}: what they lead is read from them, even if another replica is local",
             f"set {SELECTOR}={RACK_AWARE} and restart",
             brokers=leaders_only,
         )
@@ -235,8 +235,8 @@ def _of_brokers(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
     if unasked:
         yield Finding(
             "selector-unknown",
-            f"whether local fetching is on is not known of all brokers ({unasked[0].problem})",
-            f"look at {SELECTOR} there, or ask as somebody who may",
+            f"it is not known of all brokers whether follower fetching is on ({unasked[0].problem})",
+            f"check {SELECTOR} there, or use credentials that may read it",
             brokers=tuple(b.id for b in unasked),
         )
 

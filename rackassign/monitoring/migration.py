@@ -1,8 +1,8 @@
-"""Where a group is on its way from an eager strategy to `cooperative-sticky`, as far as that can be seen.
+"""The progress of a group's migration from an eager strategy to `cooperative-sticky`, as far as it is visible.
 
-What is shown of a group is the strategy it has chosen and what members sent for that one, not what else they offer. A
-member that holds on to what it has when it joins again offers no eager strategy, since beside one it would give
-everything up before it joins. One that held nothing may be either.
+A group shows the strategy that it has chosen and what members sent for that one, not which others they offer. A member
+that keeps its partitions when it rejoins offers no eager strategy, since with one it would revoke everything before it
+joins. A member that owned nothing may offer either.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _COOPERATIVE = "cooperative-sticky"
 
 @dataclass(frozen=True, slots=True)
 class MigrationStep:
-    """Where a group is.
+    """Progress of a group's migration.
 
     Args:
-        now: What is known.
-        next: What to do next to get to `cooperative-sticky`; empty if there is nothing to do.
-        unseen: What cannot be seen from outside; empty if all can.
+        now: The current state.
+        next: The next step towards `cooperative-sticky`; empty if there is none.
+        unseen: What is not visible from outside; empty if everything is.
     """
 
     now: str
@@ -31,7 +31,7 @@ class MigrationStep:
 
 
 def migration_step(group: GroupDescription) -> MigrationStep:
-    """Say where a group is."""
+    """Return the progress of a group's migration."""
     if group.kind == "consumer":
         return MigrationStep("the broker assigns, the strategies of the members rest")
     if not group.is_visible or not group.strategy:

@@ -1,4 +1,4 @@
-"""What crosses racks, in money."""
+"""Prices of cross-rack traffic."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ USD_PER_GB = 0.02
 SOURCE = "AWS between availability zones: 0.01 USD/GB on each side"
 
 _MONTH_S = 730 * 3600
-"""Seconds of a month, by which cloud providers bill hours."""
+"""Seconds of a month as cloud providers bill it."""
 
 _GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of traffic between racks.
+    """Price of traffic between racks.
 
     Args:
-        usd_per_gb: For a GB (1e9 bytes) that goes from one rack to another, both ends together.
-        source: Who says so.
+        usd_per_gb: Price of a GB (1e9 bytes) from one rack to another, for both ends together.
+        source: Source of the price.
 
     Raises:
-        ConfigError: If it is negative, or no number.
+        ConfigError: The price is negative or no number.
     """
 
     usd_per_gb: float = USD_PER_GB
@@ -37,9 +37,9 @@ class Price:
 
     @classmethod
     def from_option(cls, usd_per_gb: float | None) -> Price:
-        """Return the price a user has given; the usual one if none was."""
+        """Return the price given by a user, or the default."""
         return cls() if usd_per_gb is None else cls(usd_per_gb, "as given")
 
     def monthly(self, bytes_s: float) -> float:
-        """Return USD in a month of 730 hours."""
+        """Return USD per month of 730 hours."""
         return bytes_s * _MONTH_S / _GB * self.usd_per_gb

@@ -1,7 +1,7 @@
-"""Inspections, and what single consumers count, as metrics for Prometheus; both by the same names.
+"""Prometheus metrics of reports and of single consumers, with the same names.
 
-A survey measures what is written, a consumer what it fetches: in the long run a group that keeps up reads what is
-written, so its consumers together count what a survey of it does.
+A report measures what is written, a consumer what it fetches. In the long run a group that keeps up reads what is
+written, so the sum of its consumers equals what reports of it measure.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 UNKNOWN = "unknown"
-"""Label of a rack that nobody knows."""
+"""Label of an unknown rack."""
 
 Pair = tuple[str | None, str | None]
-"""The rack that something is read from, and the one it is read in."""
+"""The rack of the replica, and the rack of the reader."""
 
 
 def _partitions() -> GaugeMetricFamily:
@@ -51,21 +51,21 @@ def _read_bytes() -> CounterMetricFamily:
 
 
 class Metered(Protocol):
-    """A consumer that counts what it fetches."""
+    """A consumer that meters its fetches."""
 
     def locality(self) -> FetchLocality:
-        """Return what was fetched so far."""
+        """Return the bytes fetched so far."""
 
 
 class ConsumerMetrics(Collector):
-    """What one consumer has read and what it has: `REGISTRY.register(ConsumerMetrics(consumer))`.
+    """Metrics of one consumer: `REGISTRY.register(ConsumerMetrics(consumer))`.
 
     Args:
-        consumer: A `RackAwareConsumer`, or any other that has `locality()`, as after `attach`.
-        group: Its group; that of the consumer's configuration if left out.
+        consumer: A `RackAwareConsumer`, or any other with `locality()`, as after `attach`.
+        group: Its group; by default that of the consumer's configuration.
 
     Raises:
-        ConfigError: If it counts nothing, or its group is not known.
+        ConfigError: It meters nothing, or its group is not known.
     """
 
     def __init__(self, consumer: Metered, group: str | None = None) -> None:
@@ -78,7 +78,7 @@ class ConsumerMetrics(Collector):
         self._group = known
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics as they are now; called from the server's thread."""
+        """Yield the current metrics; called from the server's thread."""
         read = self._consumer.locality()
         bytes_ = _read_bytes()
         _add(bytes_, {(self._group, (source, read.rack)): amount.bytes for source, amount in read.by_rack().items()})
@@ -92,7 +92,7 @@ class ConsumerMetrics(Collector):
 
 
 def _add(bytes_: CounterMetricFamily, read: Mapping[tuple[str, Pair], float]) -> None:
-    """Add what was read; a rack may be called what stands for those that nobody knows."""
+    """Add bytes; a rack may have the name that is the label of unknown ones."""
     sums: dict[tuple[str, str, str], float] = {}
     for (group, (source, home)), total in read.items():
         labels = (group, _label(home), _label(source))
@@ -106,10 +106,10 @@ def _label(rack: str | None) -> str:
 
 
 class ReportMetrics(Collector):
-    """Surveys as metrics, the last one at each scrape; what was read adds up from one to the next.
+    """Metrics of reports, the last one at each scrape; bytes are accumulated over reports.
 
     Args:
-        price: Of what crosses racks.
+        price: Price of cross-rack traffic.
     """
 
     def __init__(self, price: Price) -> None:
@@ -120,11 +120,11 @@ class ReportMetrics(Collector):
         self._read: dict[tuple[str, Pair], float] = {}
 
     def take(self, survey: ClusterReport) -> None:
-        """Take a survey."""
+        """Store a report."""
         with self._lock:
             self._last = survey
             gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
-            # A group that is only not seen for a moment goes on where it was; what is gone for good is not kept.
+            # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             for inspected in survey.inspections:
@@ -133,12 +133,12 @@ class ReportMetrics(Collector):
                     self._read[key] = self._read.get(key, 0.0) + rate * survey.measured.seconds
 
     def fail(self) -> None:
-        """Take note that a survey could not be made."""
+        """Count a report that could not be made."""
         with self._lock:
             self._failed += 1
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics of the last survey; called from the server's thread."""
+        """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
             last, failed, read = self._last, self._failed, dict(self._read)
         yield CounterMetricFamily("rackassign_surveys_failed", "Surveys that Kafka did not answer.", value=failed)
@@ -176,7 +176,7 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
         _add_reaches(inspected, reachable, moves)
         members.add_metric((name,), len(inspected.snapshot.live.members))
         nowhere.add_metric((name,), len(inspected.snapshot.unknown))
-        # Of what was measured in part alone, money would be too little.
+        # If only a part was measured, the cost would be too low.
         if survey.measured.seconds and not inspected.flows.unmeasured:
             cost.add_metric((name,), price.monthly(inspected.flows.cross))
     yield from (partitions, reachable, moves, members, nowhere, cost)

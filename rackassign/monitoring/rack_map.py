@@ -1,4 +1,4 @@
-"""Racks of members that send none: a file that says which clients, hosts or networks stand where."""
+"""Racks of members that report none: a file with the racks of clients, hosts or networks."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ _NEAR = "follower_fetchers"
 
 @dataclass(frozen=True, slots=True)
 class RackMap:
-    """Where members stand that do not say so themselves.
+    """Racks of members that do not report one.
 
     Args:
-        client_ids: Rack by client id; `*` and `?` stand for what they do in file names, the first that fits counts.
-        hosts: Rack by the address that the broker sees, the same way.
-        subnets: Rack by network ("10.0.1.0/24"); the smallest that holds the address counts.
-        follower_fetchers: Client ids, with `*` and `?`, that read from the nearest replica though they do not tell
-            their
-            group where they are: kafka-python's own assignors and Java's before 3.5 never do. Who tells no rack, and is
-            not named here, is taken to have none set and to read from the leaders.
+    client_ids: Rack by client ID; `*` and `?` are wildcards as in file names, and the first match is used.
+    hosts: Rack by the address that the broker sees, with the same wildcards.
+    subnets: Rack by network ("10.0.1.0/24"); the smallest that contains the address is used.
+    follower_fetchers: Client IDs, with wildcards, that use follower fetching although they do not report their rack to
+        their group: kafka-python's own assignors and Java's before 3.5 never do. A member that reports no rack, and is
+        not listed here, is assumed to have no `client.rack` and to read from leaders.
 
     Raises:
-        InputError: If something in it cannot be used.
+        InputError: A value is invalid.
     """
 
     client_ids: Mapping[str, str] = field(default_factory=dict)
@@ -53,10 +52,10 @@ class RackMap:
 
     @classmethod
     def read(cls, value: object) -> RackMap:
-        """Make one of a JSON value: an object of what this class takes, all of it optional.
+        """Return the rack map of a JSON object with the arguments of this class, all optional.
 
         Raises:
-            InputError: If anything in it is not as it should be; names the field.
+            InputError: A value is invalid; the message names the field.
         """
         if not isinstance(value, dict):
             raise InputError("", f"expected an object, got {short_repr(value)}")
@@ -68,15 +67,15 @@ class RackMap:
         return cls(**{**value, _NEAR: tuple(value.get(_NEAR, ()))})
 
     def racks(self) -> set[str]:
-        """Return all racks it knows."""
+        """Return all racks in the map."""
         return {rack for name in _RACKS for rack in getattr(self, name).values()}
 
     def rack_of(self, client_id: str, host: str) -> str | None:
-        """Return the rack of a member: by its client id, else by its host, else by its network; None if in none."""
+        """Return the rack of a member by its client ID, otherwise its host or its network; None without a match."""
         return next(self._found(client_id, host), None)
 
     def reads_near(self, client_id: str) -> bool:
-        """Tell whether a member that sends no rack reads from the nearest replica all the same."""
+        """Return whether a member that reports no rack uses follower fetching nevertheless."""
         return any(fnmatchcase(client_id, pattern) for pattern in self.follower_fetchers)
 
     def _found(self, client_id: str, host: str) -> Iterator[str]:
@@ -99,5 +98,5 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    # As a broker that listens to both kinds sees a client of the older one.
+    # A broker that listens to IPv4 and IPv6 sees IPv4 clients as mapped addresses.
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,4 +1,4 @@
-"""An inspection as JSON, and its actions in words."""
+"""Analyses as JSON, and their recommendations as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
 
 _NAMED = 3
-"""Members and topics that are named in a sentence; the others are counted."""
+"""Number of members and topics listed in a sentence; others are counted."""
 
 
 def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
-    """Say in words what there is to do; what is counted from the change of strategy on begins with "then"."""
+    """Return the text of a recommendation.
+
+    It begins with "then" if it is counted relative to the change of strategy.
+    """
     if action.kind == "strategy":
         return _strategy(inspected)
     switched = any(other.kind == "strategy" for other in inspected.actions)
@@ -50,7 +53,7 @@ def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
 
 
 def collection_warnings(survey: ClusterReport) -> list[str]:
-    """Say what was not seen, or not in full."""
+    """Return the texts of what was not collected, or not completely."""
     lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.skipped]
     lines += survey.measured.problems
     lines += selector_warnings(survey.cluster)
@@ -58,18 +61,18 @@ def collection_warnings(survey: ClusterReport) -> list[str]:
         name = inspected.snapshot.live.name
         lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
         if survey.measured.seconds and inspected.flows.unmeasured:
-            lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so there is more")
+            lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so the sums are too low")
     return lines
 
 
 def selector_warnings(cluster: ObservedCluster) -> list[str]:
-    """Say which brokers do not tell what readers are sent to."""
+    """Return a text about the brokers that do not report their replica selector."""
     silent = [broker for broker in cluster.brokers if broker.problem]
     if not silent:
         return []
     count = f"{len(silent)} of {len(cluster.brokers)} brokers"
-    told = f"do not tell their replica.selector.class ({silent[0].problem})"
-    return [f"{count} {told}: they are taken to be like the others, or to have none"]
+    problem = f"do not report their replica.selector.class ({silent[0].problem})"
+    return [f"{count} {problem}: they are assumed to be like the others, or to have none"]
 
 
 def _strategy(inspected: GroupAnalysis) -> str:
@@ -95,7 +98,7 @@ def _partitions(partitions: Partitions) -> str:
 
 
 def as_json(survey: ClusterReport, price: Price) -> dict[str, Any]:
-    """Return a survey for programs; money and bytes are null where they were not measured."""
+    """Return a report as JSON; money and bytes are null where they were not measured."""
     return {
         "format": "rackassign-inspection/1",
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},

@@ -1,4 +1,4 @@
-"""A live group, of any client, as the group that strategies take: a scenario."""
+"""A live group of any client as a scenario, the input of strategies."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Snapshot:
     """A group as it is.
 
     Args:
-        live: What its coordinator told of it.
-        group: The same as a scenario: the racks are those that members send, or those of the map.
-        rack_map_members: Members whose rack is from the map alone, by their ids: their group does not know it.
-        unknown: Members of whom nobody knows where they are.
-        leaders_only: Those of the map that read from leaders, near or not, by their ids.
+        live: The description by its coordinator.
+        group: The group as a scenario, with the racks that members report, or those of the rack map.
+        rack_map_members: IDs of members whose rack is only in the rack map: their group leader does not receive it.
+        unknown: Members of unknown rack.
+        leaders_only: IDs of members in the rack map that always read from leaders.
     """
 
     live: GroupDescription
@@ -29,23 +29,23 @@ class Snapshot:
     leaders_only: frozenset[str] = frozenset()
 
     def as_leader_sees(self) -> Group:
-        """Return the group as its leader sees it: with no rack that a member does not send."""
+        """Return the group as its leader sees it: only with the racks that members report."""
         members = tuple(replace(m, rack=None) if m.id in self.rack_map_members else m for m in self.group.members)
         return replace(self.group, members=members)
 
 
 def topics_of(live: GroupDescription) -> frozenset[str]:
-    """Return all topics that members subscribe to or have something of."""
+    """Return all topics that members subscribe to or have partitions of."""
     return frozenset().union(*(_topics(member, live) for member in live.members))
 
 
 def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snapshot:
-    """Make a scenario of a live group.
+    """Return a live group as a scenario.
 
     Args:
-        live: What its coordinator told of it.
-        topology: Of the cluster; what the group does not subscribe to is left out.
-        racks: Of members that send none.
+        live: The description by its coordinator.
+        topology: Topology of the cluster; topics that the group does not subscribe to are left out.
+        racks: Racks of members that report none.
     """
     members, mapped = [], set()
     for member in live.members:
@@ -74,11 +74,11 @@ def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snap
 
 def _topics(member: MemberDescription, live: GroupDescription) -> frozenset[str]:
     subscribed = frozenset(() if member.subscription is None else member.subscription.topics)
-    # What a pattern matches only the broker knows: at least all that members with the same one have.
+    # Only the broker can evaluate a pattern; it matches at least what all members with the same pattern have.
     alike = (m for m in live.members if m is member or (member.pattern and m.pattern == member.pattern))
     return subscribed.union(*(m.assigned for m in alike))
 
 
 def _clean(assigned: Mapping[str, tuple[int, ...]]) -> Partitions:
-    """Return what a member was given; a leader may send a partition twice, or what is none."""
+    """Return the partitions of a member; a leader may send a partition twice, or an invalid one."""
     return {topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in sorted(assigned.items())}

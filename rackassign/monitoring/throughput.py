@@ -1,9 +1,9 @@
-"""How much is written to each partition a second, from two looks at the logs.
+"""The throughput of each partition, from two samples of the logs.
 
-A group that keeps up reads what is written, so this is what it will go on to read; what a group that lags reads now is
-more, and passes. A log grows by what is appended, batches as they are sent to readers, unless its old end is deleted
-between the two looks, which the first offset shows; then the records that came are counted, with the size that
-the records there are have on average.
+A group that keeps up reads what is written, so this is what it will continue to read. A group that lags reads more, but
+only temporarily. A log grows by what is appended, in batches as they are sent to readers, unless its old end is deleted
+between the two samples, which the first offset shows. In that case the new records are counted, with the average size
+of the existing records.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class LogSample(NamedTuple):
     """A partition at one moment.
 
     Args:
-        at_s: When the size was asked for, in seconds of a clock that only goes forward.
+        at_s: Time of the size request, in seconds of a monotonic clock.
         size: Bytes on its leader's disks.
-        first: The first offset there.
-        end: The offset behind the last.
+        first: The first offset of the log.
+        end: The offset behind the last record.
     """
 
     at_s: float
@@ -40,11 +40,11 @@ class LogSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSamples:
-    """All partitions that could be looked at.
+    """Samples of all partitions that could be read.
 
     Args:
-        logs: By partition.
-        problems: What could not be asked, each named once.
+        logs: Samples by partition.
+        problems: What could not be read, each once.
     """
 
     logs: Mapping[TopicPartition, LogSample]
@@ -53,13 +53,13 @@ class LogSamples:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What is written.
+    """The throughput of partitions.
 
     Args:
-        bytes_s: Bytes of record batches a second; a partition that is missing is not known.
-        records_s: Offsets a second, likewise.
-        seconds: Between the looks.
-        problems: Why some are not known.
+        bytes_s: Bytes of record batches per second; unknown for missing partitions.
+        records_s: Offsets per second; unknown for missing partitions.
+        seconds: Time between the samples.
+        problems: Why some are unknown.
     """
 
     bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class Throughput:
 def sample_logs(
     admin: KafkaAdminClient, cluster: ObservedCluster, clock: Callable[[], float] = time.monotonic
 ) -> LogSamples:
-    """Ask each leader for the sizes and offsets of what it leads; one that does not answer costs its own alone.
+    """Read sizes and offsets from each leader; one that does not respond affects only its own partitions.
 
     Args:
-        admin: To ask with.
-        cluster: Whose topics are wanted.
-        clock: Seconds, only forward.
+        admin: Admin client.
+        cluster: Cluster with the topics.
+        clock: Seconds of a monotonic clock.
     """
     topics = cluster.topology.topics
     led: dict[int, list[TopicPartition]] = {}
@@ -91,23 +91,23 @@ def sample_logs(
         try:
             sizes = describe_log_dirs(admin, broker, wanted)
         except KafkaError as error:
-            problems.append(f"broker {broker} does not tell the sizes of its logs: {_why(error)}")
+            problems.append(f"broker {broker} does not report the sizes of its logs: {_why(error)}")
             continue
         at_s = clock()
         ends = _offsets(admin, [place for place in places if place in sizes])
         logs |= {place: LogSample(at_s, sizes[place], *end) for place, end in ends.items()}
         if not sizes.keys() >= set(places):
-            problems.append(f"broker {broker} does not tell the sizes of its logs, perhaps for want of Describe on it")
+            problems.append(f"broker {broker} does not report the sizes of its logs, perhaps Describe on it is missing")
     return LogSamples(logs, tuple(problems))
 
 
 def _why(error: KafkaError) -> str:
-    """Say what is missing where we know it; what the host adds to the names of its errors is long."""
+    """Return a missing permission, or the type of an error; the messages that kafka-python adds to types are long."""
     return str(error) if isinstance(error, RackassignError) else type(error).__name__
 
 
 def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets of those that tell: a topic that is gone by now must not cost the others theirs."""
+    """Return the offsets of partitions that have them: a deleted topic must not prevent those of the others."""
     try:
         return list_offsets(admin, places)
     except KafkaError:
@@ -120,7 +120,7 @@ def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[
 
 
 def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
-    """Compare two looks."""
+    """Compute the throughput from two samples."""
     bytes_s: dict[TopicPartition, float] = {}
     records_s: dict[TopicPartition, float] = {}
     longest = 0.0
@@ -139,9 +139,9 @@ def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
 
 
 def _grown(then: LogSample, now: LogSample, came: int) -> float | None:
-    """Return the bytes that came; None if nothing is left of them to tell by."""
+    """Return the bytes written; None if no records are left to estimate it from."""
     grown = now.size - then.size
-    # It may shrink for other reasons: it was compacted, or is led by a broker that has compacted more of it.
+    # A log may shrink for other reasons: compaction, or a new leader that has compacted more of it.
     if now.first == then.first and grown >= 0:
         return grown
     held = now.end - now.first

@@ -1,4 +1,4 @@
-"""Who reads what from where: an assignment, held against the copies that serve it.
+"""Reads between racks: an assignment, evaluated with the replicas that serve it.
 
 A reader in the rack of a counting replica is sent there, any other reads from the leader.
 """
@@ -20,9 +20,9 @@ class PartitionRead(NamedTuple):
 
     Args:
         place: The partition.
-        member: The reader's id.
-        home: The reader's rack; None if it is not known.
-        source: The rack it is read from; None if that is not known, or nothing serves it.
+        member: ID of the reader.
+        home: Rack of the reader; None if unknown.
+        source: Rack that it is read from; None if unknown, or if no replica serves it.
     """
 
     place: TopicPartition
@@ -32,7 +32,7 @@ class PartitionRead(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """Tell whether it is read at home."""
+        """Return whether the read is local."""
         if self.home is None or self.source is None:
             return "unknown"
         return "local" if self.home == self.source else "cross"
@@ -41,13 +41,13 @@ class PartitionRead(NamedTuple):
 def partition_reads(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
 ) -> tuple[PartitionRead, ...]:
-    """Return who reads what from where, in order of the members' ids.
+    """Return the reader and rack of each partition, by member ID.
 
     Args:
         group: The members and their racks.
-        assignment: What each has.
-        serving: The copies that readers are sent to; a partition that is not in it is read from nowhere known.
-        leaders_only: Members that do not ask for a near copy, by their ids.
+        assignment: Partitions of each member.
+        serving: The replicas that readers are sent to; a partition that is not in it is read from an unknown rack.
+        leaders_only: IDs of members that do not request a local replica.
     """
     return tuple(
         PartitionRead(TopicPartition(run.topic, i), run.member, run.home, source)
@@ -57,14 +57,14 @@ def partition_reads(
 
 
 class TopicRead(NamedTuple):
-    """What one member reads of a topic.
+    """The partitions of a topic that one member reads.
 
     Args:
-        topic: Its name.
-        member: The reader's id.
-        home: The reader's rack; None if it is not known.
+        topic: Name of the topic.
+        member: ID of the reader.
+        home: Rack of the reader; None if unknown.
         ids: The partitions.
-        sources: The rack that each is read from; None if that is not known, or nothing serves it.
+        sources: Rack that each is read from; None if unknown, or if no replica serves it.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class TopicRead(NamedTuple):
 def topic_reads(
     group: Group, assignment: Mapping[str, Partitions], serving: Topology, leaders_only: frozenset[str] = frozenset()
 ) -> Iterator[TopicRead]:
-    """Yield the same as `partition_reads`, a member and a topic at a time."""
+    """Yield the reads of `partition_reads`, grouped by member and topic."""
     bits = RackSets.of(serving, "any-replica")
     racks = serving.broker_racks()
     near = bits.all_partition_racks(serving)
@@ -96,7 +96,7 @@ def topic_reads(
 
 
 def count_locality(found: Iterable[PartitionRead]) -> Locality:
-    """Count partitions."""
+    """Count local, cross-rack and unknown partitions."""
     counts = {"local": 0, "cross": 0, "unknown": 0}
     for read in found:
         counts[read.kind] += 1
@@ -105,11 +105,11 @@ def count_locality(found: Iterable[PartitionRead]) -> Locality:
 
 @dataclass(frozen=True, slots=True)
 class TrafficMatrix:
-    """What is read, in bytes a second.
+    """Traffic between racks, in bytes per second.
 
     Args:
-        pairs: By the rack it comes from and the rack it goes to; None stands for what is not known.
-        unmeasured: Partitions whose rate is not known; they are in no pair.
+        pairs: Traffic by source rack and reader's rack; None for unknown racks.
+        unmeasured: Partitions of unknown rate; they are in no pair.
     """
 
     pairs: Mapping[tuple[str | None, str | None], float]
@@ -117,27 +117,27 @@ class TrafficMatrix:
 
     @property
     def local(self) -> float:
-        """What stays in its rack."""
+        """Traffic within a rack."""
         return sum(rate for (source, home), rate in self.pairs.items() if source is not None and source == home)
 
     @property
     def cross(self) -> float:
-        """What goes from one rack to another."""
+        """Traffic from one rack to another."""
         return sum(rate for (source, home), rate in self.pairs.items() if None not in {source, home} and source != home)
 
     @property
     def unknown(self) -> float:
-        """What may do either."""
+        """Traffic of which one rack is unknown."""
         return sum(rate for pair, rate in self.pairs.items() if None in pair)
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All traffic."""
         return sum(self.pairs.values())
 
 
 def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartition, float]) -> TrafficMatrix:
-    """Add up what is read."""
+    """Add up the traffic of reads."""
     pairs: dict[tuple[str | None, str | None], float] = {}
     unmeasured = 0
     for read in found:

@@ -1,11 +1,11 @@
-"""A group that a malformed JoinGroup has wedged inside its broker: telling it from a long rebalance, and freeing it.
+"""Groups that a malformed JoinGroup has wedged inside their broker: detection, and recovery.
 
-When the last member of a rebalance has joined, the broker reads the topics of all subscriptions. If that fails with an
-error it does not expect, it stays in the middle: members are all there, nobody is answered, and whatever makes the
-broker look again (a join, a leave) fails the same way. So it is made to look, by what cannot make a difference to a
-rebalance that is under way: a member is announced, which is none yet, and withdrawn.
+When the last member of a rebalance has joined, the broker decodes the topics of all subscriptions. If that fails with
+an unexpected error, the broker stays in the middle of the rebalance: all members have joined, none gets a response, and
+every further trigger (a join, a leave) fails the same way. So the detection triggers it with a request that cannot
+affect a rebalance in progress: it announces a member, which is not yet one, and withdraws it.
 
-That does not show a group whose very first rebalance was broken: there the broker does not look again at all.
+This does not detect a group whose very first rebalance was broken: there the broker does not try again at all.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from rackassign.monitoring.groups import PREPARING, MemberDescription, describe_
 _STRATEGIES = (*STRATEGY_NAMES, "roundrobin")
 
 _TIMES = 2
-"""A broker may fail for other reasons, but not again."""
+"""A broker may fail for other reasons, but not repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryResult:
-    """What was removed from a wedged group.
+    """Members that were removed from a wedged group.
 
     Args:
-        removed: Members, in order.
-        culprit: The last of them, if the group went on when it was gone.
+        removed: Removed members, in order.
+        culprit: The last of them, if the group continued after that.
     """
 
     removed: tuple[MemberDescription, ...] = ()
@@ -40,20 +40,20 @@ class RecoveryResult:
 
 
 def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
-    """Tell whether a group that has been preparing a rebalance for some time is wedged.
+    """Return whether a group that has been preparing a rebalance for some time is wedged.
 
-    Changes nothing in a group that rebalances: while a member is announced the rebalance waits for it, so that it
-    cannot end in between. In one that is at rest a withdrawal would start a rebalance, so there is none.
+    Nothing changes in a group that rebalances: an announced member makes the rebalance wait for it, so that it cannot
+    complete in between. In a stable group a withdrawal would start a rebalance, so none is sent.
 
     Args:
-        calls: To its coordinator.
-        name: Of the group.
+        calls: Requests to its coordinator.
+        name: Name of the group.
 
     Returns:
-        None if it cannot be told: its strategy is none of the standard ones, or the broker does not allow it.
+        None if it cannot be determined: its strategy is not a standard one, or the broker does not allow it.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: Raised by the admin client.
     """
     for _ in range(_TIMES):
         if describe_group(calls, name).state != PREPARING:
@@ -61,25 +61,25 @@ def is_wedged(calls: GroupAdmin, name: str) -> bool | None:
         announced = calls.join_pending(name, _STRATEGIES)
         if announced is None:
             return None
-        # If it was over before the announcement, the broker forgets that by itself.
+        # If the rebalance was over before the announcement, the broker forgets that member by itself.
         if describe_group(calls, name).state != PREPARING or calls.leave_pending(name, announced):
             return False
     return True
 
 
 def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryResult:
-    """Remove members of a wedged group one by one until it goes on; does nothing to one that is not wedged.
+    """Remove members of a wedged group one by one until it continues; do nothing to a group that is not wedged.
 
-    The broker shows nothing of what members sent, so which of them it was shows only by what happens without it. None
-    of them loses anything: they all wait for an answer that does not come, and who is alive joins again.
+    The broker shows nothing of what members sent, so the culprit can only be found by removing members. None of them
+    loses anything: they all wait for a response that does not come, and live members rejoin.
 
     Args:
-        admin: To remove with.
-        calls: To the coordinator.
-        name: Of the group.
+        admin: Admin client.
+        calls: Requests to the coordinator.
+        name: Name of the group.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: Raised by the admin client.
     """
     removed: list[MemberDescription] = []
     if not is_wedged(calls, name):
@@ -88,7 +88,7 @@ def recover(admin: KafkaAdminClient, calls: GroupAdmin, name: str) -> RecoveryRe
         try:
             answers = admin.remove_group_members(name, [MemberToRemove(member_id=member.id)])
         except UnknownError:
-            # Gone it is, but the broker has failed again over those that are left.
+            # The member is removed, but the broker has failed again on the remaining ones.
             removed.append(member)
             continue
         if answers.get(member.id) is NoError:

@@ -1,7 +1,7 @@
-"""A survey as one page for people: no network, no script, and whatever a name contains, it stays a name.
+"""A report as one HTML page: no network, no script, and names are escaped.
 
-What names of topics, groups, clients and racks contain is up to others. They reach the page through the template alone,
-which escapes all it is given; and the page forbids itself scripts and any contact with the network.
+Names of topics, groups, clients and racks are untrusted. They reach the page only through the template, which escapes
+all its input, and the page forbids itself scripts and any network access.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
 from rackassign.util.text import strip_control_chars
 
 _MOST_CELLS = 2000
-"""Partitions that are drawn of one group."""
+"""Maximum number of partitions drawn for one group."""
 
 _REASONS: Mapping[Reason, str] = {
-    "no-member-in-replica-racks": "no member that subscribes to it stands in a rack with a counting replica",
-    "members-full": "the members in its racks have their share, or would have to give away something as near",
+    "no-member-in-replica-racks": "no member that subscribes to it is in a rack with a counting replica",
+    "members-full": "the members in its racks have their share, or would have to give up something equally local",
     "unknown-rack": "its reader's rack, or that of its replicas, is not known",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A member in a grid: who it is, and what it reads."""
+    """A member in a grid, and its reads."""
 
     client_id: str
     member: str
@@ -59,9 +59,9 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
     """Return the page, as HTML.
 
     Args:
-        survey: What to show.
-        price: Of what crosses racks.
-        at: When it was made; now if left out.
+        survey: The report.
+        price: Price of cross-rack traffic.
+        at: Time of the report; by default now.
     """
     measured = bool(survey.measured.seconds)
     return (
@@ -73,7 +73,7 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
             at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
             measured=measured,
             amount=(lambda n: f"{format_bytes(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
-            said=describe_action,
+            describe_action=describe_action,
             sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
             reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
             problems=collection_warnings(survey),
@@ -82,11 +82,11 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
 
 
 def environment(package: str, price: Price) -> Environment:
-    """Return what renders a page: it escapes all that is not said to be safe, and nothing is; and shows no controls.
+    """Return the environment that renders a page: it escapes everything, and removes control characters.
 
     Args:
-        package: That has the template; those here can be had beside it.
-        price: Of what crosses racks.
+        package: Package with the template; those of this package are available too.
+        price: Price of cross-rack traffic.
     """
     made = Environment(
         loader=ChoiceLoader([PackageLoader(name, ".") for name in dict.fromkeys((package, __package__))]),
@@ -102,7 +102,7 @@ def environment(package: str, price: Price) -> Environment:
 
 
 def _plain(value: object) -> object:
-    """Return what is put into the page without anything that would turn what stands around it, as U+202E does."""
+    """Return a value without characters that would reorder the text around it, as U+202E does."""
     return strip_control_chars(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

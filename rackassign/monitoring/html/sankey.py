@@ -1,7 +1,7 @@
-"""The picture of what is read from which rack to which: where its boxes and ribbons lie.
+"""The layout of the diagram of reads between racks: the positions of its boxes and ribbons.
 
-Racks that are read from stand on the left, racks that read on the right; a ribbon between two is as thick as what goes
-that way. Numbers only: what is drawn and how is the page's affair.
+Racks that are read from are on the left, racks that read on the right. A ribbon is as thick as the traffic between its
+two racks. This module only computes numbers; the page's template draws them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _BOX = 12.0
 _GAP = 14.0
 
 Rack = str | None
-"""None stands for what is not known."""
+"""Name of a rack; None if unknown."""
 
 
 class SankeyNode(NamedTuple):
-    """A rack on one side: its left edge, its upper edge, and how high it is."""
+    """A rack on one side: its left edge, its upper edge, and its height."""
 
     rack: Rack
     x: float
@@ -31,7 +31,7 @@ class SankeyNode(NamedTuple):
 
 
 class SankeyLink(NamedTuple):
-    """What goes from one rack to another: an SVG path, and what it stands for."""
+    """Traffic from one rack to another: an SVG path, and its value."""
 
     source: Rack
     home: Rack
@@ -50,12 +50,12 @@ class SankeyLayout:
 
 
 def sankey_layout(pairs: Mapping[tuple[Rack, Rack], float]) -> SankeyLayout:
-    """Lay out what is read, by the rack it comes from and the rack it goes to."""
+    """Compute the layout of reads, by source rack and reader's rack."""
     flowing = {pair: amount for pair, amount in pairs.items() if amount > 0}
     total = sum(flowing.values())
     sides = [_sums(flowing, side) for side in (0, 1)]
     most = max(map(len, sides))
-    # At least half of the height is for what flows, however many racks there are.
+    # At least half of the height is used for traffic, however many racks there are.
     gap = min(_GAP, HEIGHT / (2 * max(most, 1)))
     scale = (HEIGHT - gap * max(most - 1, 0)) / total if total else 0.0
     left, right = _boxes(sides[0], 0.0, scale, gap), _boxes(sides[1], WIDTH - _BOX, scale, gap)
@@ -93,7 +93,7 @@ def _boxes(sums: Mapping[Rack, float], x: float, scale: float, gap: float) -> tu
 
 
 def _ribbon(start: float, end: float, thick: float) -> str:
-    """Return the outline of a band that leaves one side level and arrives at the other level."""
+    """Return the outline of a band that is horizontal at both ends."""
     a, b, middle = _BOX, WIDTH - _BOX, WIDTH / 2
     upper = f"M{a} {start:.2f}C{middle} {start:.2f} {middle} {end:.2f} {b} {end:.2f}"
     lower = f"L{b} {end + thick:.2f}C{middle} {end + thick:.2f} {middle} {start + thick:.2f} {a} {start + thick:.2f}Z"

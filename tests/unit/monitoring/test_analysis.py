@@ -328,7 +328,7 @@ def test_partitions_seen_once_are_not_measured() -> None:
     seen = inspected(HOME, cluster(ONE_EACH), rates({("t", 0): 5.0}))
     assert (seen.flows.total, seen.flows.unmeasured) == (5.0, 2)
     (trouble,) = collection_warnings(ClusterReport(cluster(ONE_EACH), (seen,), (), rates({("t", 0): 5.0})))
-    assert trouble == "g: 2 partitions were not measured, so there is more"
+    assert trouble == "g: 2 partitions were not measured, so the sums are too low"
 
 
 # --- the rack map

@@ -75,7 +75,7 @@ def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     unknown = replace(mixed, members=(replace(asked, classic=None), served))
     (found,) = findings(watched(unknown), BROKERS)
     assert found.members == unknown.members
-    assert "too old to say" in found.problem
+    assert "too old to report" in found.problem
 
 
 def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:
@@ -88,13 +88,13 @@ def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:
     assert "max.poll.interval.ms" in long.advice
     (untold,) = findings(seen, BROKERS, wedged=None)
     assert untold.kind == "rebalance-stuck"
-    assert "cannot be told" in untold.problem
+    assert "cannot be determined" in untold.problem
 
 
 def test_a_first_rebalance_that_was_broken_shows_when_nobody_is_left() -> None:
     (found,) = findings(watched(replace(waiting(), members=())), BROKERS)
     assert found.kind == "rebalance-stuck"
-    assert "another group id" in found.advice
+    assert "another group ID" in found.advice
 
 
 def test_a_group_that_goes_round_is_not_taken_for_one_that_waits() -> None:
