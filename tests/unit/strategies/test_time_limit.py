@@ -189,7 +189,7 @@ def test_weights_that_take_too_long_are_not_asked_for_again(caplog: pytest.LogCa
     for _ in range(3):
         assert assignor._planning(THREE_RACKS, list)() is not None
     assert len(asked) == 1
-    assert "they are not asked for any more" in caplog.text
+    assert "the function is not called any more" in caplog.text
 
 
 def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
