@@ -112,7 +112,7 @@ class RackAwareAssignor(Assignor):
         except Exception:  # noqa: BLE001 - as above
             self._once.warn("assignment", "%s: an assignment could not be recorded", self.name, exc_info=True)
 
-    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
         """Ignore the subscriptions: `set_decoded_members` gets the members with all their fields."""
 
     def set_decoded_members(self, members: Sequence[JoinMember]) -> None:

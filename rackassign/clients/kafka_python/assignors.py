@@ -76,7 +76,7 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         """Return whether `assign` is not overridden; a subclass may use the subscriptions of its members."""
         return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
-    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
         """Store the decoded subscriptions of the next `assign`, by member ID, so that they are decoded only once."""
         self._read = read
 
