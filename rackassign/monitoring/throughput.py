@@ -86,17 +86,17 @@ def sample_logs(
                 led.setdefault(partition.leader, []).append(TopicPartition(topic, i))
     logs: dict[TopicPartition, LogSample] = {}
     problems: list[str] = []
-    for broker, places in sorted(led.items()):
-        wanted = {topic: len(topics[topic]) for topic in {place.topic for place in places}}
+    for broker, tps in sorted(led.items()):
+        wanted = {topic: len(topics[topic]) for topic in {tp.topic for tp in tps}}
         try:
             sizes = describe_log_dirs(admin, broker, wanted)
         except KafkaError as error:
             problems.append(f"broker {broker} does not report the sizes of its logs: {_why(error)}")
             continue
         at_s = clock()
-        ends = _offsets(admin, [place for place in places if place in sizes])
-        logs |= {place: LogSample(at_s, sizes[place], *end) for place, end in ends.items()}
-        if not sizes.keys() >= set(places):
+        ends = _offsets(admin, [tp for tp in tps if tp in sizes])
+        logs |= {tp: LogSample(at_s, sizes[tp], *end) for tp, end in ends.items()}
+        if not sizes.keys() >= set(tps):
             problems.append(f"broker {broker} does not report the sizes of its logs, perhaps Describe on it is missing")
     return LogSamples(logs, tuple(problems))
 
@@ -106,17 +106,17 @@ def _why(error: KafkaError) -> str:
     return str(error) if isinstance(error, RackassignError) else type(error).__name__
 
 
-def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def _offsets(admin: KafkaAdminClient, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return the offsets of partitions that have them: a deleted topic must not prevent those of the others."""
     try:
-        return list_offsets(admin, places)
+        return list_offsets(admin, tps)
     except KafkaError:
         by_topic: dict[str, list[TopicPartition]] = {}
-        for place in places:
-            by_topic.setdefault(place.topic, []).append(place)
+        for tp in tps:
+            by_topic.setdefault(tp.topic, []).append(tp)
         if len(by_topic) <= 1:
             return {}
-        return {place: end for alike in by_topic.values() for place, end in _offsets(admin, alike).items()}
+        return {tp: end for alike in by_topic.values() for tp, end in _offsets(admin, alike).items()}
 
 
 def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
@@ -124,17 +124,17 @@ def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
     bytes_s: dict[TopicPartition, float] = {}
     records_s: dict[TopicPartition, float] = {}
     longest = 0.0
-    for place, now in after.logs.items():
-        then = before.logs.get(place)
+    for tp, now in after.logs.items():
+        then = before.logs.get(tp)
         if then is None or now.at_s <= then.at_s:
             continue
         seconds = now.at_s - then.at_s
         longest = max(longest, seconds)
         came = max(0, now.end - then.end)
-        records_s[place] = came / seconds
+        records_s[tp] = came / seconds
         grown = _grown(then, now, came)
         if grown is not None:
-            bytes_s[place] = grown / seconds
+            bytes_s[tp] = grown / seconds
     return Throughput(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
 
 

@@ -19,13 +19,13 @@ class PartitionRead(NamedTuple):
     """One partition and its reader.
 
     Args:
-        place: The partition.
+        tp: The partition.
         member: ID of the reader.
         home: Rack of the reader; None if unknown.
         source: Rack that it is read from; None if unknown, or if no replica serves it.
     """
 
-    place: TopicPartition
+    tp: TopicPartition
     member: str
     home: str | None
     source: str | None
@@ -141,7 +141,7 @@ def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartiti
     pairs: dict[tuple[str | None, str | None], float] = {}
     unmeasured = 0
     for read in found:
-        rate = bytes_s.get(read.place)
+        rate = bytes_s.get(read.tp)
         if rate is None:
             unmeasured += 1
         else:

@@ -119,22 +119,22 @@ def audit(
         want_rf: Expected replication factor; None for any.
         plans: Replica lists of partitions with placeholders (negative numbers) for brokers to come.
     """
-    places = list(_places(state))
-    still = [place for place in places if place.at not in state.in_flight]
+    tps = list(_places(state))
+    still = [tp for tp in tps if tp.at not in state.in_flight]
     racks = state.racks()
     findings = (
         *_metadata_findings(state),
-        *_in_sync_findings(places, still),
+        *_in_sync_findings(tps, still),
         *_min_isr_findings(still),
         *_layout_findings(still, state, want_rf),
-        *_broker_findings(state, places),
+        *_broker_findings(state, tps),
         *_progress_findings(state),
         *_placeholder_findings(state, plans or {}),
     )
     everywhere = {**state.gone, **racks}
-    by_broker = _loads(places, lambda broker: broker, (b.id for b in state.brokers))
-    by_rack: dict[str | None, Load] = _loads(places, everywhere.get, sorted(set(racks.values())))
-    return Audit(findings, by_broker, by_rack, len(state.topics), len(places))
+    by_broker = _loads(tps, lambda broker: broker, (b.id for b in state.brokers))
+    by_rack: dict[str | None, Load] = _loads(tps, everywhere.get, sorted(set(racks.values())))
+    return Audit(findings, by_broker, by_rack, len(state.topics), len(tps))
 
 
 def _places(state: ClusterState) -> Iterator[_Place]:
@@ -156,41 +156,41 @@ def _metadata_findings(state: ClusterState) -> Iterator[Finding]:
 
 
 def _found(
-    kind: Kind, places: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+    kind: Kind, tps: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
     """Yield a finding if a check fails for any partition."""
-    bad = [place for place in places if wrong(place)]
+    bad = [tp for tp in tps if wrong(tp)]
     if bad:
-        yield Finding(kind, describe(_counted(len(bad), "partition")), advice, tuple(place.at for place in bad))
+        yield Finding(kind, describe(_counted(len(bad), "partition")), advice, tuple(tp.at for tp in bad))
 
 
 def _too_few(
-    kind: Kind, places: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
+    kind: Kind, tps: list[_Place], describe: Callable[[str], str], advice: str, wrong: Callable[[_Place], bool]
 ) -> Iterator[Finding]:
     """Yield a finding that another replication factor fixes."""
-    own = any(place.internal and wrong(place) for place in places)
+    own = any(tp.internal and wrong(tp) for tp in tps)
     named = "; for Kafka's own topics only if they are named with `--topic`" if own else ""
-    yield from _found(kind, places, describe, advice + named, wrong)
+    yield from _found(kind, tps, describe, advice + named, wrong)
 
 
-def _in_sync_findings(places: list[_Place], still: list[_Place]) -> Iterator[Finding]:
+def _in_sync_findings(tps: list[_Place], still: list[_Place]) -> Iterator[Finding]:
     yield from _found(
         "no-leader",
-        places,
+        tps,
         lambda n: f"{n} without a leader: clients can neither read nor write",
         "bring back the brokers that have its replicas",
         lambda p: p.partition.leader is None,
     )
     yield from _found(
         "under-min-isr",
-        places,
+        tps,
         lambda n: f"{n} with fewer in-sync replicas than min.insync.replicas: writes with acks=all fail",
         "bring the missing brokers back, or remove them: `reassign plan --remove-broker ID`",
         lambda p: p.least is not None and len(p.in_sync) < min(p.least, p.rf),
     )
     yield from _found(
         "at-min-isr",
-        places,
+        tps,
         lambda n: (
             f"{n} with replicas missing and exactly min.insync.replicas in sync: if one more is missing, writes with"
             " acks=all fail"
@@ -200,7 +200,7 @@ def _in_sync_findings(places: list[_Place], still: list[_Place]) -> Iterator[Fin
     )
     yield from _found(
         "offline-replica",
-        places,
+        tps,
         lambda n: f"{n} with a replica on an offline broker or disk",
         "bring it back, or remove the broker: `reassign plan --remove-broker ID`",
         lambda p: bool(p.offline),
@@ -214,10 +214,10 @@ def _in_sync_findings(places: list[_Place], still: list[_Place]) -> Iterator[Fin
     )
 
 
-def _min_isr_findings(places: list[_Place]) -> Iterator[Finding]:
+def _min_isr_findings(tps: list[_Place]) -> Iterator[Finding]:
     yield from _too_few(
         "min-isr-above-rf",
-        places,
+        tps,
         lambda n: (
             f"{n} with min.insync.replicas above the replication factor: brokers that limit it to the replication"
             " factor (4.3 does) require all replicas, older ones refuse every write with acks=all"
@@ -227,18 +227,18 @@ def _min_isr_findings(places: list[_Place]) -> Iterator[Finding]:
     )
     yield from _too_few(
         "min-isr-is-rf",
-        places,
+        tps,
         lambda n: f"{n} with min.insync.replicas equal to the replication factor: one offline broker stops writes",
         "lower min.insync.replicas, or add a replica: `reassign plan --replication-factor N`",
         lambda p: p.least is not None and p.least == p.rf > 1,
     )
 
 
-def _layout_findings(places: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
+def _layout_findings(tps: list[_Place], state: ClusterState, want_rf: int | None) -> Iterator[Finding]:
     if want_rf is not None:
         yield from _too_few(
             "rf-below",
-            places,
+            tps,
             lambda n: f"{n} with fewer than {want_rf} replicas",
             f"`reassign plan --replication-factor {want_rf}`",
             lambda p: p.rf < want_rf,
@@ -247,31 +247,31 @@ def _layout_findings(places: list[_Place], state: ClusterState, want_rf: int | N
     everywhere = {**state.gone, **state.racks()}
     yield from _found(
         "shared-rack",
-        places,
+        tps,
         lambda n: f"{n} with replicas that share a rack although there are more racks: an outage affects several",
         "`reassign plan` moves as few replicas as possible",
         lambda p: _shares_a_rack(p, everywhere, there),
     )
     yield from _found(
         "leader-not-preferred",
-        places,
+        tps,
         lambda n: f"{n} not led by the preferred leader",
         "`balance-leaders` elects preferred leaders",
         lambda p: p.partition.leader is not None and p.partition.leader != p.partition.replicas[0],
     )
 
 
-def _shares_a_rack(place: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
+def _shares_a_rack(tp: _Place, racks: Mapping[int, str], there: frozenset[str]) -> bool:
     """Return whether another layout has fewer replicas in one rack.
 
     A rack without an online broker can get no replica; if it already has one, it counts.
     """
-    known = [racks[broker] for broker in set(place.partition.replicas) if broker in racks]
+    known = [racks[broker] for broker in set(tp.partition.replicas) if broker in racks]
     used = set(known)
     return len(used) < len(known) and len(used) < len(there | used)
 
 
-def _broker_findings(state: ClusterState, places: list[_Place]) -> Iterator[Finding]:
+def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding]:
     without = tuple(broker.id for broker in state.brokers if broker.rack is None)
     if without and len(without) < len(state.brokers):
         yield Finding(
@@ -301,7 +301,7 @@ def _broker_findings(state: ClusterState, places: list[_Place]) -> Iterator[Find
             brokers=state.silent,
         )
     known = {broker.id for broker in state.brokers}
-    unknown = tuple(sorted({replica for place in places for replica in place.partition.replicas} - known))
+    unknown = tuple(sorted({replica for tp in tps for replica in tp.partition.replicas} - known))
     if unknown:
         named = (f"{broker} (in {state.gone[broker]})" if broker in state.gone else str(broker) for broker in unknown)
         yield Finding(
@@ -336,15 +336,15 @@ def _progress_findings(state: ClusterState) -> Iterator[Finding]:
 
 def _placeholder_findings(state: ClusterState, plans: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[Finding]:
     waiting: dict[TopicPartition, int] = {}
-    for place, row in sorted(plans.items()):
-        topic = state.topics.get(place.topic)
-        if topic is None or place.partition >= len(topic.partitions):
+    for tp, row in sorted(plans.items()):
+        topic = state.topics.get(tp.topic)
+        if topic is None or tp.partition >= len(topic.partitions):
             continue
         # A topic that was deleted and created again, or whose replicas were changed since, has nothing to do with the
         # plan.
         there = {broker for broker in row if broker >= 0}
-        if there == set(topic.partitions[place.partition].replicas):
-            waiting[place] = len(row) - len(there)
+        if there == set(topic.partitions[tp.partition].replicas):
+            waiting[tp] = len(row) - len(there)
     if waiting:
         replicas = sum(waiting.values())
         yield Finding(
@@ -368,13 +368,13 @@ def _listed(ids: tuple[int, ...]) -> str:
 K = TypeVar("K")
 
 
-def _loads(places: list[_Place], key: Callable[[int], K], known: Iterable[K]) -> dict[K, Load]:
+def _loads(tps: list[_Place], key: Callable[[int], K], known: Iterable[K]) -> dict[K, Load]:
     leaders: Counter[K] = Counter()
     replicas: Counter[K] = Counter()
-    for place in places:
-        if place.partition.leader is not None:
-            leaders[key(place.partition.leader)] += 1
-        replicas.update(key(broker) for broker in set(place.partition.replicas))
+    for tp in tps:
+        if tp.partition.leader is not None:
+            leaders[key(tp.partition.leader)] += 1
+        replicas.update(key(broker) for broker in set(tp.partition.replicas))
     led, held = sum(leaders.values()) or 1, sum(replicas.values()) or 1
     names = dict.fromkeys((*known, *replicas))
     return {name: Load(leaders[name], replicas[name], leaders[name] / led, replicas[name] / held) for name in names}

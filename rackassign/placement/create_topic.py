@@ -159,7 +159,7 @@ def add_partitions(
     if known.problem:
         raise ConfigError(f"topic {short_repr(wanted.name)}: {known.problem}")
     state = describe_cluster_state(admin, [wanted.name])
-    if any(place.topic == wanted.name for place in state.in_flight):
+    if any(tp.topic == wanted.name for tp in state.in_flight):
         raise ConfigError(f"topic {short_repr(wanted.name)} is being reassigned: wait until that completes")
     start = len(known.partitions)
     have = len(set(known.partitions[0].replicas))

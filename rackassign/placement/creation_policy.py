@@ -162,8 +162,8 @@ def _as_if_up(spread: Spread, known: Sequence[KnownBroker], replicas: int, requi
         for _ in range(required - sum(broker in up for broker in row)):
             chosen = min((broker for broker in up if broker not in row), key=lambda broker: (used[broker], broker))
             # The replica that would be usable last is replaced: a placeholder, otherwise the last offline one.
-            place = max(i for i, broker in enumerate(row) if broker not in up)
-            used[row[place]] -= 1
+            index = max(i for i, broker in enumerate(row) if broker not in up)
+            used[row[index]] -= 1
             used[chosen] += 1
-            row[place] = chosen
+            row[index] = chosen
     return rows

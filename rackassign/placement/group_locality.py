@@ -60,14 +60,14 @@ class GroupLocality:
     def cross_rack_reads(self, layout: Layout) -> tuple[CrossRackRead, ...]:
         """Return the cross-rack reads by readers in a rack of the brokers."""
         return tuple(
-            CrossRackRead(read.place, read.member, read.home)
+            CrossRackRead(read.tp, read.member, read.home)
             for read in self._reads(layout)
             if read.kind == "cross" and read.home is not None and read.home in self.coverage
         )
 
     def would_be_local(self, read: CrossRackRead, replicas: tuple[int, ...]) -> bool:
         """Return whether a partition with these replicas would be local to the same reader."""
-        shot, topic = self.inspection.snapshot, read.place.topic
+        shot, topic = self.inspection.snapshot, read.tp.topic
         topology = replace(shot.group.topology, topics={topic: (Partition(replicas, replicas[0]),)})
         serving, alone = self.cluster.selectable_replicas(topology), {read.member: {topic: (0,)}}
         return count_locality(partition_reads(shot.group, alone, serving, shot.leaders_only)).local == 1

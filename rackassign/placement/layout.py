@@ -103,12 +103,12 @@ def check_weight(path: str, weight: object) -> None:
         raise InputError(path, f"expected a finite number above 0, got {short_repr(weight)}")
 
 
-def _without_weight(place: int, entry: Any, weights: dict[int, float]) -> Any:  # noqa: ANN401 - parsed JSON
+def _without_weight(index: int, entry: Any, weights: dict[int, float]) -> Any:  # noqa: ANN401 - parsed JSON
     """Remove the weight from a broker of a scenario; other errors in it are left to the scenario's own checks."""
     if not isinstance(entry, dict) or "weight" not in entry:
         return entry
     rest = {key: found for key, found in entry.items() if key != "weight"}
-    check_weight(f"brokers[{place}].weight", entry["weight"])
+    check_weight(f"brokers[{index}].weight", entry["weight"])
     if type(rest.get("id")) is int:
         weights[rest["id"]] = entry["weight"]
     return rest

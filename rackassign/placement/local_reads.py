@@ -23,12 +23,12 @@ class CrossRackRead(NamedTuple):
     """A partition that is read from another rack.
 
     Args:
-        place: The partition.
+        tp: The partition.
         member: ID of the reader.
         home: Rack of the reader.
     """
 
-    place: TopicPartition
+    tp: TopicPartition
     member: str
     home: str
 
@@ -66,8 +66,8 @@ def move_replicas_to_readers(
         after = _with(layout, found)
         if near.local_partitions(after) - near.local_partitions(layout) >= len(found):
             return found
-        still = {read.place for read in near.cross_rack_reads(after)}
-        kept = {place: row for place, row in found.items() if place not in still}
+        still = {read.tp for read in near.cross_rack_reads(after)}
+        kept = {tp: row for tp, row in found.items() if tp not in still}
         if len(kept) == len(found):
             return {}
         found = kept
@@ -87,17 +87,17 @@ class _ReplicaMover:
         """Return local lists for cross-rack reads, as far as the constraints allow."""
         found: dict[TopicPartition, Replicas] = {}
         for read in sorted(near.cross_rack_reads(self._layout)):
-            if read.place not in before:
+            if read.tp not in before:
                 continue
-            row = self._layout.topics[read.place.topic][read.place.partition]
+            row = self._layout.topics[read.tp.topic][read.tp.partition]
             drawn = next(
-                (each for each in self._rows(row, before[read.place], read.home) if near.would_be_local(read, each)),
+                (each for each in self._rows(row, before[read.tp], read.home) if near.would_be_local(read, each)),
                 None,
             )
             if drawn is not None:
                 self._load.update(set(drawn) - set(row))
                 self._load.subtract(set(row) - set(drawn))
-                found[read.place] = drawn
+                found[read.tp] = drawn
         return found
 
     def _rows(self, row: Replicas, before: Replicas, home: str) -> Iterable[Replicas]:
@@ -168,6 +168,6 @@ class _ReplicaMover:
 def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
     rows = {
         topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(layout.topics[topic])]
-        for topic in {place.topic for place in lists}
+        for topic in {tp.topic for tp in lists}
     }
     return layout.with_topics(rows)

@@ -154,8 +154,8 @@ def load_placer(name: str, configs: Mapping[str, Any] | None = None) -> ReplicaP
 
 def _find(name: str) -> _Found:
     announced = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)}
-    place = {**announced, **BUILT_IN}.get(name, name)
-    dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", place.strip())
+    tp = {**announced, **BUILT_IN}.get(name, name)
+    dotted = re.fullmatch(rf"({_NAME}(?:\.{_NAME})*)[:.]({_NAME})", tp.strip())
     if dotted is None:
         raise ConfigError(f"unknown placer {short_repr(name)}; {_known_placers()}")
     return _Found(name, *dotted.groups())

@@ -63,7 +63,7 @@ class PlacementState:
     def with_placeholders(self, plans: Mapping[TopicPartition, tuple[int, ...]]) -> PlacementState:
         """Return the state with these plans; plans without a placeholder are dropped, as they need not be kept."""
         merged = {**self.plans, **plans}
-        return replace(self, plans={place: row for place, row in merged.items() if any(b < 0 for b in row)})
+        return replace(self, plans={tp: row for tp, row in merged.items() if any(b < 0 for b in row)})
 
 
 def read(file: Path) -> PlacementState:

@@ -46,8 +46,8 @@ class ValidatedPlacer:
         self._placer, self._name = placer, name or type(placer).__qualname__
         self._replicas: Counter[int] = Counter()
         self._leaders: Counter[int] = Counter()
-        places = {place.partition(":")[::2] for place in BUILT_IN.values()}
-        self.own = (type(placer).__module__, type(placer).__qualname__) not in places
+        tps = {tp.partition(":")[::2] for tp in BUILT_IN.values()}
+        self.own = (type(placer).__module__, type(placer).__qualname__) not in tps
 
     @classmethod
     def of(cls, placer: ReplicaPlacer | ValidatedPlacer) -> ValidatedPlacer:

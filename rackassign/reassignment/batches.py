@@ -127,21 +127,21 @@ class BatchExecutor:
 
     def all(self) -> ExecutionResult:
         """Reassign all partitions, batch by batch."""
-        places = list(self._goals)
+        tps = list(self._goals)
         # Describe all partitions first: without the permission for all of them, nothing is done.
-        self._cluster.describe(places)
-        for begin in range(0, len(places), self._limits.batch_size):
+        self._cluster.describe(tps)
+        for begin in range(0, len(tps), self._limits.batch_size):
             why = self._ending()
             if why:
-                self._leave(places[begin:], why)
+                self._leave(tps[begin:], why)
                 break
-            batch = places[begin : begin + self._limits.batch_size]
+            batch = tps[begin : begin + self._limits.batch_size]
             self._settle(batch)
             self._lead(batch)
-        failed = {place: self._failed[place] for place in sorted(self._failed)}
+        failed = {tp: self._failed[tp] for tp in sorted(self._failed)}
         done = self._done.keys() - failed
         missing = self._cluster.missing(sorted(self._gone)) if self._gone else {}
-        gone = {place: missing.get(place, "it did not exist for a while") for place in sorted(self._gone)}
+        gone = {tp: missing.get(tp, "it did not exist for a while") for tp in sorted(self._gone)}
         return ExecutionResult(
             tuple(sorted(done)),
             failed,
@@ -151,33 +151,33 @@ class BatchExecutor:
             frozenset(self._final & failed.keys()),
         )
 
-    def _leave(self, places: Sequence[TopicPartition], why: str) -> None:
+    def _leave(self, tps: Sequence[TopicPartition], why: str) -> None:
         """Leave partitions alone, except for those that an earlier run has begun: these are taken back."""
-        seen = self._cluster.describe(places)
-        begun = [p for p in places if p in seen and seen[p].target in self._moves[p].known()]
+        seen = self._cluster.describe(tps)
+        begun = [p for p in tps if p in seen and seen[p].target in self._moves[p].known()]
         self._settle(begun)
-        for place in places:
-            if place not in self._done:
-                self._failed.setdefault(place, why)
+        for tp in tps:
+            if tp not in self._done:
+                self._failed.setdefault(tp, why)
 
     def _settle(self, batch: Sequence[TopicPartition]) -> None:
         """Describe and act until each partition has its list, or has been given up and has its earlier list again."""
         left = list(batch)
         while left:
             seen, down = self._cluster.describe(left), self._cluster.offline_brokers()
-            for place in left:
-                if place in seen:
-                    self._start.setdefault(place, self._at_rest(place, seen[place]))
-            steps = {place: self._step(place, seen.get(place), down) for place in left}
+            for tp in left:
+                if tp in seen:
+                    self._start.setdefault(tp, self._at_rest(tp, seen[tp]))
+            steps = {tp: self._step(tp, seen.get(tp), down) for tp in left}
             if self._ending():
-                for place, step in steps.items():
+                for tp, step in steps.items():
                     if step.do != "done":
-                        self._give_up(place, self._ending())
-                steps = {place: self._step(place, seen.get(place), down) for place in left}
-            self._act({place: step for place, step in steps.items() if place not in self._abandoned}, seen)
-            self._done |= dict.fromkeys(place for place, step in steps.items() if step.do == "done")
+                        self._give_up(tp, self._ending())
+                steps = {tp: self._step(tp, seen.get(tp), down) for tp in left}
+            self._act({tp: step for tp, step in steps.items() if tp not in self._abandoned}, seen)
+            self._done |= dict.fromkeys(tp for tp, step in steps.items() if step.do == "done")
             self._time(steps)
-            left = [place for place, step in steps.items() if not self._over(place, step)]
+            left = [tp for tp, step in steps.items() if not self._over(tp, step)]
             self._report(batch, last=not left)
             if left:
                 self._cluster.sleep(_LOOK_EVERY_S)
@@ -188,88 +188,88 @@ class BatchExecutor:
             return "stopped"
         return "time limit reached" if self._until is not None and self._cluster.now() > self._until else ""
 
-    def _at_rest(self, place: TopicPartition, seen: PartitionStatus) -> PartitionStatus:
+    def _at_rest(self, tp: TopicPartition, seen: PartitionStatus) -> PartitionStatus:
         """Return a partition as it was before the current reassignment, if an earlier run has begun that."""
-        move = self._moves[place]
+        move = self._moves[tp]
         if seen.target is None or seen.target not in move.known():
             return seen
-        self._touched.add(place)
+        self._touched.add(tp)
         return replace(seen, replicas=move.after if seen.target == move.before else move.before, target=None)
 
-    def _step(self, place: TopicPartition, seen: PartitionStatus | None, down: frozenset[int]) -> Action:
-        goal, start = self._goals[place], self._start.get(place, PartitionStatus(self._goals[place], frozenset(), None))
-        step = next_step(goal, self._moves[place].known(), seen, start, down)
+    def _step(self, tp: TopicPartition, seen: PartitionStatus | None, down: frozenset[int]) -> Action:
+        goal, start = self._goals[tp], self._start.get(tp, PartitionStatus(self._goals[tp], frozenset(), None))
+        step = next_step(goal, self._moves[tp].known(), seen, start, down)
         # A broker that lags behind may report a list that the partition no longer has. Sending a list that it
         # already has does nothing.
-        return Action("send") if step.do == "done" and self._taken.get(place) != goal else step
+        return Action("send") if step.do == "done" and self._taken.get(tp) != goal else step
 
     def _act(self, steps: Mapping[TopicPartition, Action], seen: Mapping[TopicPartition, PartitionStatus]) -> None:
         lists = {
-            place: self._goals[place] if step.do == "send" else None
-            for place, step in steps.items()
+            tp: self._goals[tp] if step.do == "send" else None
+            for tp, step in steps.items()
             if step.do in {"send", "cancel"}
         }
         self._touched |= lists.keys()
         refused = self._cluster.alter_reassignments(lists) if lists else {}
-        for place, row in lists.items():
+        for tp, row in lists.items():
             if row is None:
                 # The reassignment to be cancelled may have completed in the meantime.
                 continue
-            there = seen[place].replicas == row
-            if place not in refused or there:
-                self._taken[place] = row
-                self.sent |= set() if there else {place}
+            there = seen[tp].replicas == row
+            if tp not in refused or there:
+                self._taken[tp] = row
+                self.sent |= set() if there else {tp}
                 continue
-            if place in self._failed:
-                self._abandoned.add(place)
-            if refused[place] in _FINAL:
-                self._final.add(place)
-            self._give_up(place, refused[place])
+            if tp in self._failed:
+                self._abandoned.add(tp)
+            if refused[tp] in _FINAL:
+                self._final.add(tp)
+            self._give_up(tp, refused[tp])
 
     def _time(self, steps: Mapping[TopicPartition, Action]) -> None:
         """Start clocks for stuck partitions; stop those of partitions no longer stuck, unless they have run out."""
         now = self._cluster.now()
-        stuck = {_clock(place, step) for place, step in steps.items() if step.do == "stuck"}
+        stuck = {_clock(tp, step) for tp, step in steps.items() if step.do == "stuck"}
         kept = {c: at for c, at in self._stuck_since.items() if c in stuck or now - at >= self._limits.stall_timeout_s}
         self._stuck_since = dict.fromkeys(stuck, now) | kept
 
-    def _over(self, place: TopicPartition, step: Action) -> bool:
+    def _over(self, tp: TopicPartition, step: Action) -> bool:
         """Return whether nothing more can be done for a partition; give it up if it has been stuck too long."""
         if step.do == "foreign":
-            self._failed.setdefault(place, step.why)
-        if step.do in {"foreign", "done"} or place in self._abandoned:
+            self._failed.setdefault(tp, step.why)
+        if step.do in {"foreign", "done"} or tp in self._abandoned:
             return True
         if step.do != "stuck":
             return False
-        if self._cluster.now() - self._stuck_since[_clock(place, step)] < self._limits.stall_timeout_s:
+        if self._cluster.now() - self._stuck_since[_clock(tp, step)] < self._limits.stall_timeout_s:
             return False
         if step.cause == "gone":
-            self._gone.add(place)
+            self._gone.add(tp)
             return True
-        if place in self._failed or step.cause == "unknown":
+        if tp in self._failed or step.cause == "unknown":
             if step.cause == "unknown":
-                self._final.add(place)
-            self._failed.setdefault(place, step.why)
+                self._final.add(tp)
+            self._failed.setdefault(tp, step.why)
             return True
-        self._give_up(place, step.why)
-        return place in self._abandoned
+        self._give_up(tp, step.why)
+        return tp in self._abandoned
 
-    def _give_up(self, place: TopicPartition, why: str) -> None:
+    def _give_up(self, tp: TopicPartition, why: str) -> None:
         """Set the goal of a partition to the list it had when this run began, if anything was done to it."""
-        if place in self._done or place in self._failed:
+        if tp in self._done or tp in self._failed:
             return
-        self._failed[place] = why
-        if place in self._touched and place in self._start:
-            self._goals[place] = self._start[place].replicas
+        self._failed[tp] = why
+        if tp in self._touched and tp in self._start:
+            self._goals[tp] = self._start[tp].replicas
         else:
-            self._abandoned.add(place)
+            self._abandoned.add(tp)
 
     def _lead(self, batch: Sequence[TopicPartition]) -> None:
         """Elect the first replica of each list and wait until it leads.
 
         For partitions that were taken back, this is done only if the first replica was the leader before.
         """
-        first = {place: self._goals[place][0] for place in batch if place in self._done}
+        first = {tp: self._goals[tp][0] for tp in batch if tp in self._done}
         first = {p: b for p, b in first.items() if p not in self._failed or self._start[p].leader == b}
         until, asked = self._cluster.now() + _ELECTED_S, False
         while first:
@@ -277,11 +277,11 @@ class BatchExecutor:
             first = {p: broker for p, broker in first.items() if p in seen and seen[p].leader != broker}
             able = {p for p, broker in first.items() if broker in seen[p].in_sync and broker not in down}
             self._not_led |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
-            first = {place: broker for place, broker in first.items() if place in able}
+            first = {tp: broker for tp, broker in first.items() if tp in able}
             if first and not asked:
                 refused = self._cluster.elect_preferred_leaders(first)
                 self._not_led |= refused
-                first = {place: broker for place, broker in first.items() if place not in refused}
+                first = {tp: broker for tp, broker in first.items() if tp not in refused}
                 asked = True
             elif self._cluster.now() > until:
                 self._not_led |= dict.fromkeys(first, "the election is taking too long")
@@ -292,20 +292,20 @@ class BatchExecutor:
     def _report(self, batch: Sequence[TopicPartition], *, last: bool) -> None:
         if last or self._cluster.now() - self._counted_at > _COUNTED_EVERY_S:
             adding = {
-                place: set(self._wanted[place]) - set(self._start[place].replicas)
-                for place in batch
-                if place in self._start and place not in self._failed
+                tp: set(self._wanted[tp]) - set(self._start[tp].replicas)
+                for tp in batch
+                if tp in self._start and tp not in self._failed
             }
-            self._copied = self._cluster.copy_progress({place: new for place, new in adding.items() if new})
+            self._copied = self._cluster.copy_progress({tp: new for tp, new in adding.items() if new})
             self._counted_at = self._cluster.now()
         settled = len(self._done.keys() | self._failed.keys() | self._gone)
         self._report_progress(Progress(settled, len(self._wanted), self._copied))
 
 
-def _clock(place: TopicPartition, step: Action) -> tuple[str, str, int]:
+def _clock(tp: TopicPartition, step: Action) -> tuple[str, str, int]:
     """Return the key of the clock for a stuck partition.
 
     Partitions that wait for a broker, or for a deleted topic, share one clock, so that the wait happens only once.
     """
     alone = step.cause in {"unknown", "leaderless"}
-    return step.cause, place.topic if alone or step.cause == "gone" else "", place.partition if alone else -1
+    return step.cause, tp.topic if alone or step.cause == "gone" else "", tp.partition if alone else -1

@@ -20,10 +20,10 @@ class CopyProgress(NamedTuple):
 class ReassignmentCluster(ThrottleConfigs, Protocol):
     """Operations of an execution on a cluster."""
 
-    def describe(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionStatus]:
+    def describe(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, PartitionStatus]:
         """Return the state of partitions, without those that the cluster does not know."""
 
-    def missing(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
+    def missing(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
         """Return the reason for each partition that the cluster does not know."""
 
     def offline_brokers(self) -> frozenset[int]:
@@ -35,7 +35,7 @@ class ReassignmentCluster(ThrottleConfigs, Protocol):
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> Mapping[TopicPartition, str]:
         """Begin reassignments, or cancel them (None); return those that were refused, with the error."""
 
-    def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
+    def elect_preferred_leaders(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, str]:
         """Elect preferred leaders; return those that were refused, with the error."""
 
     def copy_progress(self, adding: Mapping[TopicPartition, Iterable[int]]) -> CopyProgress:

@@ -62,9 +62,7 @@ def execute_plan(
         ThrottleNotRemovedError: The cluster cannot be reached at the end.
         KafkaError: Raised by the client; the journal can be executed again.
     """
-    goals = {
-        place: move.after if direction == "apply" else move.before for place, move in sorted(journal.moves.items())
-    }
+    goals = {tp: move.after if direction == "apply" else move.before for tp, move in sorted(journal.moves.items())}
     notes = _StoredJournal(replace(journal, phase="begun"), keep)
     batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop)
     try:
@@ -97,7 +95,7 @@ class _StoredJournal:
 @contextmanager
 def _throttled(cluster: ReassignmentCluster, notes: _StoredJournal, rate: int | None) -> Iterator[None]:
     """Throttle replication in the block; remove a throttle that an earlier run has left in any case."""
-    copying = {place: move for place, move in notes.journal.moves.items() if move.copies()}
+    copying = {tp: move for tp, move in notes.journal.moves.items() if move.copies()}
     left = notes.journal.throttled
     if left is None and (rate is None or not copying):
         yield

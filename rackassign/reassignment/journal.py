@@ -66,13 +66,13 @@ class Journal:
         Partitions in both keep the list from before the first plan.
         """
         moves = dict(self.moves)
-        for place, move in later.moves.items():
-            old = moves.get(place)
+        for tp, move in later.moves.items():
+            old = moves.get(tp)
             if old is None:
-                moves[place] = move
+                moves[tp] = move
             else:
                 passed = tuple(dict.fromkeys((*old.intermediate, old.after, move.before, *move.intermediate)))
-                moves[place] = ReplicaMove(old.before, move.after, passed)
+                moves[tp] = ReplicaMove(old.before, move.after, passed)
         return replace(self, moves=moves, waiting=later.waiting, phase="begun")
 
 
@@ -105,8 +105,8 @@ def write(file: Path, journal: Journal) -> None:
         "cluster": journal.cluster,
         "phase": journal.phase,
         JSON_KEY: None if journal.request is None else journal.request.to_json(),
-        "moves": _by_topic((place, _move(move)) for place, move in journal.moves.items()),
-        "waiting": _by_topic((place, list(row)) for place, row in journal.waiting.items()),
+        "moves": _by_topic((tp, _move(move)) for tp, move in journal.moves.items()),
+        "waiting": _by_topic((tp, list(row)) for tp, row in journal.waiting.items()),
         "throttled": None
         if journal.throttled is None
         else {
@@ -220,8 +220,8 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
     return Journal(
         json_fields.text(found["cluster"], "cluster"),
         None if found[JSON_KEY] is None else ReassignmentRequest.read(found[JSON_KEY]),
-        {place: _read_move(row, path) for path, place, row in _places(found["moves"], "moves")},
-        {place: _ids(row, path, least=-_LARGEST) for path, place, row in _places(found["waiting"], "waiting")},
+        {tp: _read_move(row, path) for path, tp, row in _places(found["moves"], "moves")},
+        {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _places(found["waiting"], "waiting")},
         phase,
         None if found["throttled"] is None else _earlier(found["throttled"]),
     )

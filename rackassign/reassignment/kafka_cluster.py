@@ -28,49 +28,49 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         super().__init__(admin)
         self._leaders: dict[TopicPartition, int] = {}
 
-    def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
+    def describe(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
         """Return the state of partitions, without those that the cluster does not know.
 
         Raises:
             AuthorizationError: A topic may not be described.
             KafkaError: Raised by the admin client.
         """
-        wanted = list(places)
+        wanted = list(tps)
         # Reassignments in progress are listed before and after the topics are described: one may complete in between.
         running = self.list_reassignments()
-        described = describe_topics(self._admin, {place.topic for place in wanted})
+        described = describe_topics(self._admin, {tp.topic for tp in wanted})
         running |= self.list_reassignments()
         refused = [name for name, topic in described.items() if topic.refused]
         if refused:
             raise AuthorizationError("DESCRIBE", topic_resource(refused))
         found: dict[TopicPartition, PartitionStatus] = {}
-        for place in wanted:
-            topic = described.get(place.topic)
-            if topic is None or topic.problem or place.partition >= len(topic.partitions):
+        for tp in wanted:
+            topic = described.get(tp.topic)
+            if topic is None or topic.problem or tp.partition >= len(topic.partitions):
                 continue
-            partition = topic.partitions[place.partition]
-            in_sync = frozenset(topic.in_sync[place.partition])
-            found[place] = _seen(partition.replicas, in_sync, partition.leader, running.get(place))
+            partition = topic.partitions[tp.partition]
+            in_sync = frozenset(topic.in_sync[tp.partition])
+            found[tp] = _seen(partition.replicas, in_sync, partition.leader, running.get(tp))
             if partition.leader is not None:
-                self._leaders[place] = partition.leader
+                self._leaders[tp] = partition.leader
         return found
 
-    def missing(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    def missing(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """Return the reason for each partition that the cluster does not know.
 
         Raises:
             KafkaError: Raised by the admin client.
         """
-        wanted = list(places)
-        described = describe_topics(self._admin, {place.topic for place in wanted})
+        wanted = list(tps)
+        described = describe_topics(self._admin, {tp.topic for tp in wanted})
         found: dict[TopicPartition, str] = {}
-        for place in wanted:
-            topic = described.get(place.topic)
+        for tp in wanted:
+            topic = described.get(tp.topic)
             if topic is None or topic.unknown or topic.problem:
-                found[place] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
-            elif place.partition >= len(topic.partitions):
+                found[tp] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
+            elif tp.partition >= len(topic.partitions):
                 count = len(topic.partitions)
-                found[place] = f"the topic has only {count} partition{'' if count == 1 else 's'}"
+                found[tp] = f"the topic has only {count} partition{'' if count == 1 else 's'}"
         return found
 
     def offline_brokers(self) -> frozenset[int]:
@@ -93,19 +93,19 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         """Return the progress of the replicas on these brokers; brokers that do not report it count for nothing."""
         leading: dict[int, list[TopicPartition]] = {}
         taking: dict[int, list[TopicPartition]] = {}
-        for place, brokers in adding.items():
-            if place in self._leaders:
-                leading.setdefault(self._leaders[place], []).append(place)
+        for tp, brokers in adding.items():
+            if tp in self._leaders:
+                leading.setdefault(self._leaders[tp], []).append(tp)
             for broker in brokers:
-                taking.setdefault(broker, []).append(place)
-        sizes = {broker: self._sizes(broker, places) for broker, places in leading.items()}
-        total = {place: size for of in sizes.values() for place, size in of.items()}
+                taking.setdefault(broker, []).append(tp)
+        sizes = {broker: self._sizes(broker, tps) for broker, tps in leading.items()}
+        total = {tp: size for of in sizes.values() for tp, size in of.items()}
         arrived = sum(
-            min(size, total.get(place, 0))
-            for broker, places in taking.items()
-            for place, size in self._sizes(broker, places).items()
+            min(size, total.get(tp, 0))
+            for broker, tps in taking.items()
+            for tp, size in self._sizes(broker, tps).items()
         )
-        return CopyProgress(arrived, sum(total.get(place, 0) * len(set(brokers)) for place, brokers in adding.items()))
+        return CopyProgress(arrived, sum(total.get(tp, 0) * len(set(brokers)) for tp, brokers in adding.items()))
 
     def now(self) -> float:
         """Return the time of a monotonic clock in seconds."""
@@ -115,16 +115,16 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
         """Wait this many seconds."""
         time.sleep(seconds)
 
-    def _sizes(self, broker: int, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def _sizes(self, broker: int, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         counts: dict[str, int] = {}
-        for place in places:
-            counts[place.topic] = max(counts.get(place.topic, 0), place.partition + 1)
+        for tp in tps:
+            counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
         try:
             found = describe_log_dirs(self._admin, broker, counts)
         except (KafkaError, KafkaUnavailableError):
             # The broker may be down, or the permission may be missing. The figures are only displayed.
             return {}
-        return {place: found[place] for place in places if place in found}
+        return {tp: found[tp] for tp in tps if tp in found}
 
 
 def _seen(

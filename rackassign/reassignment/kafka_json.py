@@ -40,10 +40,10 @@ def read_reassignment(value: Any) -> dict[TopicPartition, Replicas]:  # noqa: AN
         raise InputError("partitions", f"expected an array, got {short_repr(rows)}")
     found: dict[TopicPartition, Replicas] = {}
     for i, row in enumerate(rows):
-        place, replicas = _row(f"partitions[{i}]", row)
-        if place in found:
-            raise InputError(f"partitions[{i}]", f"{place.topic}-{place.partition} is listed twice")
-        found[place] = replicas
+        tp, replicas = _row(f"partitions[{i}]", row)
+        if tp in found:
+            raise InputError(f"partitions[{i}]", f"{tp.topic}-{tp.partition} is listed twice")
+        found[tp] = replicas
     return found
 
 

@@ -90,41 +90,39 @@ def plan_reassignment(
     left_out = _left_out(state, layout, request.topics)
     if coverage is not None:
         left_out |= _not_for_groups(state, layout, request.topics)
-    free = [place for place in _places(layout, request.topics) if place not in left_out]
+    free = [tp for tp in _places(layout, request.topics) if tp not in left_out]
     asked = {
-        place: request.replication_factor
-        for place in free
-        if request.replication_factor and (request.topics or not state.topics[place.topic].internal)
+        tp: request.replication_factor
+        for tp in free
+        if request.replication_factor and (request.topics or not state.topics[tp.topic].internal)
     }
     factors, stale = _factors(layout, free, asked, registry)
     found = _spread(layout, request, factors, coverage)
-    waiting = {place: row for place, row in found.lists.items() if any(broker < 0 for broker in row)}
-    placed = {place: tuple(broker for broker in row if broker >= 0) for place, row in found.lists.items()}
-    mine = {place: _now(layout, place) for place in free}
+    waiting = {tp: row for tp, row in found.lists.items() if any(broker < 0 for broker in row)}
+    placed = {tp: tuple(broker for broker in row if broker >= 0) for tp, row in found.lists.items()}
+    mine = {tp: _now(layout, tp) for tp in free}
     drawn = {} if near is None else move_replicas_to_readers(_with(layout, placed), near, mine, rules)
     placed |= drawn
-    changed = [place for place in free if place in drawn or set(placed[place]) != set(_now(layout, place))]
+    changed = [tp for tp in free if tp in drawn or set(placed[tp]) != set(_now(layout, tp))]
     new = set(changed)
-    placed |= {place: _now(layout, place) for place in free if place not in new}
-    after = _with(layout, {place: placed[place] for place in changed})
+    placed |= {tp: _now(layout, tp) for tp in free if tp not in new}
+    after = _with(layout, {tp: placed[tp] for tp in changed})
     # Leaders stay, unless loads are to be balanced regardless of what that changes.
-    kept = [place for place in changed if not request.rebalance and placed[place][0] == _now(layout, place)[0]]
+    kept = [tp for tp in changed if not request.rebalance and placed[tp][0] == _now(layout, tp)[0]]
     kept = [*dict.fromkeys((*kept, *drawn))]
     led, notes = _led(after, rules, [*changed, *_misled(state, rules, placed, new)], kept)
     placed |= led
-    moves = {
-        place: ReplicaMove(_now(layout, place), placed[place]) for place in free if placed[place] != _now(layout, place)
-    }
+    moves = {tp: ReplicaMove(_now(layout, tp), placed[tp]) for tp in free if placed[tp] != _now(layout, tp)}
     return ReassignmentPlan(
         layout,
-        _with(after, {place: move.after for place, move in moves.items()}),
+        _with(after, {tp: move.after for tp, move in moves.items()}),
         moves,
         waiting,
         left_out | stale,
         _copies(moves),
         found.lower_bound + max(0, _copies(moves) - _copied(layout, found.lists)),
         tuple(dict.fromkeys((*found.notes, *notes))),
-        frozenset(place for place in asked if place in registry.plans and place not in moves and place not in waiting),
+        frozenset(tp for tp in asked if tp in registry.plans and tp not in moves and tp not in waiting),
         _topics(layout, request.topics),
     )
 
@@ -144,31 +142,31 @@ def plan_leader_balance(
     rules = replace(rules, rackless="rack")
     layout = layout_of(state)
     left_out = _left_out(state, layout, topics)
-    part = _Part(layout, [place for place in _places(layout, topics) if place not in left_out])
+    part = _Part(layout, [tp for tp in _places(layout, topics) if tp not in left_out])
     found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
     lists = part.back(found.topics)
     moves = {
-        place: ReplicaMove(_now(layout, place), row)
-        for place, row in lists.items()
-        if row != _now(layout, place) or state.topics[place.topic].partitions[place.partition].leader != row[0]
+        tp: ReplicaMove(_now(layout, tp), row)
+        for tp, row in lists.items()
+        if row != _now(layout, tp) or state.topics[tp.topic].partitions[tp.partition].leader != row[0]
     }
-    after = _with(layout, {place: move.after for place, move in moves.items()})
+    after = _with(layout, {tp: move.after for tp, move in moves.items()})
     return ReassignmentPlan(layout, after, moves, {}, left_out, 0, 0, found.notes, topics=_topics(layout, topics))
 
 
 def plan_from_lists(state: ClusterState, lists: Mapping[TopicPartition, Replicas]) -> ReassignmentPlan:
     """Return the plan for given lists of existing partitions."""
     layout = layout_of(state)
-    left_out = _left_out(state, layout, sorted({place.topic for place in lists}))
+    left_out = _left_out(state, layout, sorted({tp.topic for tp in lists}))
     moves = {
-        place: ReplicaMove(_now(layout, place), row)
-        for place, row in sorted(lists.items())
-        if place not in left_out and row != _now(layout, place)
+        tp: ReplicaMove(_now(layout, tp), row)
+        for tp, row in sorted(lists.items())
+        if tp not in left_out and row != _now(layout, tp)
     }
     copies = _copies(moves)
-    after = _with(layout, {place: move.after for place, move in moves.items()})
-    named = {place: why for place, why in left_out.items() if place in lists}
-    topics = _topics(layout, {place.topic for place in lists})
+    after = _with(layout, {tp: move.after for tp, move in moves.items()})
+    named = {tp: why for tp, why in left_out.items() if tp in lists}
+    topics = _topics(layout, {tp.topic for tp in lists})
     return ReassignmentPlan(layout, after, moves, {}, named, copies, copies, topics=topics)
 
 
@@ -210,20 +208,20 @@ def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
 
 def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
     found: dict[TopicPartition, str] = {}
-    for place in _places(layout, topics):
-        partition = state.topics[place.topic].partitions[place.partition]
-        if place in state.in_flight:
-            found[place] = "is being reassigned"
-        elif place.topic in state.differing:
-            found[place] = "brokers report different metadata"
+    for tp in _places(layout, topics):
+        partition = state.topics[tp.topic].partitions[tp.partition]
+        if tp in state.in_flight:
+            found[tp] = "is being reassigned"
+        elif tp.topic in state.differing:
+            found[tp] = "brokers report different metadata"
         elif partition.leader is None:
-            found[place] = "has no leader to copy from"
+            found[tp] = "has no leader to copy from"
     return found
 
 
 def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
     why = "is a topic of Kafka itself, which is not moved to a group's racks"
-    return {place: why for place in _places(layout, topics) if state.topics[place.topic].internal}
+    return {tp: why for tp in _places(layout, topics) if state.topics[tp.topic].internal}
 
 
 def _factors(
@@ -232,15 +230,15 @@ def _factors(
     """Return the replication factor of each partition, and partitions whose placeholders are obsolete."""
     factors: dict[TopicPartition, int] = {}
     stale: dict[TopicPartition, str] = {}
-    for place in free:
-        now, planned = _now(layout, place), registry.plans.get(place, ())
-        factors[place] = asked.get(place, len(now))
-        if place not in asked and planned:
+    for tp in free:
+        now, planned = _now(layout, tp), registry.plans.get(tp, ())
+        factors[tp] = asked.get(tp, len(now))
+        if tp not in asked and planned:
             # The placeholders do not belong to a topic that was deleted and created again.
             if {broker for broker in planned if broker >= 0} == set(now):
-                factors[place] = len(planned)
+                factors[tp] = len(planned)
             else:
-                stale[place] = "has other replicas than in the state file; see --replication-factor"
+                stale[tp] = "has other replicas than in the state file; see --replication-factor"
     return factors, stale
 
 
@@ -264,23 +262,23 @@ def _spread(
     alike = _alike(factors, coverage)
     note = "topics whose readers are distributed over the racks differently were placed one after the other"
     found = _Found({}, 0, (note,) if len(alike) > 1 else ())
-    for weights, places in alike:
-        beside = _with(layout, {place: _there(row) for place, row in found.lists.items()})
-        wanted = {place: factors[place] for place in places}
+    for weights, tps in alike:
+        beside = _with(layout, {tp: _there(row) for tp, row in found.lists.items()})
+        wanted = {tp: factors[tp] for tp in tps}
         found = found.joined(_kept(beside, request.rules_for(weights), wanted))
     return found
 
 
 def _alike(
-    places: Iterable[TopicPartition], coverage: Coverage | None
+    tps: Iterable[TopicPartition], coverage: Coverage | None
 ) -> list[tuple[Mapping[str, float] | None, list[TopicPartition]]]:
     if coverage is None:
-        return [(None, list(places))]
+        return [(None, list(tps))]
     found: dict[tuple[tuple[str, float], ...], list[TopicPartition]] = {}
-    for place in places:
-        weights = coverage.get(place.topic, {})
+    for tp in tps:
+        weights = coverage.get(tp.topic, {})
         most = max(weights.values(), default=0) or 1
-        found.setdefault(tuple(sorted((rack, weight / most) for rack, weight in weights.items())), []).append(place)
+        found.setdefault(tuple(sorted((rack, weight / most) for rack, weight in weights.items())), []).append(tp)
     return [(dict(shape), rows) for shape, rows in sorted(found.items())]
 
 
@@ -288,21 +286,18 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
     """Place partitions; relax constraints with which one would have fewer replicas than now."""
     found = _rebalanced(layout, rules, factors)
     usable = {broker.id for broker in layout.brokers} - rules.exclude
-    having = {place: min(factor, len(usable.intersection(_now(layout, place)))) for place, factor in factors.items()}
-    short = {place: having[place] for place, row in found.lists.items() if len(_there(row)) < having[place]}
+    having = {tp: min(factor, len(usable.intersection(_now(layout, tp)))) for tp, factor in factors.items()}
+    short = {tp: having[tp] for tp, row in found.lists.items() if len(_there(row)) < having[tp]}
     if not short:
         return found
     relaxed = _rebalanced(layout, replace(rules, on_shortage="relax"), short)
-    rows = {
-        place: (*_there(row), *range(-1, len(_there(row)) - factors[place] - 1, -1))
-        for place, row in relaxed.lists.items()
-    }
+    rows = {tp: (*_there(row), *range(-1, len(_there(row)) - factors[tp] - 1, -1)) for tp, row in relaxed.lists.items()}
     note = (
         f"with these constraints {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than"
         " now, which only --replication-factor allows"
     )
-    rest = {place: factor for place, factor in factors.items() if place not in short}
-    beside = _with(layout, {place: _there(row) for place, row in rows.items()})
+    rest = {tp: factor for tp, factor in factors.items() if tp not in short}
+    beside = _with(layout, {tp: _there(row) for tp, row in rows.items()})
     return _Found(rows, relaxed.lower_bound, (note, *relaxed.notes)).joined(_rebalanced(beside, rules, rest))
 
 
@@ -347,25 +342,23 @@ def _misled(
     """Return unchanged partitions whose preferred leader is in no leader rack, and which have a replica in one."""
     fit = {broker.id for broker in state.brokers if broker.rack in rules.leader_racks and not broker.fenced}
     fit -= rules.exclude
-    return [
-        place for place, row in lists.items() if place not in changed and row[0] not in fit and not fit.isdisjoint(row)
-    ]
+    return [tp for tp, row in lists.items() if tp not in changed and row[0] not in fit and not fit.isdisjoint(row)]
 
 
 def _copied(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> int:
-    return sum(len(set(_there(row)) - set(_now(layout, place))) for place, row in lists.items())
+    return sum(len(set(_there(row)) - set(_now(layout, tp))) for tp, row in lists.items())
 
 
 def _copies(moves: Mapping[TopicPartition, ReplicaMove]) -> int:
     return sum(len(set(move.after) - set(move.before)) for move in moves.values())
 
 
-def _now(layout: Layout, place: TopicPartition) -> Replicas:
-    return layout.topics[place.topic][place.partition]
+def _now(layout: Layout, tp: TopicPartition) -> Replicas:
+    return layout.topics[tp.topic][tp.partition]
 
 
 def _with(layout: Layout, lists: Mapping[TopicPartition, Replicas]) -> Layout:
-    topics = {place.topic for place in lists}
+    topics = {tp.topic for tp in lists}
     rows = {
         topic: [lists.get(TopicPartition(topic, number), row) for number, row in enumerate(layout.topics[topic])]
         for topic in topics
@@ -378,11 +371,11 @@ class _Part:
 
     Args:
         layout: The whole layout.
-        places: The partitions to be placed.
+        tps: The partitions to be placed.
     """
 
-    def __init__(self, layout: Layout, places: Iterable[TopicPartition]) -> None:
-        chosen = set(places)
+    def __init__(self, layout: Layout, tps: Iterable[TopicPartition]) -> None:
+        chosen = set(tps)
         self._numbers: dict[str, list[int]] = {}
         rows: dict[str, tuple[Replicas, ...]] = {}
         rest: list[Replicas] = []

@@ -98,7 +98,7 @@ def prepare_from_lists(
         KafkaUnavailableError: As for `prepare`.
         KafkaError: Raised by the admin client.
     """
-    state = _seen(admin, {place.topic for place in lists})
+    state = _seen(admin, {tp.topic for tp in lists})
     planned = plan_from_json(state, lists)
     if not force:
         check_even(planned)
@@ -138,8 +138,8 @@ def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: Place
         return journal
     again = prepare(admin, journal.request, registry).journal
     mine = journal.moves.keys() | journal.waiting.keys()
-    moves = {place: move for place, move in again.moves.items() if place in mine}
-    waiting = {place: row for place, row in again.waiting.items() if place in mine}
+    moves = {tp: move for tp, move in again.moves.items() if tp in mine}
+    waiting = {tp: row for tp, row in again.waiting.items() if tp in mine}
     return journal.joined(replace(again, moves=moves, waiting=waiting)) if moves else None
 
 
@@ -233,8 +233,8 @@ def updated_state(
     Raises:
         KafkaError: Raised by the admin client.
     """
-    served = {place: () for place in outcome.done if place in registry.plans}
-    waiting = {place: row for place, row in journal.waiting.items() if place not in outcome.failed}
+    served = {tp: () for tp in outcome.done if tp in registry.plans}
+    waiting = {tp: row for tp, row in journal.waiting.items() if tp not in outcome.failed}
     return (
         registry.for_cluster(journal.cluster).with_brokers(list_brokers(admin)).with_placeholders({**served, **waiting})
     )
@@ -242,22 +242,22 @@ def updated_state(
 
 def _to_copy(admin: KafkaAdminClient, state: ClusterState, moves: Mapping[TopicPartition, ReplicaMove]) -> int | None:
     """Return the bytes to be copied, by the size of the leaders' logs."""
-    adding = {place: len(set(move.after) - set(move.before)) for place, move in moves.items()}
+    adding = {tp: len(set(move.after) - set(move.before)) for tp, move in moves.items()}
     leading: dict[int, dict[str, int]] = {}
-    for place, count in adding.items():
-        topic = state.topics[place.topic]
-        leader = topic.partitions[place.partition].leader
+    for tp, count in adding.items():
+        topic = state.topics[tp.topic]
+        leader = topic.partitions[tp.partition].leader
         if count and leader is not None:
-            leading.setdefault(leader, {})[place.topic] = len(topic.partitions)
+            leading.setdefault(leader, {})[tp.topic] = len(topic.partitions)
     total = 0
     try:
         for broker, topics in leading.items():
             sizes = describe_log_dirs(admin, broker, topics)
-            total += sum(size * adding.get(place, 0) for place, size in sizes.items() if _led(state, place) == broker)
+            total += sum(size * adding.get(tp, 0) for tp, size in sizes.items() if _led(state, tp) == broker)
     except KafkaError:
         return None
     return total
 
 
-def _led(state: ClusterState, place: TopicPartition) -> int | None:
-    return state.topics[place.topic].partitions[place.partition].leader
+def _led(state: ClusterState, tp: TopicPartition) -> int | None:
+    return state.topics[tp.topic].partitions[tp.partition].leader

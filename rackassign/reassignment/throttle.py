@@ -55,7 +55,7 @@ def save_configs(settings: ThrottleConfigs, moves: Mapping[TopicPartition, Repli
     Raises:
         KafkaError: Raised by the client.
     """
-    topics = sorted({place.topic for place in moves})
+    topics = sorted({tp.topic for tp in moves})
     found = settings.topic_configs(topics, THROTTLED)
     return SavedConfigs(settings.cluster_configs(RATES), {topic: found.get(topic, {}) for topic in topics})
 
@@ -76,7 +76,7 @@ def throttle(
     """
     changes: dict[str, dict[str, str | None]] = {}
     for topic, kept in before.topics.items():
-        own = {place.partition: move for place, move in sorted(moves.items()) if place.topic == topic}
+        own = {tp.partition: move for tp, move in sorted(moves.items()) if tp.topic == topic}
         # A leader is not throttled towards in-sync followers, so all replicas may be listed.
         leading = [f"{number}:{broker}" for number, move in own.items() for broker in _all(move)]
         following = [f"{number}:{broker}" for number, move in own.items() for broker in _new(move)]

@@ -73,8 +73,8 @@ def _as_json(seen: Audit) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     partitions: dict[str, list[int]] = {}
-    for place in finding.partitions:
-        partitions.setdefault(place.topic, []).append(place.partition)
+    for tp in finding.partitions:
+        partitions.setdefault(tp.topic, []).append(tp.partition)
     return {**asdict(finding), "partitions": partitions}
 
 
@@ -100,10 +100,10 @@ def _show(seen: Audit, console: Console) -> None:
 
 
 def _where(finding: Finding) -> str:
-    places = [f"{place.topic}-{place.partition}" for place in finding.partitions] or list(finding.topics)
-    places = places or [f"broker {broker}" for broker in finding.brokers]
-    more = len(places) - _NAMED
-    return ", ".join(places[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    names = [f"{tp.topic}-{tp.partition}" for tp in finding.partitions] or list(finding.topics)
+    names = names or [f"broker {broker}" for broker in finding.brokers]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _loads(kind: str, loads: dict[str, Load]) -> Table:

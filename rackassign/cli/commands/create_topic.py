@@ -107,7 +107,7 @@ def _as_json(new: CreateResult, *, made: bool) -> dict[str, Any]:
         "topic": new.name,
         "created": made,
         "min_isr": new.min_isr,
-        "partitions": {str(place.partition): list(row) for place, row in new.plans().items()},
+        "partitions": {str(tp.partition): list(row) for tp, row in new.plans().items()},
         "under_replicated": placed.under_replicated(),
         "placeholders": placed.placeholders(),
         "offline_replicas": sorted(placed.offline),
@@ -121,12 +121,12 @@ def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
     for column in ("partition", "replicas", "missing"):
         table.add_column(column, overflow="fold")
     placed = new.placed
-    for place, row in new.plans().items():
+    for tp, row in new.plans().items():
         missing = [f"broker {broker} is away" for broker in row if broker in placed.offline]
         to_come = sum(broker < 0 for broker in row)
         missing += [f"{to_come} with no broker yet"] if to_come else []
         there = ", ".join(str(broker) for broker in row if broker >= 0)
-        table.add_row(str(place.partition), there, ", ".join(missing))
+        table.add_row(str(tp.partition), there, ", ".join(missing))
     console.print(table)
     verb = "made" if made else "would be made"
     line = f"{new.name}: {counted(len(placed.plan), 'partition')} {verb}"

@@ -250,7 +250,7 @@ def export(
     from rackassign.reassignment.kafka_json import write_reassignment  # noqa: PLC0415
 
     moves = journal.read(Path(plan)).moves
-    lists = {place: move.before if original else move.after for place, move in moves.items()}
+    lists = {tp: move.before if original else move.after for tp, move in moves.items()}
     sys.stdout.write(write_reassignment(lists) + "\n")
     return DONE
 

@@ -88,25 +88,25 @@ def abandon(
 def _show(found: Journal, seen: PlanStatus, output: str) -> None:
     from rackassign.reassignment.plan_status import PARTITION_STATES  # noqa: PLC0415 - as above
 
-    at = {place: seen.of(place) for place in PARTITION_STATES}
+    at = {state: seen.of(state) for state in PARTITION_STATES}
     if output == "json":
-        written: dict[str, Any] = {place: _by_topic(partitions, seen) for place, partitions in at.items()}
+        written: dict[str, Any] = {state: _by_topic(partitions, seen) for state, partitions in at.items()}
         sys.stdout.write(json.dumps({"phase": found.phase, "throttled": seen.throttled, **written}) + "\n")
         return
     console = plain_console()
     console.print(f"{found.phase}: {counted(len(found.moves), 'partition')}", soft_wrap=True)
-    for place, partitions in at.items():
+    for state, partitions in at.items():
         if partitions:
-            names = ", ".join(_named(partition, place, seen) for partition in partitions[:_NAMED])
+            names = ", ".join(_named(partition, state, seen) for partition in partitions[:_NAMED])
             more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
-            console.print(plain_text(f"{len(partitions)} {_WORDS[place]}: {names}{more}"), soft_wrap=True)
+            console.print(plain_text(f"{len(partitions)} {_WORDS[state]}: {names}{more}"), soft_wrap=True)
     if seen.throttled:
         console.print("the throttle is still set", soft_wrap=True)
 
 
-def _named(partition: TopicPartition, place: PartitionState, seen: PlanStatus) -> str:
+def _named(partition: TopicPartition, state: PartitionState, seen: PlanStatus) -> str:
     name = f"{partition.topic}-{partition.partition}"
-    if place in {"on-its-way", "changed-by-others"}:
+    if state in {"on-its-way", "changed-by-others"}:
         return f"{name} ({', '.join(map(str, seen.lists[partition]))})"
     return name
 

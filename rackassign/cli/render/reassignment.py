@@ -50,7 +50,7 @@ def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
 
     return {
         "moves": _by_topic({p: {"before": list(m.before), "after": list(m.after)} for p, m in planned.moves.items()}),
-        "waiting": _by_topic({place: list(row) for place, row in planned.waiting.items()}),
+        "waiting": _by_topic({tp: list(row) for tp, row in planned.waiting.items()}),
         "left_out": _by_topic(planned.skipped),
         "over": [f"{topic}-{partition}" for topic, partition in sorted(planned.obsolete_placeholders)],
         "copies": planned.copies,
@@ -68,7 +68,7 @@ def outcome_as_json(outcome: ExecutionResult) -> dict[str, Any]:
         "changed": outcome.sent,
         "failed": _by_topic(outcome.failed),
         "gone": _by_topic(outcome.deleted),
-        "changed_by_others": _by_topic({place: outcome.failed[place] for place in outcome.final}),
+        "changed_by_others": _by_topic({tp: outcome.failed[tp] for tp in outcome.final}),
         "not_led": _by_topic(outcome.leader_not_elected),
     }
 
@@ -147,8 +147,8 @@ def _moves(moves: Mapping[TopicPartition, ReplicaMove]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("partition", "replicas now", "then"):
         table.add_column(column, overflow="fold")
-    for place, move in list(moves.items())[:_SHOWN]:
-        table.add_row(plain_text(f"{place.topic}-{place.partition}"), _listed(move.before), _listed(move.after))
+    for tp, move in list(moves.items())[:_SHOWN]:
+        table.add_row(plain_text(f"{tp.topic}-{tp.partition}"), _listed(move.before), _listed(move.after))
     if len(moves) > _SHOWN:
         table.add_row(f".. and {len(moves) - _SHOWN} more", "", "")
     return table
@@ -161,9 +161,9 @@ def _listed(replicas: tuple[int, ...]) -> str:
 def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) -> None:
     """Print a line for each reason, with some of the partitions it is the reason for."""
     for why, count in sorted(Counter(rows.values()).items()):
-        places = [f"{place.topic}-{place.partition}" for place, reason in rows.items() if reason == why]
+        tps = [f"{tp.topic}-{tp.partition}" for tp, reason in rows.items() if reason == why]
         more = f" and {count - _NAMED} more" if count > _NAMED else ""
-        console.print(plain_text(f"{what}: {', '.join(places[:_NAMED])}{more}: {why}"), soft_wrap=True)
+        console.print(plain_text(f"{what}: {', '.join(tps[:_NAMED])}{more}: {why}"), soft_wrap=True)
 
 
 def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:

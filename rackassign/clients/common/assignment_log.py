@@ -42,9 +42,10 @@ def format_assignment(
                 cross_rack.append((topic, partition))
             else:
                 unknown += 1
-    places = topology.broker_racks()
+    broker_racks = topology.broker_racks()
     named = [
-        f"{topic}-{p} {_read_source(topology.topics[topic][p], places, rack, mode)}" for topic, p in cross_rack[:_NAMED]
+        f"{topic}-{p} {_read_source(topology.topics[topic][p], broker_racks, rack, mode)}"
+        for topic, p in cross_rack[:_NAMED]
     ]
     if len(cross_rack) > _NAMED:
         named.append(f"{len(cross_rack) - _NAMED} more")
@@ -57,8 +58,8 @@ def _fresh(owned: Partitions, before: Partitions) -> int:
     return sum(len(set(partitions).difference(before.get(topic, ()))) for topic, partitions in owned.items())
 
 
-def _read_source(partition: Partition, places: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
+def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
     """Describe where a partition that is not local is read from: from its leader."""
-    source = None if partition.leader is None else places.get(partition.leader)
+    source = None if partition.leader is None else broker_racks.get(partition.leader)
     source_text = "from a leader of unknown rack" if source is None else f"from rack {source}"
     return source_text if mode == "leader" else f"{source_text}: no replica in {rack}"

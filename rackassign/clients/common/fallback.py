@@ -47,8 +47,8 @@ def _dealt(cluster: PartitionList, members: list[JoinMember], *, level: bool) ->
         quota, extra = divmod(len(partitions), len(subscribers[topic]))
         start = 0
         of_topic = subscribers[topic]
-        for place, member in enumerate(sorted(of_topic, key=lambda m: load[m.id]) if level else of_topic):
-            end = start + quota + (place < extra)
+        for index, member in enumerate(sorted(of_topic, key=lambda m: load[m.id]) if level else of_topic):
+            end = start + quota + (index < extra)
             if end > start:
                 target[member.id][topic] = tuple(partitions[start:end])
                 load[member.id] += end - start

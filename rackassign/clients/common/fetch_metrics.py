@@ -187,11 +187,11 @@ _CONTROL = 0x20
 
 def count_records(batches: bytes) -> int:
     """Count the records in complete batches, by their headers; transaction markers are not counted."""
-    count = place = 0
-    while place + _BATCH.size <= len(batches):
-        length, magic, attributes, records = _BATCH.unpack_from(batches, place)
-        place += _LENGTH_FROM + max(length, 1)
-        if place > len(batches):
+    count = position = 0
+    while position + _BATCH.size <= len(batches):
+        length, magic, attributes, records = _BATCH.unpack_from(batches, position)
+        position += _LENGTH_FROM + max(length, 1)
+        if position > len(batches):
             break
         if magic < _FIRST_WITH_COUNT:
             count += 1

@@ -157,10 +157,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
     def _subscription(self, topics: tuple[str, ...]) -> Subscription:
         sent = super()._subscription(topics)
         self._topics = frozenset(topics)
-        sums = {_task(place): ACTIVE_SUM for place in _places(sent.owned)}
+        sums = {_task(tp): ACTIVE_SUM for tp in _places(sent.owned)}
         try:
-            for place, position in self._positions().items():
-                sums.setdefault(_task(place), position)
+            for tp, position in self._positions().items():
+                sums.setdefault(_task(tp), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._tags))
         except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
             self._once.warn("positions", "%s: the positions of copies are not available", self.name, exc_info=True)
@@ -214,8 +214,8 @@ class StandbyAssignor(CooperativeStickyAssignor):
             StreamsAssignmentInfo(
                 tuple(map(_task, _places(given))),
                 {
-                    _task(place): (TopicPartition(self._changelog(place.topic), place.partition),)
-                    for place in _places(found.standbys[member])
+                    _task(tp): (TopicPartition(self._changelog(tp.topic), tp.partition),)
+                    for tp in _places(found.standbys[member])
                 },
                 standby_hosts={_WARMING: awaited} if awaited else {},
                 next_rebalance_ms=_WHEN_WARM if awaited else NO_REBALANCE,
@@ -229,7 +229,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         try:
             decoded = decode_streams_assignment(user_data)
             standbys = map(_place, decoded.standby)
-            kept = frozenset(place for place in standbys if place.topic in self._topics and place.partition >= 0)
+            kept = frozenset(tp for tp in standbys if tp.topic in self._topics and tp.partition >= 0)
         except WireError as error:
             self._once.warn("standbys", "%s: the copies to keep cannot be decoded: %s", self.name, error)
             return
@@ -265,10 +265,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
         if self._membership is None or self._awaited is not awaited:
             return
         try:
-            lags = _lags({"it": {_task(place): at for place, at in self._positions().items()}}, self._ends())["it"]
+            lags = _lags({"it": {_task(tp): at for tp, at in self._positions().items()}}, self._ends())["it"]
         except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
             lags = {}
-        if all(lags.get(place, _FAR) <= self._standbys.acceptable_recovery_lag for place in awaited):
+        if all(lags.get(tp, _FAR) <= self._standbys.acceptable_recovery_lag for tp in awaited):
             self._in_vain_s = min(_LONGEST_S, max(_LOOK_S, 2 * self._in_vain_s))
             self._membership.request_rejoin()
         else:
@@ -283,9 +283,9 @@ def _lags(sums: Mapping[str, Mapping[TaskId, int]], ends: Positions) -> Copies:
     furthest: dict[TopicPartition, int] = dict(ends)
     for theirs in sums.values():
         for task, position in theirs.items():
-            place = _place(task)
-            if place not in ends:
-                furthest[place] = max(furthest.get(place, 0), position)
+            tp = _place(task)
+            if tp not in ends:
+                furthest[tp] = max(furthest.get(tp, 0), position)
     return {
         member: {
             _place(task): 0 if position == ACTIVE_SUM else max(0, furthest[_place(task)] - position)
@@ -296,8 +296,8 @@ def _lags(sums: Mapping[str, Mapping[TaskId, int]], ends: Positions) -> Copies:
     }
 
 
-def _task(place: TopicPartition) -> TaskId:
-    return TaskId(0, place.partition, place.topic)
+def _task(tp: TopicPartition) -> TaskId:
+    return TaskId(0, tp.partition, tp.topic)
 
 
 def _place(task: TaskId) -> TopicPartition:

@@ -36,8 +36,8 @@ def decode_join(members: Sequence[RawMember], assignor: Any, once: WarnOnce) -> 
     """
     read = sanitize_subscriptions(members, once)
     # Checked on the class: a wrapper of an assignor may forward every attribute, and assign by itself.
-    if hasattr(type(assignor), "take_subscriptions") and assignor.assigns():
-        assignor.take_subscriptions(read)
+    if hasattr(type(assignor), "set_decoded_subscriptions") and assignor.assigns():
+        assignor.set_decoded_subscriptions(read)
         _leave_the_topics(members, read)
     return read
 

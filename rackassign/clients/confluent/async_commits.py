@@ -79,11 +79,11 @@ class AsyncCommitQueue:
             error = problem.args[0]
         self._answered(flushed, error)
 
-    def drop(self, places: Iterable[Place]) -> None:
+    def drop(self, tps: Iterable[Place]) -> None:
         """Discard pending offsets of revoked partitions."""
         with self._lock:
-            self._dropped.update(places)
-            self._refuse([self._waiting.pop(place) for place in self._dropped & set(self._waiting)])
+            self._dropped.update(tps)
+            self._refuse([self._waiting.pop(tp) for tp in self._dropped & set(self._waiting)])
 
     def end(self, wait_s: float) -> None:
         """Commit all pending offsets, wait for it, and send none of them afterwards."""
@@ -123,8 +123,8 @@ class AsyncCommitQueue:
     def _again(self) -> _Merged:
         """Return the offsets in flight that may be sent again; fail the rest."""
         sent = self._sent or {}
-        self._refuse([offset for place, offset in sent.items() if place in self._dropped])
-        return {place: offset for place, offset in sent.items() if place not in self._dropped}
+        self._refuse([offset for tp, offset in sent.items() if tp in self._dropped])
+        return {tp: offset for tp, offset in sent.items() if tp not in self._dropped}
 
     def _refuse(self, offsets: list[TopicPartition]) -> None:
         if offsets:

@@ -55,16 +55,16 @@ class Commits:
                 raise kafka_exception(STATE, f"{offset.topic}-{offset.partition} is not assigned")
         self._stored |= {to_topic_partition(offset): offset for offset in chosen}
 
-    def drop(self, places: Places) -> None:
+    def drop(self, tps: Places) -> None:
         """Discard the offsets of partitions that are no longer owned; they are not committed any more."""
-        self.forget(places)
-        self._outbox.drop(places)
+        self.forget(tps)
+        self._outbox.drop(tps)
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, tps: Iterable[Place]) -> None:
         """Discard the stored offsets of partitions that were sought."""
-        for place in places:
-            self._stored.pop(place, None)
-            self._sent.pop(place, None)
+        for tp in tps:
+            self._stored.pop(tp, None)
+            self._sent.pop(tp, None)
 
     def commit(
         self,
@@ -113,9 +113,9 @@ class Commits:
         if ready:
             self._send(ready)
 
-    def commit_before_revoke(self, places: Places) -> None:
+    def commit_before_revoke(self, tps: Places) -> None:
         """Commit delivered offsets of partitions about to be revoked, and all pending offsets."""
-        self._outbox.flush([] if self._properties.auto_commit_s is None else self._uncommitted(places), _LAST_S)
+        self._outbox.flush([] if self._properties.auto_commit_s is None else self._uncommitted(tps), _LAST_S)
         self._report_results()
 
     def end(self) -> None:
@@ -142,13 +142,13 @@ class Commits:
             if self._sent.get(to_topic_partition(each)) == each.offset:
                 self._sent.pop(to_topic_partition(each), None)
 
-    def _ready(self, places: Places) -> list[TopicPartition]:
+    def _ready(self, tps: Places) -> list[TopicPartition]:
         if self._properties.auto_store:
-            return self._reader.positions(places)
-        return [offset for place, offset in self._stored.items() if place in places]
+            return self._reader.positions(tps)
+        return [offset for tp, offset in self._stored.items() if tp in tps]
 
-    def _uncommitted(self, places: Places) -> list[TopicPartition]:
-        return [each for each in self._ready(places) if self._sent.get(to_topic_partition(each)) != each.offset]
+    def _uncommitted(self, tps: Places) -> list[TopicPartition]:
+        return [each for each in self._ready(tps) if self._sent.get(to_topic_partition(each)) != each.offset]
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:

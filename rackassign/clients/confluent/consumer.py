@@ -278,7 +278,7 @@ class RackAwareConsumer:
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions; partitions being revoked are included, lost ones are not."""
         self._check_open()
-        return [TopicPartition(*place) for place in sorted(self._reader.held)]
+        return [TopicPartition(*tp) for tp in sorted(self._reader.held)]
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Within `on_assign`: set initial offsets."""

@@ -43,10 +43,10 @@ class PartitionFetcher:
         self._begun: dict[Place, TopicPartition] = {}
         self._paused: set[Place] = set()
 
-    def take(self, places: Places) -> None:
+    def take(self, tps: Places) -> None:
         """Take partitions; they wait until `begin`."""
-        self.waiting |= places - self.held
-        self.held |= places
+        self.waiting |= tps - self.held
+        self.held |= tps
 
     def unknown(self) -> Places:
         """Return the waiting partitions whose committed offset is needed."""
@@ -59,10 +59,10 @@ class PartitionFetcher:
             committed: Committed offsets of the partitions that need them; None if still unknown, and then they keep
                 waiting.
         """
-        places = self.waiting if committed is not None else self.waiting.intersection(self._begins)
-        self.waiting -= places
-        known = {place: _begin(place, committed or {}, self._start) for place in sorted(places)}
-        begins = [self._begins.pop(place, begin) for place, begin in known.items()]
+        tps = self.waiting if committed is not None else self.waiting.intersection(self._begins)
+        self.waiting -= tps
+        known = {tp: _begin(tp, committed or {}, self._start) for tp in sorted(tps)}
+        begins = [self._begins.pop(tp, begin) for tp, begin in known.items()]
         if begins:
             self._read(begins)
 
@@ -86,37 +86,37 @@ class PartitionFetcher:
         old, self.consumer = self.consumer, fresh
         old.close()
 
-    def drop(self, places: Iterable[Place]) -> None:
+    def drop(self, tps: Iterable[Place]) -> None:
         """Stop reading partitions."""
-        dropped = self.held.intersection(places)
+        dropped = self.held.intersection(tps)
         read = dropped - self.waiting
         self.held -= dropped
         self.waiting -= dropped
         self._paused -= dropped
-        for place in dropped:
-            self._begins.pop(place, None)
-            self._begun.pop(place, None)
+        for tp in dropped:
+            self._begins.pop(tp, None)
+            self._begun.pop(tp, None)
         if read:
             self._let_go(read)
 
-    def _stay(self, places: Places) -> None:
+    def _stay(self, tps: Places) -> None:
         """Make partitions wait that are being read, to begin at their position or initial offset."""
-        known = {to_topic_partition(position): position for position in self.positions(places)}
-        self._begins.update((place, known.get(place, self._begun[place])) for place in places)
-        self.waiting |= places
+        known = {to_topic_partition(position): position for position in self.positions(tps)}
+        self._begins.update((tp, known.get(tp, self._begun[tp])) for tp in tps)
+        self.waiting |= tps
 
-    def _let_go(self, places: Places) -> None:
+    def _let_go(self, tps: Places) -> None:
         try:
-            self.consumer.incremental_unassign([TopicPartition(*place) for place in sorted(places)])
+            self.consumer.incremental_unassign([TopicPartition(*tp) for tp in sorted(tps)])
         except KafkaException as error:
             # Whatever the error is, only owned partitions may be read. Those are restarted at their positions.
             log.warning("librdkafka cannot unassign some partitions, and is assigned all others again: %s", error)
             self._stay(self.held - self.waiting)
             self.consumer.unassign()
 
-    def positions(self, places: Iterable[Place]) -> list[TopicPartition]:
+    def positions(self, tps: Iterable[Place]) -> list[TopicPartition]:
         """Return the next offset of each partition with delivered records since it was taken or sought."""
-        asked = [TopicPartition(*place) for place in sorted(self.held.intersection(places) - self.waiting)]
+        asked = [TopicPartition(*tp) for tp in sorted(self.held.intersection(tps) - self.waiting)]
         return [position for position in self.consumer.position(asked) if position.offset >= 0] if asked else []
 
     def begin_at(self, partition: TopicPartition) -> None:
@@ -130,18 +130,18 @@ class PartitionFetcher:
         Raises:
             KafkaException: The partition is not owned.
         """
-        place = self._checked(partition)
-        if place in self.waiting:
+        tp = self._checked(partition)
+        if tp in self.waiting:
             self.begin_at(partition)
             return
         try:
             self.consumer.seek(partition)
-            self._begun[place] = partition
+            self._begun[tp] = partition
         except KafkaException as error:
             if error.args[0].code() != STATE:
                 raise
             # librdkafka cannot seek in a partition that is only about to begin.
-            self.consumer.incremental_unassign([TopicPartition(*place)])
+            self.consumer.incremental_unassign([TopicPartition(*tp)])
             self._read([partition])
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -150,9 +150,9 @@ class PartitionFetcher:
         Raises:
             KafkaException: A partition is not owned; then none is paused.
         """
-        places = {self._checked(partition) for partition in partitions}
-        self._paused |= places
-        self.consumer.pause([TopicPartition(*place) for place in sorted(places - self.waiting)])
+        tps = {self._checked(partition) for partition in partitions}
+        self._paused |= tps
+        self.consumer.pause([TopicPartition(*tp) for tp in sorted(tps - self.waiting)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume delivery of these partitions.
@@ -160,15 +160,15 @@ class PartitionFetcher:
         Raises:
             KafkaException: A partition is not owned; then none is resumed.
         """
-        places = {self._checked(partition) for partition in partitions}
-        self._paused -= places
-        self.consumer.resume([TopicPartition(*place) for place in sorted(places - self.waiting)])
+        tps = {self._checked(partition) for partition in partitions}
+        self._paused -= tps
+        self.consumer.resume([TopicPartition(*tp) for tp in sorted(tps - self.waiting)])
 
     def _checked(self, partition: TopicPartition) -> Place:
-        place = to_topic_partition(partition)
-        if place not in self.held:
-            raise kafka_exception(UNKNOWN_PARTITION, f"{place.topic}-{place.partition} is not assigned")
-        return place
+        tp = to_topic_partition(partition)
+        if tp not in self.held:
+            raise kafka_exception(UNKNOWN_PARTITION, f"{tp.topic}-{tp.partition} is not assigned")
+        return tp
 
 
 def to_topic_partition(partition: TopicPartition) -> Place:
@@ -182,16 +182,16 @@ def leader_epoch(partition: TopicPartition) -> int:
     return -1 if epoch is None else epoch
 
 
-def make_offset(place: Place, offset: int, leader_epoch: int | None) -> TopicPartition:
+def make_offset(tp: Place, offset: int, leader_epoch: int | None) -> TopicPartition:
     """Return a partition with an offset, and with the leader epoch of the record before it if that is known."""
     if leader_epoch is None or leader_epoch < 0:
-        return TopicPartition(*place, offset)
-    return TopicPartition(*place, offset, leader_epoch=leader_epoch)
+        return TopicPartition(*tp, offset)
+    return TopicPartition(*tp, offset, leader_epoch=leader_epoch)
 
 
-def _begin(place: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:
-    known = committed.get(place)
-    return TopicPartition(*place, start) if known is None else make_offset(place, known.offset, known.leader_epoch)
+def _begin(tp: Place, committed: Mapping[Place, CommittedOffset], start: int) -> TopicPartition:
+    known = committed.get(tp)
+    return TopicPartition(*tp, start) if known is None else make_offset(tp, known.offset, known.leader_epoch)
 
 
 class ConsumerFactory:

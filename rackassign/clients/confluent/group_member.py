@@ -176,13 +176,13 @@ class GroupMember:
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
         """Return the end offset of each partition; nothing if they are not known in time."""
-        asked = [KafkaPythonPartition(*place) for place in partitions]
+        asked = [KafkaPythonPartition(*tp) for tp in partitions]
         try:
             found = self._consumer.end_offsets(asked, timeout_ms=1000 * wait_s)
         except KafkaPythonError as error:
             log.debug("%s: %s", type(error).__name__, error)
             return {}
-        return {TopicPartition(*place): end for place, end in found.items()}
+        return {TopicPartition(*tp): end for tp, end in found.items()}
 
     def commit(self, offsets: Offsets, wait_s: float) -> None:
         """Commit with the member's generation.
@@ -227,6 +227,6 @@ def pattern_of(topics: Sequence[str]) -> str | None:
 
 def _for_host(offsets: Offsets) -> dict[Any, Any]:
     return {
-        KafkaPythonPartition(*place): OffsetAndMetadata(offset, text, epoch)
-        for place, (offset, text, epoch) in offsets.items()
+        KafkaPythonPartition(*tp): OffsetAndMetadata(offset, text, epoch)
+        for tp, (offset, text, epoch) in offsets.items()
     }

@@ -87,26 +87,26 @@ class RebalanceHandler:
         self._wake()
         self._begin(wait_s)
 
-    def give_up(self, places: Places, *, lost: bool) -> None:
+    def give_up(self, tps: Places, *, lost: bool) -> None:
         """Stop reading partitions, and call the callback.
 
         Args:
-            places: The partitions; if empty, no callback is called.
+            tps: The partitions; if empty, no callback is called.
             lost: Whether other members may own them already: then nothing is committed, and the callback cannot commit.
         """
-        if not places:
+        if not tps:
             return
         if lost:
-            self._drop(places)
-            self._call(self.callbacks.on_lost or self.callbacks.on_revoke, places)
+            self._drop(tps)
+            self._call(self.callbacks.on_lost or self.callbacks.on_revoke, tps)
             return
         try:
-            self._call(self.callbacks.on_revoke, places)
+            self._call(self.callbacks.on_revoke, tps)
         finally:
             try:
-                self._commits.commit_before_revoke(places)
+                self._commits.commit_before_revoke(tps)
             finally:
-                self._drop(places)
+                self._drop(tps)
 
     def rebalance_pending(self) -> bool:
         """Return whether it has to be served again soon."""
@@ -136,16 +136,16 @@ class RebalanceHandler:
             self._reader.recreate()
             self._stalls.forget(self._reader.held)
 
-    def _drop(self, places: Places) -> None:
-        self._commits.drop(places)
-        self._stalls.forget(places)
-        self._reader.drop(places)
+    def _drop(self, tps: Places) -> None:
+        self._commits.drop(tps)
+        self._stalls.forget(tps)
+        self._reader.drop(tps)
 
-    def _call(self, callback: Callback | None, places: Places) -> None:
+    def _call(self, callback: Callback | None, tps: Places) -> None:
         if callback is None:
             return
         self.in_callback = True
         try:
-            callback(self._consumer(), [TopicPartition(*place) for place in sorted(places)])
+            callback(self._consumer(), [TopicPartition(*tp) for tp in sorted(tps)])
         finally:
             self.in_callback = False

@@ -70,21 +70,21 @@ class StallDetector:
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
-    def _see(self, place: Place, reported: Mapping[str, Any]) -> None:
+    def _see(self, tp: Place, reported: Mapping[str, Any]) -> None:
         now, offset, delivered = self._clock(), reported["next_offset"], reported["app_offset"]
-        last = self._seen.get(place)
+        last = self._seen.get(tp)
         if delivered >= 0 and delivered < offset:
             # There are records left to deliver.
-            self._seen.pop(place, None)
+            self._seen.pop(tp, None)
         elif last is None or last.offset != offset:
-            self._seen[place] = _Seen(offset, str(reported["fetch_state"]), now, now)
+            self._seen[tp] = _Seen(offset, str(reported["fetch_state"]), now, now)
         else:
-            self._seen[place] = replace(last, state=str(reported["fetch_state"]), at=now)
+            self._seen[tp] = replace(last, state=str(reported["fetch_state"]), at=now)
 
-    def forget(self, places: Iterable[Place]) -> None:
+    def forget(self, tps: Iterable[Place]) -> None:
         """Restart detection for partitions that were taken, dropped or sought."""
-        for place in places:
-            self._seen.pop(place, None)
+        for tp in tps:
+            self._seen.pop(tp, None)
 
     def suspects(self, among: Iterable[Place]) -> list[Place]:
         """Return the partitions whose end offsets should be requested now."""
@@ -92,9 +92,7 @@ class StallDetector:
         if now < self._next_look:
             return []
         self._next_look = now + QUIET_S
-        return [
-            place for place in among if (seen := self._seen.get(place)) is not None and seen.at - seen.since >= QUIET_S
-        ]
+        return [tp for tp in among if (seen := self._seen.get(tp)) is not None and seen.at - seen.since >= QUIET_S]
 
     def stalled(self, ends: Mapping[Place, int]) -> list[Place]:
         """Return the partitions that are behind their ends for the second time, with nothing fetched in between.
@@ -106,18 +104,18 @@ class StallDetector:
         """
         now = self._clock()
         found: list[Place] = []
-        for place, end in ends.items():
-            seen = self._seen.get(place)
-            if seen is None or end <= max(seen.offset, 0) or self._tried.get(place) == seen.offset:
+        for tp, end in ends.items():
+            seen = self._seen.get(tp)
+            if seen is None or end <= max(seen.offset, 0) or self._tried.get(tp) == seen.offset:
                 continue
             if seen.behind is None:
-                self._seen[place] = replace(seen, behind=now)
+                self._seen[tp] = replace(seen, behind=now)
             elif seen.at > seen.behind:
                 log.warning(
                     "librdkafka reads nothing of %s-%d from offset %d on, though its end offset is %d (its state: %s);"
                     " its consumer is replaced",
-                    *(place.topic, place.partition, seen.offset, end, seen.state),
+                    *(tp.topic, tp.partition, seen.offset, end, seen.state),
                 )
-                self._tried[place] = seen.offset
-                found.append(place)
+                self._tried[tp] = seen.offset
+                found.append(tp)
         return found

@@ -83,8 +83,8 @@ class StatsMeter:
         """Count the traffic since the last statistics; never raises."""
         try:
             reported = json.loads(statistics)
-            for place, counted in _partitions(reported["topics"]):
-                self._count(place, counted)
+            for tp, counted in _partitions(reported["topics"]):
+                self._count(tp, counted)
             # Replaced and not changed: another thread may be iterating over the old one.
             brokers = {(self._client, name): counted for name, counted in _brokers(reported["brokers"])}
             self._received = {**self._received, **brokers}
@@ -112,15 +112,15 @@ class StatsMeter:
             totals[rack] = totals.get(rack, 0) + size
         return totals
 
-    def _count(self, place: tuple[str, int], now: _Counted) -> None:
-        last, self._last[place] = self._last.get(place, _NOTHING), now
+    def _count(self, tp: tuple[str, int], now: _Counted) -> None:
+        last, self._last[tp] = self._last.get(tp, _NOTHING), now
         if now.size < last.size or now.records < last.records:
             # librdkafka has dropped the partition meanwhile, and counts from 0 again.
             last = _NOTHING
         size, records = now.size - last.size, now.records - last.records
         if size or records:
             # A partition without a current broker was read from the last one until then.
-            self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(place[0], size, records)])
+            self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(tp[0], size, records)])
 
 
 def _partitions(topics: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], _Counted]]:

@@ -245,7 +245,7 @@ def rebalance_leaders(
         np.asarray([max(1, len(own)) for own in held], np.int64),
         np.asarray(rows.group, np.int64),
         held,
-        tuple(place in kept and indexed.leads(own) for place, own in zip(rows.places(), rows.replicas, strict=True)),
+        tuple(tp in kept and indexed.leads(own) for tp, own in zip(rows.places(), rows.replicas, strict=True)),
     )
     found = indexed.lead(items, rows.others, keep=keep_successors)
     ordered = (
@@ -345,7 +345,7 @@ class _IndexedLayout:
     """The mapping of brokers and racks to indexes and back; nodes by broker ID, racks by name."""
 
     ids: tuple[int, ...]
-    places: Mapping[int, int]
+    node_of_broker: Mapping[int, int]
     racks: tuple[str, ...]
     nodes: BrokerArrays
     limits: Constraints
@@ -372,8 +372,8 @@ class _IndexedLayout:
             last_resort=fenced & (not keep_fenced),
         )
         ids = tuple(broker.id for broker in known)
-        places = {broker: node for node, broker in enumerate(ids)}
-        return cls(ids, places, racks, nodes, _limits(rules, racks), rules)
+        node_of_broker = {broker: node for node, broker in enumerate(ids)}
+        return cls(ids, node_of_broker, racks, nodes, _limits(rules, racks), rules)
 
     def spread(self, items: PartitionArrays, others: ReplicaLists, *, order: bool = True) -> PlacementResult:
         """Solve, with the replicas of other topics as load, and put nodes in order.
@@ -416,11 +416,11 @@ class _IndexedLayout:
 
     def numbered(self, replicas: Iterable[int]) -> tuple[int, ...]:
         """Return the nodes of existing brokers."""
-        return tuple(dict.fromkeys(self.places[broker] for broker in replicas if broker in self.places))
+        return tuple(dict.fromkeys(self.node_of_broker[broker] for broker in replicas if broker in self.node_of_broker))
 
     def leads(self, replicas: tuple[int, ...]) -> bool:
         """Return whether the first of a list is an existing broker."""
-        return bool(replicas) and replicas[0] in self.places
+        return bool(replicas) and replicas[0] in self.node_of_broker
 
     def shrunk(self, held: tuple[int, ...], factor: int) -> tuple[int, ...]:
         """Return the nodes to be kept if the replication factor decreases: fenced ones are removed first."""

@@ -100,7 +100,7 @@ def test_brokers_may_differ_in_their_selectors() -> None:
     seen = inspected(group(member("m", "c", {"t": [0, 1]})), mixed)
     assert seen.read_policy == "mixed"
     # What broker 2 leads is read from there.
-    assert [(read.place.partition, read.source) for read in seen.now] == [(0, "c"), (1, "b")]
+    assert [(read.tp.partition, read.source) for read in seen.now] == [(0, "c"), (1, "b")]
 
 
 def test_a_copy_out_of_sync_serves_nobody_and_makes_no_strategy_better() -> None:

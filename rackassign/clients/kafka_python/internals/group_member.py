@@ -167,14 +167,14 @@ class GroupOnlyMember:
         Raises:
             KafkaError: The coordinator returns an error.
         """
-        asked = [KafkaPythonPartition(*place) for place in partitions]
+        asked = [KafkaPythonPartition(*tp) for tp in partitions]
         try:
             found = self._coordinator.fetch_committed_offsets(asked, timeout_ms=timeout_ms)
         except KafkaTimeoutError:
             return None
         return {
-            TopicPartition(*place): CommittedOffset(of_place.offset, of_place.leader_epoch)
-            for place, of_place in found.items()
+            TopicPartition(*tp): CommittedOffset(of_place.offset, of_place.leader_epoch)
+            for tp, of_place in found.items()
         }
 
     async def _prepare_unless_due(self, generation: int, member_id: str, timeout_ms: float | None = None) -> None:
@@ -191,7 +191,7 @@ class GroupOnlyMember:
             return held, True
         if is_cooperative(self._coordinator):
             subscribed = self._coordinator._subscription.subscription or ()
-            return frozenset(place for place in held if place.topic not in subscribed), False
+            return frozenset(tp for tp in held if tp.topic not in subscribed), False
         return held, False
 
     async def _complete_and_note(
@@ -204,9 +204,9 @@ class GroupOnlyMember:
         if not is_cooperative(self._coordinator):
             # If kafka-python rejects an assignment, it still lists the partitions that were revoked before.
             assignment = ConsumerProtocolAssignment.decode(member_assignment_bytes)
-            owned &= frozenset(TopicPartition(*place) for place in assignment.partitions())
+            owned &= frozenset(TopicPartition(*tp) for tp in assignment.partitions())
         self._given = MemberAssignment(generation, member_id, owned)
 
 
 def _held(coordinator: Any) -> Partitions:
-    return frozenset(TopicPartition(*place) for place in coordinator._subscription.assigned_partitions())
+    return frozenset(TopicPartition(*tp) for tp in coordinator._subscription.assigned_partitions())

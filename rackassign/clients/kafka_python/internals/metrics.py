@@ -85,10 +85,10 @@ class LocalityMetrics:
         return named
 
 
-def _total(meter: LocalityMeter, kind: str, place: int) -> float:
+def _total(meter: LocalityMeter, kind: str, index: int) -> float:
     amount: Traffic = getattr(meter.locality(), kind)()
-    return amount[place]
+    return amount[index]
 
 
-def _of_pair(meter: LocalityMeter, topic: str, rack: str | None, place: int) -> float:
-    return meter.amount(topic, rack)[place]
+def _of_pair(meter: LocalityMeter, topic: str, rack: str | None, index: int) -> float:
+    return meter.amount(topic, rack)[index]
