@@ -1,6 +1,6 @@
 """Rack-aware partition assignment (KIP-881) for Python Kafka consumers.
 
-The public names are resolved when they are first used, so that `import rackassign` is quick and imports no Kafka
+The public names are resolved when they are first used, so that `import rackassign` is fast and imports no Kafka
 client.
 """
 

@@ -1,8 +1,8 @@
-"""The errors of rackassign, named by who is at fault.
+"""The errors of rackassign, by cause.
 
-Every one is a `RackassignError`, so that a caller can catch them all, and every message is one line.
-None of them ever leaves a consumer's `poll()`: what can go wrong there is logged and answered with a valid
-assignment.
+Every error is a `RackassignError`, so that a caller can catch them all, and every message is one line.
+None of them is ever raised by a consumer's `poll()` because of an assignor: such errors are logged, and the group gets
+a valid assignment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class RackassignError(Exception):
 
 
 class InputError(RackassignError, ValueError):
-    """What was given to describe a group or a plan is wrong.
+    """The description of a group or a plan is invalid.
 
     Args:
         path: The field, as in `members[3].rack`; empty for the whole input.
-        problem: What is wrong with it.
+        problem: What is invalid.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -28,16 +28,16 @@ class InputError(RackassignError, ValueError):
         self.problem = problem
 
     def with_prefix(self, parent: str) -> InputError:
-        """Return the same error, its path seen from the enclosing value."""
+        """Return the error with the path relative to the enclosing value."""
         joint = "" if not self.path or self.path.startswith("[") else "."
         return InputError(f"{parent}{joint}{self.path}", self.problem)
 
 
 class WireError(RackassignError, ValueError):
-    """Bytes that do not follow the consumer protocol.
+    """Bytes do not conform to the consumer protocol, or a value cannot be encoded.
 
     Args:
-        offset: Where in the bytes the trouble starts.
+        offset: Position of the problem in the bytes.
         problem: What was expected there, or why the value cannot be encoded.
     """
 
@@ -48,15 +48,15 @@ class WireError(RackassignError, ValueError):
 
 
 class ConfigError(RackassignError, ValueError):
-    """An option has an invalid value; the message names the option and what is valid."""
+    """An option is not valid; the message names the option and the valid values."""
 
 
 class MissingExtraError(RackassignError):
-    """Something needs packages that only come with an extra.
+    """A feature needs packages that are only installed with an extra.
 
     Args:
-        package: What is missing.
-        extra: The extra that brings it.
+        package: The missing package.
+        extra: The extra that installs it.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -65,8 +65,8 @@ class MissingExtraError(RackassignError):
 
 
 class ClusterError(RackassignError):
-    """A test cluster did not do what was asked; the message carries the last log lines of the broker."""
+    """A request to a test cluster failed; the message contains the last lines of the broker's log."""
 
 
 class KafkaUnavailableError(RackassignError):
-    """Kafka cannot be reached, or does not answer what it was asked."""
+    """Kafka cannot be reached, or does not respond to a request."""

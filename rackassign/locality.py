@@ -1,16 +1,16 @@
-"""Locality: which racks count for a partition, what a read costs, and how many partitions of a plan are local.
+"""Locality: which racks count for a partition, the cost of a read, and how much of a plan is local.
 
 Rules of this module:
 
-* Racks are compared as strings and nothing else is known of them.
-* Unknown is never an error and never counts as cross-rack: a member without rack, or a partition none of
-  whose counting replicas has a known rack, is *unknown*, neither local nor cross.
+* Racks are compared as strings.
+* Unknown racks are no error and do not affect the result: a member without rack, or a partition none of
+  whose counting replicas has a known rack, is *unknown*, neither local nor cross-rack.
 * In mode `any-replica` every replica counts, in or out of the ISR, online or not, so that a passing failure
-  moves nothing (KIP-881). In mode `leader` only the leader does: that is where reads go when the brokers have
+  moves nothing (KIP-881). In mode `leader` only the leader does: consumers read from it if the brokers have
   no rack-aware replica selector.
 
-Racks become bits of an int here, because a set of racks is asked for once per partition and member: with ints,
-"does this partition have a replica near this member" is one `&`.
+Racks become bits of an int here, because a set of racks is needed once per partition and member: with ints,
+"does this partition have a replica in this member's rack" is one `&`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Par
 
 
 def validate_locality_mode(mode: str) -> LocalityMode:
-    """Return the mode, typed; `ConfigError` names the two there are."""
+    """Return the mode, typed; `ConfigError` names the valid ones."""
     for known in LOCALITY_MODES:
         if mode == known:
             return known
@@ -47,7 +47,7 @@ class RackSets:
 
     @classmethod
     def of(cls, topology: Topology, mode: LocalityMode) -> RackSets:
-        """Give a bit to each rack of the topology, in order of their names."""
+        """Assign a bit to each rack of the topology, in order of their names."""
         racks = topology.broker_racks()
         bits = {rack: 1 << i for i, rack in enumerate(sorted(set(racks.values())))}
         return cls(bits, {broker: bits[rack] for broker, rack in racks.items()}, mode)
@@ -57,7 +57,7 @@ class RackSets:
         return [rack for rack, bit in self.bits.items() if bit & bits]
 
     def partition_racks(self, partition: Partition) -> int:
-        """Return the racks that hold a counting replica."""
+        """Return the racks that have a counting replica."""
         if self.mode == "leader":
             return 0 if partition.leader is None else self.of_broker.get(partition.leader, 0)
         racks = 0
@@ -67,7 +67,7 @@ class RackSets:
 
     def topic_racks(self, partitions: tuple[Partition, ...]) -> list[int]:
         """Return the racks of each partition of a topic, computed once per `Partition` object."""
-        # By identity: to hash a partition costs more than to work out its racks.
+        # By identity: hashing a partition costs more than computing its racks.
         objects = {id(partition): partition for partition in partitions}
         known = {key: self.partition_racks(partition) for key, partition in objects.items()}
         return [known[id(partition)] for partition in partitions]
@@ -78,10 +78,10 @@ class RackSets:
 
 
 COST_UNIT = 1e-6
-"""Costs are counted in this, so that sums of them are exact."""
+"""Unit in which costs are counted, so that sums of them are exact."""
 
 _LARGEST_COST = 10**12
-"""In units. Where costs are larger, above a million, they are counted in a coarser unit: sums of half a million must
+"""In units. Larger costs, above a million, are counted in a coarser unit, because sums of half a million of them must
 stay exact."""
 
 
@@ -90,9 +90,9 @@ class CostTable:
     """Costs between racks, in whole units.
 
     Args:
-        units: By the reader's rack and the replica's.
-        missing: Of a pair that is not in `units`.
-        unit: How much one is.
+        units: Cost by the reader's rack and the replica's.
+        missing: Cost of a pair that is not in `units`.
+        unit: Value of one unit.
     """
 
     units: Mapping[tuple[str, str], int]
@@ -101,7 +101,7 @@ class CostTable:
 
 
 def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
-    """Scale costs to whole units. Reading within a rack is free, even if a cost is given for it."""
+    """Scale costs to whole units. Reading in one's own rack is free, regardless of the given costs."""
     given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}
     if not given:
         return CostTable({}, 1, 1.0)
@@ -114,7 +114,7 @@ def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
 
 
 def cross_rack_cost(table: CostTable, home: str | None, racks: Sequence[str]) -> int:
-    """Return what a reader pays for a partition with counting replicas in these racks."""
+    """Return the cost of reading a partition with counting replicas in these racks."""
     if home is None or not racks or home in racks:
         return 0
     return min(table.units.get((home, rack), table.missing) for rack in racks)
@@ -122,12 +122,12 @@ def cross_rack_cost(table: CostTable, home: str | None, racks: Sequence[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """How many partitions are local, cross-rack and unknown.
+    """Numbers of local, cross-rack and unknown partitions.
 
     Args:
-        local: A counting replica shares the member's rack.
-        cross: The member's rack is known and so is a replica's, and none is the same.
-        unknown: The member has no rack, or no counting replica has a known one.
+        local: Partitions with a counting replica in the member's rack.
+        cross: Partitions whose member's rack and a replica's rack are known, and none is equal.
+        unknown: Partitions whose member has no rack, or none of whose counting replicas has a known one.
     """
 
     local: int
@@ -146,7 +146,7 @@ class Locality:
         of_topic = racks.all_partition_racks(group.topology)
         local = cross = unknown = 0
         for member in group.members:
-            # A rack that no broker has is a known rack all the same: everything it reads is cross.
+            # A rack that no broker has is still a known rack: everything it reads is cross-rack.
             home = None if member.rack is None else racks.bits.get(member.rack, 0)
             for topic, partitions in assignment[member.id].items():
                 if home is None:

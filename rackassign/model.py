@@ -1,16 +1,16 @@
-"""Consumer groups, the topology they read from, and plans.
+"""The data model: a consumer group, the cluster it reads from, and the plan for it.
 
 Rules of this module:
 
-* Values only. Nothing here computes an assignment, reads a byte or knows a client; of this
-  project it imports the errors only.
-* A value that exists is valid: every class checks itself when it is made and raises `InputError` with the name
-  of the field. A reader (JSON, a live group, the wire) only adds where it found the value.
-* What is normal in a live cluster is not an error: a replica listed twice, a replica on a broker that is not
-  listed, a subscribed topic without metadata, a claim on a partition that no longer exists.
+* It contains values only. Nothing here computes an assignment, decodes bytes or uses a client; it imports nothing of
+  rackassign except the errors.
+* A value that exists is valid: every class validates itself when it is created and raises `InputError` with the name
+  of the field. A caller (JSON, a live group, the protocol) only has to add where it found the value.
+* Conditions that are normal in a live cluster are no errors: a replica listed twice, a replica on an unknown broker,
+  a subscribed topic without metadata, a claim on a partition that no longer exists.
 
 A partition is identified by its topic and its index in the topic's tuple, so that a topology of 500,000 partitions
-holds only as many `Partition` objects as there are different replica lists.
+contains only as many `Partition` objects as there are different replica lists.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from rackassign.errors import InputError
 from rackassign.util.text import short_repr
 
 LocalityMode = Literal["any-replica", "leader"]
-"""Which replicas make a partition near: all of them (follower fetching is on), or the leader's alone."""
+"""Which replicas make a partition local: all of them (with follower fetching), or only the leader."""
 
 LOCALITY_MODES: tuple[LocalityMode, ...] = get_args(LocalityMode)
 
 StrategyName = Literal["range", "sticky", "cooperative-sticky"]
-"""The strategies by the names they have on the wire."""
+"""The strategies by their names in the protocol."""
 
 STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 
 TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}")
-"""What brokers take for the name of a topic, as a whole."""
+"""Topic names that brokers accept, as a whole."""
 
 _LARGEST_INT32 = 2**31 - 1
 
 Partitions = Mapping[str, tuple[int, ...]]
-"""Partition ids by topic."""
+"""Partition IDs by topic."""
 
 
 class TopicPartition(NamedTuple):
@@ -51,7 +51,7 @@ class TopicPartition(NamedTuple):
 
 
 def _check_id(path: str, value: object) -> None:
-    """Refuse what is not an id: Kafka numbers brokers and partitions from 0."""
+    """Reject a value that is not an ID: Kafka numbers brokers and partitions from 0."""
     if type(value) is not int:
         raise InputError(path, f"expected an integer, got {short_repr(value)}")
     if value < 0:
@@ -69,7 +69,7 @@ def _check_rack(path: str, value: object) -> None:
 
 
 def _check_different(path: str, partitions: tuple[int, ...]) -> None:
-    """Refuse the first partition that stands there a second time."""
+    """Reject the first partition that is listed twice."""
     seen: set[int] = set()
     for i, partition in enumerate(partitions):
         if partition in seen:
@@ -79,12 +79,12 @@ def _check_different(path: str, partitions: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker and where it stands.
+    """A broker and its rack.
 
     Args:
-        id: Node id, 0 or more.
-        rack: `broker.rack`; None when it has none.
-        fenced: Whether the controller keeps it from leading and serving.
+        id: Node ID, 0 or more.
+        rack: `broker.rack`; None if it has none.
+        fenced: Whether it is fenced, so that it neither leads nor serves partitions.
     """
 
     id: int
@@ -98,12 +98,12 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Where the copies of a partition live.
+    """The replicas of a partition.
 
     Args:
-        replicas: Broker ids, preferred leader first, in or out of the ISR, online or not. An id that appears
-            twice counts once. An id no broker has is a replica of unknown rack.
-        leader: Broker id of the leader; None when there is none now.
+        replicas: Broker IDs, preferred leader first, in or out of the ISR, online or not. An ID that appears
+            twice counts once. An ID that no broker has is a replica of unknown rack.
+        leader: Broker ID of the leader; None if there is none now.
     """
 
     replicas: tuple[int, ...]
@@ -121,8 +121,8 @@ class Topology:
     """Brokers and topics of a cluster.
 
     Args:
-        brokers: All known brokers, ids all different.
-        topics: For each topic its partitions, in order of partition id from 0.
+        brokers: All known brokers, with distinct IDs.
+        topics: For each topic its partitions, in order of partition ID from 0.
     """
 
     brokers: tuple[Broker, ...]
@@ -136,16 +136,16 @@ class Topology:
             seen.add(broker.id)
 
     def broker_racks(self) -> dict[int, str]:
-        """Return the rack of every broker that has one, by broker id."""
+        """Return the rack of every broker that has one, by broker ID."""
         return {broker.id: broker.rack for broker in self.brokers if broker.rack is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a consumer group, as it described itself when it joined.
+    """A member of a consumer group, as described by its subscription.
 
     Args:
-        id: Member id, not empty.
+        id: Member ID, not empty.
         topics: Subscribed topics; one that is named twice counts once.
         rack: `client.rack`; None and "" both mean that it has none.
         instance_id: `group.instance.id` of a static member.
@@ -190,10 +190,10 @@ class Group:
 
     Args:
         topology: Brokers and topics.
-        members: Ids all different; their order has no influence on any result.
+        members: Members with distinct IDs; their order has no influence on any result.
         weights: For some topics a weight of each partition, finite and 0 or more.
-        costs: Cost of reading across, by the reader's rack and the replica's rack; finite and 0 or more.
-        name: For people.
+        costs: Cost of reading across racks, by the reader's rack and the replica's rack; finite and 0 or more.
+        name: Name for users.
     """
 
     topology: Topology
@@ -228,20 +228,20 @@ def _check_amount(path: str, value: float) -> None:
 
 
 Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
-"""Why a partition is not read locally."""
+"""Why a partition is not local."""
 
 
 @dataclass(frozen=True, slots=True)
 class NonLocalPartition:
-    """A partition that is not read locally, and the reason.
+    """A partition that is not local, and the reason.
 
     Args:
         topic: Its topic.
-        partition: Its id.
-        member: The member that reads it, by `target`.
+        partition: Its ID.
+        member: Its reader, by `target`.
         reason: `unknown-rack`: the member has no rack, or no counting replica has a known one.
             `no-member-in-replica-racks`: none of the topic's members is in a rack with a counting replica.
-            `members-full`: some do, but each has its share, or would have to give up an equally local partition.
+            `members-full`: some are, but each has its share, or would have to give up a partition that is as local.
     """
 
     topic: str
@@ -255,13 +255,13 @@ Change = Literal["member", "max-skew", "replicas"]
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What one change would gain, worked out by solving the group with that change.
+    """A recommended change with its gain, computed by solving the group with that change.
 
     Args:
         kind: `member`: one more member in `rack`, subscribed to `topics`. `max-skew`: the option, set to
             `max_skew`. `replicas`: a counting replica of each of `partitions` in `rack`.
-        gain: Partitions fewer that are read across racks.
-        cost_gain: What the group's reading across costs less, in the unit of the group's costs; the same as
+        gain: Decrease of the number of cross-rack partitions.
+        cost_gain: Decrease of the group's cost of cross-rack reads, in the unit of the group's costs; equal to
             `gain` for a group without costs.
         rack: For `member` and `replicas`.
         topics: For `member`.
@@ -280,11 +280,11 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a plan is not entirely local, and which changes would help.
+    """Reasons for the non-local partitions of a plan, and recommendations.
 
     Args:
-        not_local: Every partition that is not read locally, by topic and id.
-        advice: The best first; only what gains something.
+        not_local: Every partition that is not local, by topic and ID.
+        advice: Recommendations, the best first; only those with a gain.
     """
 
     not_local: tuple[NonLocalPartition, ...]
@@ -296,20 +296,20 @@ class Plan:
     """The plan of a strategy for a group.
 
     Args:
-        strategy: Name of the strategy, as on the wire.
-        locality: Which replicas counted as local.
-        assignment: What this rebalance hands out; an entry for every member, topics and ids in order.
-        target: What the group reaches once withheld partitions are free; equal to `assignment` for strategies
-            that withhold nothing.
-        withheld: What is in `target` but not in `assignment`.
-        moved: How many partitions leave a valid owner, over `target`.
+        strategy: Name of the strategy, as in the protocol.
+        locality: Which replicas made a partition local.
+        assignment: Assignment of this rebalance; an entry for every member, topics and IDs in order.
+        target: Assignment that the group reaches once withheld partitions are revoked; equal to `assignment` for
+            strategies that withhold nothing.
+        withheld: Partitions in `target` that are not in `assignment`.
+        moved: Number of partitions that leave a valid owner, over `target`.
         optimal: Whether the result is proven optimal; None for a strategy that does not optimize.
-        seconds: From group to plan.
-        optimality_note: What is not proven, and why; empty if all of it is proven.
-        optimality_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
-            needed; None without.
+        seconds: Duration of the computation.
+        optimality_note: What is not proven, and why; empty if everything is proven.
+        optimality_gap: With weights: how much heavier the heaviest load is, relative to the lower bound; None without
+            weights.
         weight_loads: With weights: the lightest and the heaviest load; None without.
-        explain_fn: Function behind `explain`, set by the strategy that made the plan.
+        explain_fn: Function of the strategy that `explain` calls.
     """
 
     strategy: StrategyName
@@ -326,5 +326,5 @@ class Plan:
     explain_fn: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
 
     def explain(self) -> Explanation:
-        """Explain non-local partitions and recommend changes. Solves the group a few more times."""
+        """Return the reason for each non-local partition, and recommendations. Solves the group a few times more."""
         return Explanation((), ()) if self.explain_fn is None else self.explain_fn(self)

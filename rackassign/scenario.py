@@ -2,9 +2,9 @@
 
 Rules of this module:
 
-* A wrong input is one `InputError` that names the field; nothing is repaired in silence. That goes for a key
-  written twice in one object too, which JSON readers usually let the last one win.
-* This module checks types, keys and the format; the model checks what makes a group valid.
+* An invalid input raises one `InputError` that names the field; nothing is corrected silently. That includes a key
+  that occurs twice in one object, of which JSON parsers usually use the last.
+* This module checks types, keys and the format; the model checks the values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAN_FORMAT = "rackassign-plan/1"
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 Json = Any
-"""What `json.loads` gives; every use of it goes through the checks below."""
+"""Result of `json.loads`; every use of it is checked below."""
 
 _T = TypeVar("_T")
 
@@ -34,10 +34,10 @@ _NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string",
 
 
 def parse(text: str) -> Json:
-    """Read one JSON value.
+    """Parse one JSON value.
 
     Raises:
-        InputError: If the text is no JSON, too deep, or an object in it has a key twice.
+        InputError: If the text is not JSON, is nested too deeply, or contains an object with a duplicate key.
     """
     values = parse_all(text)
     if len(values) != 1:
@@ -46,7 +46,7 @@ def parse(text: str) -> Json:
 
 
 def parse_all(text: str) -> list[Json]:
-    """Read JSON values that stand one after the other, with blanks or line ends between them.
+    """Parse consecutive JSON values, separated by blanks or line ends.
 
     Raises:
         InputError: As for `parse`; also if there is no value at all.
@@ -66,7 +66,7 @@ def parse_all(text: str) -> list[Json]:
     except InputError:
         raise
     except ValueError as error:
-        # Python refuses to read integers of thousands of digits.
+        # Python rejects integers of thousands of digits.
         raise InputError("", f"not JSON: {error}") from None
     if not values:
         raise InputError("", "not JSON: there is nothing")
@@ -78,7 +78,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(made) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError("", f"the key {short_repr(twice)} stands twice in one object")
+        raise InputError("", f"the key {short_repr(twice)} occurs twice in one object")
     return made
 
 
@@ -90,10 +90,10 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def read_group(value: Json) -> Group:
-    """Make a group of a parsed scenario.
+    """Create a group from a parsed scenario.
 
     Raises:
-        InputError: It does not follow the format; names the field.
+        InputError: If a value does not conform to the format; names the field.
     """
     scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs"})
     if scenario["format"] != SCENARIO_FORMAT:
@@ -122,7 +122,7 @@ def read_group(value: Json) -> Group:
 
 
 def write_group(group: Group) -> dict[str, Json]:
-    """Return the scenario of a group; reading it gives an equal group."""
+    """Return the scenario of a group; `read_group` returns an equal group for it."""
     scenario: dict[str, Json] = {"format": SCENARIO_FORMAT}
     if group.name is not None:
         scenario["name"] = group.name
@@ -143,7 +143,7 @@ def write_group(group: Group) -> dict[str, Json]:
 
 
 def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None) -> dict[str, Json]:
-    """Return a plan as JSON, explained if it was; counts of partitions and loads are over its target."""
+    """Return a plan as JSON, with an explanation if given; counts of partitions and loads are over its target."""
     locality = Locality.of(group, plan)
     loads = [sum(map(len, partitions.values())) for partitions in plan.target.values()]
     written: dict[str, Json] = {"format": PLAN_FORMAT}
@@ -223,7 +223,7 @@ def _partition(path: str, value: Json) -> Partition:
     replicas = _typed(f"{path}.replicas", partition["replicas"], list)
     preferred = replicas[0] if replicas else None
     leader = partition.get("leader", preferred)
-    # Kafka's own way to write that there is no leader.
+    # Kafka's own representation of a missing leader.
     return Partition(replicas=tuple(replicas), leader=None if leader == -1 else leader)
 
 
@@ -254,7 +254,7 @@ def _number(path: str, value: Json) -> float:
 
 
 def _each(path: str, value: Json, make: Callable[[str, Json], _T]) -> tuple[_T, ...]:
-    """Convert each element; an error names the index of the element."""
+    """Convert each element with `make`; errors contain the element's index."""
     made: list[_T] = []
     for i, element in enumerate(_typed(path, value, list)):
         at = f"{path}[{i}]"

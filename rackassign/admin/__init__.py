@@ -1,9 +1,10 @@
-"""Describing and changing a cluster through kafka-python's admin client.
+"""Queries and changes of a cluster through kafka-python's admin client.
 
 Rules of this package:
 
-* It knows nothing of assignment and of consumers.
-* kafka-python's admin client has private names that are needed here: `raw_requests` and `groups` use them, say what
-  for, and name the version they were seen in.
-* A function that asks one broker asks that broker alone, and a missing permission is an `AuthorizationError`.
+* It does not depend on assignment or on consumers.
+* Private names of kafka-python's admin client are needed here: `raw_requests` and `groups` use them, state the purpose,
+  and name the version in which they exist.
+* A function that queries one broker sends requests to that broker alone, and a missing permission is an
+  `AuthorizationError`.
 """

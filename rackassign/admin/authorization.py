@@ -1,7 +1,7 @@
-"""What the cluster's ACLs do not allow, told by the operation and the resource that are missing.
+"""Missing ACLs as errors that name the operation and the resource.
 
-The host's own errors name neither: a `ClusterAuthorizationFailedError` may be for want of any of ten operations. So who
-sends a request says what it takes, in the words of Kafka's ACLs.
+kafka-python's own errors name neither: a `ClusterAuthorizationFailedError` may be caused by any of ten missing
+operations. So the sender of a request states the required operation, in the terms of Kafka's ACLs.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ REFUSALS = (
     TransactionalIdAuthorizationFailedError,
     DelegationTokenAuthorizationFailedError,
 )
-"""All errors by which brokers tell that an ACL is missing."""
+"""All errors that brokers return if an ACL is missing."""
 
 CLUSTER = "the cluster"
 
 _NAMED = 3
 
 
-class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] # the host is untyped
+class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[misc] # kafka-python is untyped
     """A permission is missing.
 
-    It is an error of the host as well: who goes on without an answer that a broker does not give, goes on without this.
+    It is an error of kafka-python as well, so that code which tolerates a missing response tolerates this, too.
 
     Args:
-        operation: As Kafka's ACLs call it; ` or ` between several that would do.
-        resource: What it is missing on.
+        operation: Operation of Kafka's ACLs; ` or ` between several of which one is sufficient.
+        resource: Resource for which it is missing.
     """
 
     def __init__(self, operation: str, resource: str) -> None:
@@ -52,16 +52,16 @@ class AuthorizationError(KafkaUnavailableError, KafkaError):  # type: ignore[mis
         self.resource = resource
 
     def __str__(self) -> str:
-        # The host's would put the name of the class in front.
+        # kafka-python's would begin with the name of the class.
         return str(self.args[0])
 
 
 @contextmanager
 def requires(operation: str, resource: str) -> Iterator[None]:
-    """Say what the requests in the block take.
+    """State the operation that the requests in the block require.
 
     Raises:
-        NotAllowedError: In place of what the host raises when brokers refuse; all other errors pass.
+        AuthorizationError: In place of kafka-python's authorization errors; all other errors are unchanged.
     """
     try:
         yield
@@ -70,28 +70,28 @@ def requires(operation: str, resource: str) -> Iterator[None]:
 
 
 def check_authorized(error: object, operation: str, resource: str) -> None:
-    """Check what an answer says: a code, or the host's error or its class; None is no error.
+    """Check an error code, or an error of kafka-python or its class; None is no error.
 
     Raises:
-        NotAllowedError: It is a refusal.
+        AuthorizationError: It is an authorization error.
     """
     if is_authorization_error(error):
         raise AuthorizationError(operation, resource)
 
 
 def is_authorization_error(error: object) -> bool:
-    """Tell whether a code, or an error of the host or its class, says that an ACL is missing."""
+    """Return whether an error code, or an error of kafka-python or its class, means that an ACL is missing."""
     found = for_code(error) if isinstance(error, int) else error
     return issubclass(found if isinstance(found, type) else type(found), REFUSALS)
 
 
 def topic_resource(names: Iterable[str]) -> str:
-    """Name topics that something is missing on: `topic a`, or the first of several and how many more there are."""
+    """Return a text for topics: `topic a`, or the first of several and the number of the others."""
     return _named("topic", names)
 
 
 def group_resource(name: str) -> str:
-    """Name a group that something is missing on."""
+    """Return a text for a group."""
     return _named("group", [name])
 
 

@@ -1,8 +1,8 @@
-"""What an admin client of kafka-python tells of a cluster, without its traps.
+"""Queries of a cluster through kafka-python's admin client, with workarounds for its pitfalls.
 
-Each function asks as few brokers as it can, and those that ask one broker ask that one alone: in a call that goes to
-several, one that has just died takes the answers of the others with it. A permission that is missing is an error that
-names it, never an answer with less in it.
+Each function queries as few brokers as possible, and those that query one broker send requests to that one alone: in a
+call that goes to several brokers, one that has just died discards the responses of the others. A missing permission is
+an error that names it, never an incomplete result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rackassign.admin.authorization import (
 from rackassign.model import Broker, Partition, TopicPartition
 
 _PATIENCE_MS = 5000
-"""How long a leader may be on its way from one broker to another."""
+"""Time limit for a leader to move from one broker to another."""
 
 _PAUSE_S = 0.2
 
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 def retry_on_disconnect(ask: Callable[[], T]) -> T:
-    """Ask what any broker can answer, again if the one that was asked has just died: the host may choose another.
+    """Send a request that any broker can answer, again if the chosen one has just died: the retry may use another.
 
     Raises:
-        KafkaError: As the admin client does, of connections when time is up.
+        KafkaError: As raised by the admin client; a connection error once the time is up.
     """
     until = time.monotonic() + _PATIENCE_MS / 1000
     while True:
@@ -60,10 +60,10 @@ def retry_on_disconnect(ask: Callable[[], T]) -> T:
 
 
 def list_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
-    """Return all brokers in order of their ids, those that are down as far as the cluster tells of them.
+    """Return all brokers in order of their IDs, including offline ones if the cluster lists them.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     with requires("DESCRIBE", CLUSTER):
         return retry_on_disconnect(lambda: raw_requests.list_brokers(admin))
@@ -71,16 +71,16 @@ def list_brokers(admin: KafkaAdminClient) -> tuple[Broker, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """A topic, as the cluster tells of it.
+    """The description of a topic.
 
     Args:
-        partitions: In order of their ids.
+        partitions: Partitions in order of their IDs.
         in_sync: The in-sync replicas of each.
-        offline: Replicas of each whose broker or disk is down.
-        internal: Whether it is one of Kafka's own.
-        problem: Why it is not described; empty if it is.
-        unknown: Whether there is no such topic, as far as the broker that was asked knows.
-        refused: Whether it may not be described; whether it exists is not told then.
+        offline: Replicas of each whose broker or disk is offline.
+        internal: Whether it is one of Kafka's internal topics.
+        problem: Why it could not be described; empty if it could.
+        unknown: Whether the topic does not exist, according to the broker that responded.
+        refused: Whether DESCRIBE is not allowed; whether the topic exists is unknown then.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -96,13 +96,13 @@ _UNKNOWN = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
 def describe_topics(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, DescribedTopic]:
-    """Describe topics with one request, replicas on brokers that are down included.
+    """Describe topics with one request, including replicas on offline brokers.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     wanted = sorted(set(names))
-    # To the host an empty list is all topics.
+    # kafka-python describes all topics if the list is empty.
     found = retry_on_disconnect(lambda: admin.describe_topics(wanted)) if wanted else ()
     return {topic["name"]: _topic(topic) for topic in found}
 
@@ -117,7 +117,7 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
     if code or sorted(rows) != list(range(len(rows))):
         problem = for_code(code).__name__ if code else "not all of its partitions are listed"
         return DescribedTopic(problem=problem, unknown=code in _UNKNOWN)
-    # One for all partitions that have the same replicas.
+    # One object for all partitions with equal replicas.
     made: dict[tuple[int, ...], Partition] = {}
     partitions: list[Partition] = []
     for i in range(len(rows)):
@@ -134,42 +134,42 @@ def _topic(found: Mapping[str, Any]) -> DescribedTopic:
 def describe_topics_on(
     admin: KafkaAdminClient, broker: int, names: Iterable[str] | None = None
 ) -> dict[str, DescribedTopic]:
-    """Describe topics as one broker knows them.
+    """Describe topics by the metadata of one broker.
 
     Args:
-        admin: To ask with.
-        broker: Its id.
-        names: Of the topics; all that may be described if left out.
+        admin: Admin client.
+        broker: ID of the broker.
+        names: Topics; all that may be described if omitted.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     wanted = None if names is None else sorted(set(names))
     return {topic["name"]: _topic(topic) for topic in raw_requests.fetch_metadata(admin, broker, wanted)}
 
 
 _AT_ONCE = 500
-"""Topics whose configuration is asked for in one request."""
+"""Number of topics whose configuration is queried in one request."""
 
 MIN_ISR = "min.insync.replicas"
 
 
 def min_isr(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
-    """Return `min.insync.replicas` of topics, as it is in force; those that do not exist are left out.
+    """Return the effective `min.insync.replicas` of topics; topics that do not exist are omitted.
 
     Raises:
-        NotAllowedError: One of them may not be asked.
-        KafkaError: As the admin client does.
+        AuthorizationError: DESCRIBE_CONFIGS on one of them is missing.
+        KafkaError: As raised by the admin client.
     """
     return {name: int(values[MIN_ISR]) for name, values in topic_configs(admin, names, [MIN_ISR]).items()}
 
 
 def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return some keys of the configuration of topics, as they are in force; topics that do not exist are left out.
+    """Return effective configuration values of topics; topics that do not exist are omitted.
 
     Raises:
-        NotAllowedError: One of them may not be asked.
-        KafkaError: As the admin client does.
+        AuthorizationError: DESCRIBE_CONFIGS on one of them is missing.
+        KafkaError: As raised by the admin client.
     """
     wanted = sorted(names)
     found: list[raw_requests.ConfigResult] = []
@@ -179,89 +179,90 @@ def topic_configs(admin: KafkaAdminClient, names: Iterable[str], keys: Sequence[
     refused = [topic.name for topic in found if is_authorization_error(topic.code)]
     if refused:
         raise AuthorizationError("DESCRIBE_CONFIGS", topic_resource(refused))
-    return {topic.name: topic.values for topic in found if _is_told(topic, UnknownTopicOrPartitionError.errno)}
+    return {topic.name: topic.values for topic in found if _is_available(topic, UnknownTopicOrPartitionError.errno)}
 
 
 def broker_configs(admin: KafkaAdminClient, broker: int, keys: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return some keys of a broker's configuration, and of what counts for all brokers that do not say otherwise.
+    """Return configuration values of a broker, and the cluster-wide defaults of the same keys.
 
     Raises:
-        NotAllowedError: It may not be asked.
-        KafkaError: As the admin client does.
+        AuthorizationError: The permission is missing.
+        KafkaError: As raised by the admin client.
     """
     names = [str(broker), raw_requests.EVERY_BROKER]
     found = raw_requests.describe_configs(admin, "broker", names, keys, broker)
-    for told in found:
-        check_authorized(told.code, "DESCRIBE_CONFIGS", CLUSTER)
-    values = {told.name: told.values for told in found if _is_told(told)}
+    for result in found:
+        check_authorized(result.code, "DESCRIBE_CONFIGS", CLUSTER)
+    values = {result.name: result.values for result in found if _is_available(result)}
     return values[names[0]], values[names[1]]
 
 
 def default_configs(admin: KafkaAdminClient, keys: Sequence[str]) -> dict[str, str]:
-    """Return some keys of what counts for all brokers that do not say otherwise; keys that are not set are left out.
+    """Return cluster-wide default configuration values of brokers; keys that are not set are omitted.
 
     Raises:
-        NotAllowedError: It may not be asked.
-        KafkaError: As the admin client does.
+        AuthorizationError: The permission is missing.
+        KafkaError: As raised by the admin client.
     """
     (found,) = retry_on_disconnect(
         partial(raw_requests.describe_configs, admin, "broker", [raw_requests.EVERY_BROKER], keys)
     )
     check_authorized(found.code, "DESCRIBE_CONFIGS", CLUSTER)
-    return found.values if _is_told(found) else {}
+    return found.values if _is_available(found) else {}
 
 
 def cluster_id(admin: KafkaAdminClient) -> str:
-    """Return the id of the cluster; empty where it does not tell.
+    """Return the ID of the cluster; empty if it has none.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     return retry_on_disconnect(lambda: raw_requests.cluster_id(admin))
 
 
 def can_describe_cluster(admin: KafkaAdminClient) -> bool:
-    """Tell whether brokers list all their groups to the user; those that do not tell are taken to.
+    """Return whether brokers list all their groups to the user; True if brokers do not report this.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     return retry_on_disconnect(lambda: raw_requests.authorized_to_describe_cluster(admin)) is not False
 
 
-def _is_told(found: raw_requests.ConfigResult, *unless: int) -> bool:
-    """Tell whether a configuration was told; raise why it was not, unless that is one of these errors."""
+def _is_available(found: raw_requests.ConfigResult, *unless: int) -> bool:
+    """Return whether a configuration was returned; raise its error, unless that is one of the given codes."""
     if found.code and found.code not in unless:
         raise for_code(found.code)(found.message)
     return not found.code
 
 
 def list_groups_on(admin: KafkaAdminClient, broker: int) -> dict[str, str]:
-    """Return the groups that a broker coordinates, each with its type: `consumer` for consumers, new and old.
+    """Return the groups that a broker coordinates, each with its type: `consumer` for classic and new consumer groups.
 
-    Without DESCRIBE on the cluster brokers leave out those that may not be described, and do not say so.
+    Without DESCRIBE on the cluster brokers omit groups that may not be described, without an error.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     with requires("DESCRIBE", CLUSTER):
         found = admin.list_groups(broker_ids=[broker])
-    # The type of KIP-848 says who assigns, and both kinds have members that are consumers.
+    # The group type of KIP-848 states which side assigns; the members of both types are consumers.
     kinds = {group["group_id"]: (group["protocol_type"], group.get("group_type") or "") for group in found}
     return {name: kind if kind not in {"consumer", "classic", ""} else old for name, (old, kind) in kinds.items()}
 
 
 def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str, int]) -> dict[TopicPartition, int]:
-    """Return the bytes of each replica on a broker, of those that it has.
+    """Return the size in bytes of each replica on a broker.
 
     Args:
-        admin: To ask with.
-        broker: Its id.
-        wanted: Topics, each with the number of its partitions.
+        admin: Admin client.
+        broker: ID of the broker.
+        wanted: Topics, each with its number of partitions.
 
     Raises:
-        NotAllowedError: It may not be asked. Brokers before 3.2 tell nothing then, as if their disks were empty.
-        KafkaError: As the admin client does.
+        AuthorizationError: The permission is missing. Brokers before 3.2 return an empty list then, as if their disks
+            were empty.
+        KafkaError: As raised by the admin client.
     """
     found = raw_requests.describe_log_dirs(admin, broker, {topic: range(count) for topic, count in wanted.items()})
     check_authorized(found.code, "DESCRIBE", CLUSTER)
@@ -269,17 +270,17 @@ def describe_log_dirs(admin: KafkaAdminClient, broker: int, wanted: Mapping[str,
     for directory in found.directories:
         for topic in directory["topics"]:
             for row in topic["partitions"]:
-                # One that is on its way to another disk is there twice.
+                # A replica that is being moved to another disk is listed twice.
                 if not row["is_future_key"]:
                     sizes[TopicPartition(topic["name"], row["partition_index"])] = row["partition_size"]
     return sizes
 
 
 def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the first offset and the one behind the last of each partition; all should have the same leader.
+    """Return the log start offset and the end offset of each partition; all should have the same leader.
 
     Raises:
-        KafkaError: As the admin client does, and if one of the partitions has no leader now.
+        KafkaError: As raised by the admin client, and if one of the partitions has no leader now.
     """
     places = [HostPartition(*place) for place in wanted]
     with requires("DESCRIBE", topic_resource(place.topic for place in places)):

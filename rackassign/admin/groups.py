@@ -1,8 +1,8 @@
-"""Groups as their coordinator tells of them: the bytes of the members undecoded, and members of KIP-848.
+"""Descriptions of groups by their coordinators: with the undecoded bytes of members, and with members of KIP-848.
 
 kafka-python's own `describe_groups` decodes every member and raises at the first whose bytes are not UTF-8, and it has
-no request for groups of KIP-848. To send others, `_find_coordinator_id`, `_manager.run` and `_manager.send` of an admin
-client are used, and `_manager.cluster._coordinators` to forget a coordinator that has moved.
+no request for groups of KIP-848. To send other requests, `_find_coordinator_id`, `_manager.run` and `_manager.send` of
+an admin client are used, and `_manager.cluster._coordinators` to forget a coordinator that has moved.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ _MOVED = (
     errors.NotCoordinatorError,
     errors.CoordinatorNotAvailableError,
     errors.CoordinatorLoadInProgressError,
-    # The host takes the first coordinator for the coordinator for ever, dead or alive.
+    # kafka-python caches the first coordinator forever, dead or alive.
     errors.KafkaConnectionError,
     errors.NodeNotReadyError,
 )
 
 _PATIENCE_S = 10.0
-"""How long coordinators may be on their way from one broker to another, all of them together."""
+"""Time limit for coordinators to move from one broker to another, for all of them together."""
 
 _TRIES = 2
-"""At least: the first may go to a coordinator that is none any more."""
+"""Minimum number of attempts: the first may go to a broker that is no longer the coordinator."""
 
 _PENDING_MS = 10_000
-"""After that a member that was only announced is forgotten."""
+"""Milliseconds after which a pending member is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member, as its group's coordinator tells of it.
+    """A member as described by its group coordinator.
 
     Args:
-        id: Member id.
+        id: Member ID.
         instance_id: `group.instance.id` of a static member.
-        client_id: As the client calls itself.
-        host: Where it connects from.
+        client_id: Client ID.
+        host: Host from which it connects.
         metadata: Its subscription, undecoded; empty unless the group is stable.
-        assignment: What its leader gave it, undecoded.
-        classic: Whether it joined with JoinGroup; None if the broker is too old to say.
-        rack: Of a member of a served group.
-        topics: Those that a member of a served group subscribes to.
-        assigned: What a member of a served group has.
-        pattern: Of a member of a served group, which subscribes by it.
+        assignment: Its assignment from the group leader, undecoded.
+        classic: Whether it joined with JoinGroup; None if the broker is too old to report it.
+        rack: Rack of a member of a server-assigned group.
+        topics: Subscribed topics of a member of a server-assigned group.
+        assigned: Assigned partitions of a member of a server-assigned group.
+        pattern: Subscription pattern of a member of a server-assigned group.
     """
 
     id: str
@@ -78,13 +78,14 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group, as its coordinator tells of it.
+    """A group as described by its coordinator.
 
     Args:
-        state: As the broker calls it.
+        state: State in the broker's terms.
         protocol_type: "consumer" for consumers; may be empty in a group without members.
-        strategy: What all members agree on, empty unless the group is stable; the broker's own in a served group.
-        members: All that have joined.
+        strategy: The strategy chosen by the group, empty unless it is stable; the broker's own in a server-assigned
+            group.
+        members: All members that have joined.
     """
 
     state: str
@@ -97,10 +98,10 @@ class GroupAdmin:
     """Requests about groups, sent to their coordinators.
 
     Args:
-        admin: A `KafkaAdminClient` that nobody else uses meanwhile.
+        admin: A `KafkaAdminClient` that is not used elsewhere meanwhile.
 
     Raises:
-        ConfigError: The host is not as expected.
+        ConfigError: kafka-python is not as expected.
     """
 
     def __init__(self, admin: Any) -> None:
@@ -112,14 +113,14 @@ class GroupAdmin:
         self._troubled: float | None = None
 
     def describe_classic_group(self, group: str) -> DescribedGroup | None:
-        """Describe a group whose members assign; None if there is none of that name.
+        """Describe a classic group, in which members assign; None if there is none of that name.
 
         Raises:
-            KafkaError: As the admin client does, and for what the coordinator refuses.
+            KafkaError: As raised by the admin client, or an error returned by the coordinator.
         """
         with requires("DESCRIBE", group_resource(group)):
             found = self._ask(group, protocol.DescribeGroupsRequest(groups=[group])).groups[0]
-            # Brokers of before KIP-1043 have no error for it.
+            # Brokers before KIP-1043 have no error for it.
             if _failed(found.error_code, *_NOT_FOUND) or found.group_state == "Dead":
                 return None
         return DescribedGroup(
@@ -127,16 +128,16 @@ class GroupAdmin:
         )
 
     def describe_consumer_group(self, group: str) -> DescribedGroup | None:
-        """Describe a group whose broker assigns (KIP-848); None if there is none of that name, or no such broker.
+        """Describe a server-assigned group (KIP-848); None if there is none of that name, or brokers do not support it.
 
         Raises:
-            KafkaError: As the admin client does, and for what the coordinator refuses.
+            KafkaError: As raised by the admin client, or an error returned by the coordinator.
         """
         try:
             with requires("DESCRIBE", group_resource(group)):
                 found = self._ask(group, ConsumerGroupDescribeRequest(group_ids=[group])).groups[0]
                 if errors.for_code(found.error_code) is errors.TopicAuthorizationFailedError:
-                    # The members show which topics there are.
+                    # The members contain the names of the topics.
                     raise AuthorizationError("DESCRIBE", f"all topics of {group_resource(group)}")
                 if _failed(found.error_code, *_NOT_FOUND, errors.UnsupportedVersionError):
                     return None
@@ -147,16 +148,16 @@ class GroupAdmin:
         )
 
     def join_pending(self, group: str, strategies: tuple[str, ...]) -> str | None:
-        """Take the first of the two steps of a join: it gives a member id, or None if the group does not take it.
+        """Do the first of the two steps of a join; return the member ID, or None if the group rejects it.
 
-        It is no member of the group then. A rebalance that is under way waits for it, until it is withdrawn.
+        The pending member is not in the group yet. A rebalance that is under way waits for it, until it leaves.
 
         Args:
-            group: Its name.
-            strategies: Of which all members must have one.
+            group: Name of the group.
+            strategies: Strategies, of which all members must have one.
 
         Raises:
-            KafkaError: As the admin client does.
+            KafkaError: As raised by the admin client.
         """
         request = JoinGroupRequest(
             group_id=group,
@@ -165,7 +166,7 @@ class GroupAdmin:
             member_id="",
             protocol_type="consumer",
             protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=b"") for name in strategies],
-            # Since then a join has two steps.
+            # The first version in which a join has two steps.
             min_version=4,
         )
         try:
@@ -176,10 +177,10 @@ class GroupAdmin:
         return str(response.member_id) if announced else None
 
     def leave_pending(self, group: str, member: str) -> bool:
-        """Take back an announced member; return False if the broker failed over that.
+        """Remove a pending member; return False if the broker failed at it.
 
         Raises:
-            KafkaError: As the admin client does, and for what the coordinator refuses.
+            KafkaError: As raised by the admin client, or an error returned by the coordinator.
         """
         identity = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None)
         response = self._ask(group, LeaveGroupRequest(group_id=group, members=[identity], min_version=3))
@@ -201,7 +202,7 @@ class GroupAdmin:
             time.sleep(0.1)
 
     def _give_up(self, tries: int) -> bool:
-        """Tell whether a coordinator was waited for long enough; the patience for one group is gone for the next."""
+        """Return whether the time limit for coordinators is used up; it is shared by all groups."""
         now = time.monotonic()
         self._troubled = self._troubled or now
         return tries >= _TRIES and now > self._troubled + _PATIENCE_S
@@ -212,7 +213,7 @@ class GroupAdmin:
 
 
 def _failed(code: int, *expected: type[Exception]) -> bool:
-    """Tell whether it was one of these errors; raise any other."""
+    """Return whether the code is one of these errors; raise any other error."""
     error: Any = errors.for_code(code)
     if error is errors.NoError:
         return False
@@ -299,9 +300,10 @@ _RESPONSE = _message(
 
 
 def _own_messages() -> Any:
-    """Make the request and its response, which kafka-python lacks; nothing of its own is replaced.
+    """Create the request and its response, which kafka-python lacks; none of its own classes is replaced.
 
-    It reads a schema from a file named like the class, which may change it in `json_patch`: hence the names.
+    kafka-python reads a schema from a file named like the class, and the class may change it in `json_patch`; hence the
+    names.
     """
 
     class DescribeGroupsResponse(ApiMessage):  # type: ignore[misc] # kafka-python is untyped
@@ -310,7 +312,7 @@ def _own_messages() -> Any:
             return _RESPONSE
 
     class DescribeGroupsRequest(ApiMessage):  # type: ignore[misc] # kafka-python is untyped
-        # The host holds responses weakly.
+        # kafka-python keeps only weak references to responses.
         response = DescribeGroupsResponse
 
         @classmethod

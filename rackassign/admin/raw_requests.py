@@ -1,15 +1,15 @@
-"""Requests that kafka-python's admin client sends wrongly or not at all, with the error code of each answer.
+"""Requests that kafka-python's admin client sends wrongly or not at all, with the error code of each response.
 
-All of this was seen in kafka-python 3.0.12. Requests are sent by `_manager.run` and `_manager.send`, which take a node,
-as the admin client's own methods do.
+All of this applies to kafka-python 3.0.12. Requests are sent with `_manager.run` and `_manager.send`, which take a
+node, as the admin client's own methods do.
 
 * Describing: the methods of the admin client choose any broker, and lose the errors of `describe_configs` and
-  `describe_log_dirs`, so that a refused request looks like an empty answer.
-* Altering configs: the admin client refuses the name of the cluster-wide default (a broker with an empty name), refuses
+  `describe_log_dirs`, so that a rejected request looks like an empty response.
+* Altering configs: the admin client rejects the name of the cluster-wide default (a broker with an empty name), rejects
   keys that brokers do not list while they are unset, and returns errors as text without their code.
-* Controller: the admin client looks for the controller once (`_controller_id`; with KRaft any live broker will do) and
-  never forgets it. When that broker dies, every request to the controller fails at once, for ever. With
-  `_controller_id` None the admin client looks for another one.
+* Controller: the admin client looks the controller up once (`_controller_id`; with KRaft any live broker is suitable)
+  and never forgets it. When that broker dies, every request to the controller fails at once, forever. With
+  `_controller_id` None the admin client looks it up again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from rackassign.model import Broker
 
 
 def list_brokers(admin: Any) -> tuple[Broker, ...]:
-    """Return all brokers in order of their ids; those that are fenced only where the brokers tell of them (4.0).
+    """Return all brokers in order of their IDs; fenced ones only if the brokers report them (4.0).
 
-    In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest answer to its request (Kafka 2.8 to
-    3.6); the metadata behind `_get_cluster_metadata`, which it uses for still older brokers, has what is needed here.
+    In 3.0.12 `describe_cluster` raises KeyError('endpoint_type') for the oldest response to its request (Kafka 2.8 to
+    3.6); the metadata behind `_get_cluster_metadata`, which it uses for still older brokers, is sufficient here.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     try:
         found = admin.describe_cluster()["brokers"]
@@ -47,10 +47,10 @@ def list_brokers(admin: Any) -> tuple[Broker, ...]:
 
 
 def cluster_id(admin: Any) -> str:
-    """Return the id of a cluster; empty where it does not tell (see `list_brokers` for the KeyError).
+    """Return the ID of a cluster; empty if it has none (see `list_brokers` for the KeyError).
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     try:
         found = admin.describe_cluster()
@@ -60,12 +60,12 @@ def cluster_id(admin: Any) -> str:
 
 
 def authorized_to_describe_cluster(admin: Any) -> bool | None:
-    """Tell whether the user has DESCRIBE on the cluster; None where brokers do not tell (before 2.8).
+    """Return whether the user has DESCRIBE on the cluster; None if brokers do not report it (before 2.8).
 
-    Asked for past the host's own method, which loses the answer of brokers before 3.7 (see `list_brokers`).
+    The request bypasses kafka-python's own method, which loses the response of brokers before 3.7 (see `list_brokers`).
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     try:
         response = _sent(admin, DescribeClusterRequest(include_cluster_authorized_operations=True), None)
@@ -76,18 +76,18 @@ def authorized_to_describe_cluster(admin: Any) -> bool | None:
 
 
 def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return topics as one broker knows them: its copy of the metadata may be minutes behind that of another.
+    """Return topics by the metadata of one broker, which may be minutes behind that of another.
 
     Args:
-        admin: To ask with.
-        broker: Its id.
-        names: Of the topics; all that may be described if left out.
+        admin: Admin client.
+        broker: ID of the broker.
+        names: Topics; all that may be described if omitted.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     rows = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    # Brokers make topics that they are asked for, unless they are told not to.
+    # By default brokers create the topics in the request.
     response = _sent(admin, MetadataRequest(topics=rows, allow_auto_topic_creation=False), broker)
     topics: list[dict[str, Any]] = response.to_dict()["topics"]
     return topics
@@ -96,20 +96,20 @@ def fetch_metadata(admin: Any, broker: int, names: Sequence[str] | None = None) 
 ResourceKind = Literal["topic", "broker"]
 
 RESOURCES: Mapping[ResourceKind, int] = {"topic": 2, "broker": 4}
-"""Their numbers in requests."""
+"""Codes of resource types in requests."""
 
 EVERY_BROKER = ""
-"""The name by which brokers know the configuration of all of them."""
+"""Resource name of the cluster-wide broker configuration."""
 
 
 class ConfigResult(NamedTuple):
-    """What a broker tells of the configuration of a topic or a broker.
+    """The configuration of a topic or a broker, or an error.
 
     Args:
-        name: Of the topic, or id of the broker.
-        code: Of the error; 0 for none.
-        message: To the error.
-        values: By key, inherited ones as well; a key may be missing while it is unset.
+        name: Name of the topic, or ID of the broker.
+        code: Error code; 0 for none.
+        message: Error message.
+        values: Values by key, including inherited ones; a key may be missing while it is unset.
     """
 
     name: str
@@ -121,17 +121,17 @@ class ConfigResult(NamedTuple):
 def describe_configs(
     admin: Any, kind: ResourceKind, names: Iterable[str], keys: Sequence[str], broker: int | None = None
 ) -> list[ConfigResult]:
-    """Return some keys of the configuration of topics or brokers.
+    """Return configuration values of topics or brokers.
 
     Args:
-        admin: To ask with.
-        kind: Whose configuration.
-        names: Of the topics, or ids of the brokers.
-        keys: All of them take three times as long.
-        broker: That is asked: for the configuration of a broker, the broker itself.
+        admin: Admin client.
+        kind: Type of the resources.
+        names: Names of the topics, or IDs of the brokers.
+        keys: Configuration keys; querying all of them takes three times as long.
+        broker: Broker that gets the request: for the configuration of a broker, that broker itself.
 
     Raises:
-        KafkaError: As the admin client does; what a broker refuses is in the answer.
+        KafkaError: As raised by the admin client; errors returned by a broker are in the result.
     """
     resources = [(RESOURCES[kind], name, list(keys)) for name in names]
     response = _sent(admin, DescribeConfigsRequest(resources=resources, include_synonyms=False), broker)
@@ -147,11 +147,12 @@ def describe_configs(
 
 
 class LogDirs(NamedTuple):
-    """The directories of a broker.
+    """The log directories of a broker.
 
     Args:
-        code: Of the error, if all of it is refused; 0 for none. Brokers before 3.2 have no code, and tell nothing then.
-        directories: As the broker tells of them.
+        code: Error code, if the whole request is rejected; 0 for none. Brokers before 3.2 have no code, and return
+            nothing then.
+        directories: Directories as returned by the broker.
     """
 
     code: int
@@ -159,15 +160,15 @@ class LogDirs(NamedTuple):
 
 
 def describe_log_dirs(admin: Any, broker: int, wanted: Mapping[str, Sequence[int]]) -> LogDirs:
-    """Return the directories of a broker, with some of the partitions there.
+    """Return the log directories of a broker, with some of the partitions there.
 
     Args:
-        admin: To ask with.
-        broker: Its id.
-        wanted: Ids of partitions, by topic.
+        admin: Admin client.
+        broker: ID of the broker.
+        wanted: Partition IDs, by topic.
 
     Raises:
-        KafkaError: As the admin client does; what the broker refuses is in the answer.
+        KafkaError: As raised by the admin client; errors returned by the broker are in the result.
     """
     response = _sent(admin, DescribeLogDirsRequest(topics=[(name, list(ids)) for name, ids in wanted.items()]), broker)
     return LogDirs(getattr(response, "error_code", None) or 0, [found.to_dict() for found in response.results])
@@ -189,7 +190,7 @@ _SET, _DELETE = 0, 1
 
 
 class Refusal(NamedTuple):
-    """What was refused, and why."""
+    """A rejected change, and the reason."""
 
     name: str
     code: int
@@ -197,10 +198,10 @@ class Refusal(NamedTuple):
 
 
 def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> list[Refusal]:
-    """Set keys by the name of the topic or broker, unset those with None, and return what was refused.
+    """Set keys by the name of the topic or broker, unset those with None, and return the rejected changes.
 
     Raises:
-        KafkaError: As the admin client does.
+        KafkaError: As raised by the admin client.
     """
     resources = [
         (
@@ -223,10 +224,10 @@ def alter_configs(admin: Any, kind: ResourceKind, changes: Mapping[str, Mapping[
 
 
 DEAD = (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError)
-"""What the host raises when the controller it knows is gone."""
+"""Errors of kafka-python if the controller it has cached is gone."""
 
 
 def forget_controller(admin: Any) -> None:
-    """Have an admin client look for a controller with its next request; does nothing if the host is another."""
+    """Make an admin client look up the controller for its next request; do nothing if kafka-python has changed."""
     if hasattr(admin, "_controller_id"):
         admin._controller_id = None

@@ -1,7 +1,7 @@
-"""Reassigning replicas through an admin client of kafka-python, without its traps.
+"""Reassignment of replicas through kafka-python's admin client, with workarounds for its pitfalls.
 
-What is being reassigned the controller tells, which knows; lists and in-sync replicas are told by brokers, which may be
-behind (`admin`).
+Reassignments in progress are queried from the controller, which is authoritative; replica lists and in-sync replicas
+are queried from brokers, whose metadata may be outdated (`admin.cluster`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rackassign.model import TopicPartition
 from rackassign.util.text import truncate
 
 _AT_ONCE = 500
-"""Topics in one request."""
+"""Number of topics in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class OngoingReassignment:
     """A partition that is being reassigned.
 
     Args:
-        target: Its replicas when that is over, preferred leader first.
-        adding: Those of them that are still to come.
+        target: Its replicas after the reassignment, preferred leader first.
+        adding: Those of them that are being added.
     """
 
     target: tuple[int, ...]
@@ -39,10 +39,10 @@ class OngoingReassignment:
 
 
 class ReassignmentAdmin:
-    """Asks whichever broker takes changes.
+    """Sends requests to the controller.
 
     Args:
-        admin: To send with.
+        admin: Admin client.
     """
 
     def __init__(self, admin: KafkaAdminClient) -> None:
@@ -50,46 +50,46 @@ class ReassignmentAdmin:
         self._controller = TopicAdmin(admin)
 
     def list_reassignments(self) -> dict[TopicPartition, OngoingReassignment]:
-        """Return all that is being reassigned, by whomever.
+        """Return all reassignments in progress, including those started by other tools.
 
         Raises:
-            NotAllowedError: DESCRIBE on the cluster is missing.
-            KafkaError: As the admin client does.
+            AuthorizationError: DESCRIBE on the cluster is missing.
+            KafkaError: As raised by the admin client.
         """
         with requires("DESCRIBE", CLUSTER):
             found = self._controller.send(self._admin.list_partition_reassignments)
         return {TopicPartition(*place): _moving(row) for place, row in found.items()}
 
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
-        """Have partitions reassigned to these replicas; None cancels what runs.
+        """Start reassignments of partitions to these replicas; None cancels the one in progress.
 
         Returns:
-            Why, for each partition that is refused; what was begun is not over yet.
+            The error of each partition that was rejected. Started reassignments are still in progress.
 
         Raises:
-            NotAllowedError: ALTER on the cluster is missing.
-            KafkaError: As the admin client does.
+            AuthorizationError: ALTER on the cluster is missing.
+            KafkaError: As raised by the admin client.
         """
         wanted = {
             HostPartition(*place): None if replicas is None else list(replicas) for place, replicas in lists.items()
         }
         with requires("ALTER", CLUSTER):
             found = self._controller.send(lambda: self._admin.alter_partition_reassignments(wanted))
-        # The host keeps the kind of the error and drops the broker's words.
+        # kafka-python keeps the type of the error and drops the broker's message.
         return {TopicPartition(*place): error.__name__ for place, error in found.items() if error is not None}
 
     def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Have the preferred replicas lead, and return why not, where they cannot.
+        """Elect preferred leaders, and return the errors of partitions that failed.
 
         Raises:
-            NotAllowedError: ALTER on the cluster is missing.
-            KafkaError: As the admin client does.
+            AuthorizationError: ALTER on the cluster is missing.
+            KafkaError: As raised by the admin client.
         """
         wanted: dict[str, list[int]] = {}
         for place in sorted(places):
             wanted.setdefault(place.topic, []).append(place.partition)
         if not wanted:
-            # To the host nothing is everything.
+            # kafka-python would elect leaders of all partitions.
             return {}
         with requires("ALTER", CLUSTER):
             response = self._controller.send(
@@ -105,50 +105,52 @@ class ReassignmentAdmin:
         }
 
     def topic_configs(self, topics: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return keys of topics that have a value; topics that are gone are left out.
+        """Return keys of topics that have a value; topics that were deleted are omitted.
 
         Raises:
-            NotAllowedError: DESCRIBE_CONFIGS on a topic is missing.
-            KafkaError: As the admin client does.
+            AuthorizationError: DESCRIBE_CONFIGS on a topic is missing.
+            KafkaError: As raised by the admin client.
         """
         found = topic_configs(self._admin, topics, keys)
         return {topic: {key: value for key, value in values.items() if value} for topic, values in found.items()}
 
     def cluster_configs(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return keys that are set for all brokers at once.
+        """Return keys of the cluster-wide broker configuration that are set.
 
         Raises:
-            NotAllowedError: DESCRIBE_CONFIGS on the cluster is missing.
-            KafkaError: As the admin client does.
+            AuthorizationError: DESCRIBE_CONFIGS on the cluster is missing.
+            KafkaError: As raised by the admin client.
         """
         return default_configs(self._admin, keys)
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Set keys of topics, unset those with None; topics that are gone are passed over.
+        """Set keys of topics, unset those with None; topics that were deleted are skipped.
 
         Raises:
-            NotAllowedError: ALTER_CONFIGS on a topic is missing.
-            RefusedError: A topic does not take them; others may have.
-            KafkaError: As the admin client does.
+            AuthorizationError: ALTER_CONFIGS on a topic is missing.
+            RequestRejectedError: The change of a topic was rejected; others may have been made.
+            KafkaError: As raised by the admin client.
         """
         names = sorted(changes)
         for start in range(0, len(names), _AT_ONCE):
             self._change("topic", {name: changes[name] for name in names[start : start + _AT_ONCE]})
 
     def alter_cluster_configs(self, changes: Mapping[str, str | None]) -> None:
-        """Set keys for all brokers at once, unset those with None; one that is down finds it when it is back.
+        """Set keys of the cluster-wide broker configuration, unset those with None.
+
+        An offline broker gets the change when it is online again.
 
         Raises:
-            NotAllowedError: ALTER_CONFIGS on the cluster is missing.
-            RefusedError: They are not taken.
-            KafkaError: As the admin client does.
+            AuthorizationError: ALTER_CONFIGS on the cluster is missing.
+            RequestRejectedError: The change was rejected.
+            KafkaError: As raised by the admin client.
         """
         self._change("broker", {EVERY_BROKER: changes})
 
     def _change(self, kind: ResourceKind, changes: Mapping[str, Mapping[str, str | None]]) -> None:
-        """Change configurations, except of topics that are gone: theirs are gone with them."""
-        said = retry_on_disconnect(lambda: alter_configs(self._admin, kind, changes))
-        refused = [one for one in said if one.code != UnknownTopicOrPartitionError.errno]
+        """Change configurations, except of topics that were deleted together with their configuration."""
+        results = retry_on_disconnect(lambda: alter_configs(self._admin, kind, changes))
+        refused = [one for one in results if one.code != UnknownTopicOrPartitionError.errno]
         barred = [one.name for one in refused if is_authorization_error(one.code)]
         if barred:
             raise AuthorizationError("ALTER_CONFIGS", topic_resource(barred) if kind == "topic" else CLUSTER)

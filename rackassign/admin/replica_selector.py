@@ -1,4 +1,4 @@
-"""What the brokers say of themselves: which replica a consumer is sent to."""
+"""Replica selectors of brokers, which choose the preferred read replica of a consumer."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def replica_selector(admin: KafkaAdminClient, broker: int) -> str | None:
     """Return a broker's `replica.selector.class`; None if it has none and its partitions are read from leaders.
 
     Raises:
-        NotAllowedError: It may not be asked.
-        KafkaError: As the admin client does.
+        AuthorizationError: DESCRIBE_CONFIGS is missing.
+        KafkaError: As raised by the admin client.
     """
     own, _ = broker_configs(admin, broker, [SELECTOR])
     return own.get(SELECTOR) or None
 
 
 def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
-    """Return the `replica.selector.class` of each broker that says it.
+    """Return the `replica.selector.class` of each broker that returns it.
 
     Args:
-        admin: Asked for the brokers, and each of them for its configuration alone, since one that has just died fails
-            a request; brokers that are fenced are left out.
+        admin: Admin client. It lists the brokers and queries each one's configuration alone, since a broker that has
+            just died fails a request; fenced brokers are omitted.
 
     Raises:
-        KafkaError: As the admin client does when it is asked for the brokers.
+        KafkaError: As raised by the admin client when it lists the brokers.
     """
     selectors: dict[int, str | None] = {}
     for broker in list_brokers(admin):
@@ -45,11 +45,11 @@ def replica_selectors(admin: KafkaAdminClient) -> dict[int, str | None]:
 
 
 def warn_of_selectors(selectors: Mapping[int, str | None], once: WarnOnce) -> None:
-    """Warn if brokers have no selector at all; one of somebody's own may well know racks."""
+    """Warn if brokers have no selector at all; a custom one may be rack-aware."""
     without = sorted(broker for broker, selector in selectors.items() if not selector)
     if without:
         once.warn(
             "selectors",
-            "brokers %s have no %s, so what they lead is read from the leader, near or not: set %s",
+            "brokers %s have no %s, so consumers read their partitions from the leader, local or not: set %s",
             *(", ".join(map(str, without)), SELECTOR, RACK_AWARE),
         )

@@ -1,4 +1,4 @@
-"""Racks: where a consumer stands, and where brokers stood when they were last seen."""
+"""Racks: detection of a process's rack, and a cache of the racks of brokers."""
 
 from __future__ import annotations
 

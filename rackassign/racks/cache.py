@@ -1,9 +1,9 @@
-"""The last known rack of each broker.
+"""Cache of the last known rack of each broker.
 
-A broker that is down is missing from the cluster's metadata, and its rack with it, while the replica lists still name
-it. Whoever looks at racks only as they are listed now sees every replica rack change when a broker goes, and change
-back when it returns. A rack is a place, though, and a broker that is away has not moved. So it keeps the rack it had,
-until it comes back with another one.
+An offline broker is missing from the cluster's metadata, and its rack with it, while the replica lists still name
+it. With the current metadata alone, every replica rack would change when a broker goes offline, and change back when it
+returns. But a rack is a location, and an offline broker has not moved. So it keeps its rack until it returns with
+another one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import replace
 from rackassign.model import Broker, Topology
 
 _MOST = 10_000
-"""Brokers that are remembered. Far more than a cluster has; ids are handed out anew, though, wherever brokers are."""
+"""Limit of cached brokers, far more than a cluster has. Where brokers are replaced, new ones may get new IDs."""
 
 
 class BrokerRackCache:
-    """Remembers brokers that were seen, and completes a topology with those that are away now.
+    """Caches brokers that were seen, and adds offline brokers to a topology.
 
     It may be used from any thread.
 
     Args:
-        most: So many brokers are remembered; beyond that those that were seen longest ago are forgotten.
+        most: Limit of cached brokers; beyond it, those that were seen longest ago are removed.
     """
 
     __slots__ = ("_known", "_lock", "_most")
@@ -35,10 +35,10 @@ class BrokerRackCache:
         self._lock = threading.Lock()
 
     def update(self, brokers: Iterable[Broker]) -> None:
-        """Take note of the brokers that are listed now. One that is listed without rack has none from now on."""
+        """Record the brokers in the current metadata. A broker listed without rack has none from now on."""
         with self._lock:
             for broker in brokers:
-                # Put at the end: what is at the front was seen longest ago.
+                # Moved to the end: the broker at the front was seen longest ago.
                 self._known.pop(broker.id, None)
                 self._known[broker.id] = broker.rack
             for oldest in list(self._known)[: max(0, len(self._known) - self._most)]:
@@ -55,7 +55,7 @@ class BrokerRackCache:
             return self._known.get(broker)
 
     def fill_missing(self, topology: Topology) -> Topology:
-        """Return the topology with the brokers that are remembered and not listed; the very same if there are none."""
+        """Return the topology with cached brokers that are not listed; the identical object if there are none."""
         listed = {broker.id for broker in topology.brokers}
         away = tuple(Broker(broker, rack) for broker, rack in self.racks().items() if broker not in listed)
         return replace(topology, brokers=topology.brokers + away) if away else topology

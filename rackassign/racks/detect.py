@@ -1,14 +1,14 @@
-"""Finding out in which rack (availability zone) this process runs.
+"""Detection of the rack (availability zone) in which this process runs.
 
-Rules of this room:
+Rules of this package:
 
-* The environment is asked first and is enough. The network is asked only by those who say so.
-* All sources of the network are asked side by side, each with the same short time; whoever does not answer in it
-  has no answer. No source can hold up the caller, not even one that drips.
-* What a source says is taken for a name only if it looks like one.
+* The environment is read first and is sufficient. The network is used only if the caller requests it.
+* All network sources are queried in parallel, each with the same short time limit. A source that does not respond in
+  time is ignored. No source can block the caller, not even one that sends its response slowly.
+* The response of a source is used only if it looks like a name.
 
-What a rack is called must be what the brokers call theirs. Amazon MSK and others name racks by the zone's *id*
-(use1-az1), since the names of zones (us-east-1a) mean another zone in another account; so the id is the default.
+A rack must have the name that the brokers use. Amazon MSK and others name racks by the zone's *ID*
+(use1-az1), since the names of zones (us-east-1a) mean another zone in another account; so the ID is the default.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Literal
 
 ZoneForm = Literal["id", "name"]
-"""How to call a zone of EC2: by its id (use1-az1) or by its name (us-east-1a)."""
+"""How a zone of EC2 is named: by its ID (use1-az1) or by its name (us-east-1a)."""
 
 RACK_VARIABLE = "RACKASSIGN_RACK"
 FILE_VARIABLE = "RACKASSIGN_RACK_FILE"
 PODINFO = "/etc/podinfo/labels"
-"""Where a downward-API volume with the pod's labels is mounted by custom."""
+"""Usual mount path of a downward-API volume with the pod's labels."""
 
 METADATA = "http://169.254.169.254"
-"""The link-local address of the metadata service of EC2, Google Cloud and Azure alike."""
+"""Link-local address of the metadata service of EC2, Google Cloud and Azure."""
 
 TIMEOUT_S = 1.0
 
@@ -47,12 +47,12 @@ _LONGEST = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RackDetection:
-    """What one source said.
+    """The result of one source.
 
     Args:
-        source: Which.
-        rack: The rack it named; None if it named none.
-        note: Why it named none, or where it looked.
+        source: Name of the source.
+        rack: The detected rack; None if there is none.
+        note: Why there is none, or where it was found.
     """
 
     source: str
@@ -61,21 +61,21 @@ class RackDetection:
 
 
 class _NoAnswerError(Exception):
-    """A source has nothing to say; the message says why."""
+    """A source has no rack; the message states the reason."""
 
 
 Source = Callable[[Mapping[str, str], ZoneForm, float], str]
-"""Asks one source: environment, form of the name, seconds for each step; raises `_NoAnswerError`."""
+"""Queries one source: environment, form of the name, seconds for each step; raises `_NoAnswerError`."""
 
 
 def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
-    """Return the rack this process runs in; None if nobody knows.
+    """Return the rack this process runs in; None if it cannot be detected.
 
     Args:
-        network: Whether to ask further than `RACKASSIGN_RACK`: a Kubernetes downward-API file (the pod's labels in
-            `/etc/podinfo/labels`, or what `RACKASSIGN_RACK_FILE` names), then the metadata services of EC2, Google
+        network: Whether to try more sources than `RACKASSIGN_RACK`: a Kubernetes downward-API file (the pod's labels in
+            `/etc/podinfo/labels`, or the file in `RACKASSIGN_RACK_FILE`), then the metadata services of EC2, Google
             Cloud and Azure, for a few seconds at most.
-        zone: On EC2, whether a zone is called by its id or its name.
+        zone: On EC2, whether a zone is named by its ID or its name.
     """
     if not network:
         return rack_from_environment()
@@ -85,18 +85,18 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
 def detect_all(
     environment: Mapping[str, str] = os.environ, *, zone: ZoneForm = "id", timeout_s: float = TIMEOUT_S
 ) -> list[RackDetection]:
-    """Ask every source and return what each said, in order of precedence.
+    """Query every source and return the results, in order of precedence.
 
     Args:
-        environment: Where `RACKASSIGN_RACK` and the settings of the sources are read. Other addresses than the usual
-            are taken from the variables that the vendors' own tools use: `AWS_EC2_METADATA_SERVICE_ENDPOINT` (and
+        environment: Environment with `RACKASSIGN_RACK` and the settings of the sources. Other addresses than the usual
+            ones are read from the variables that the vendors' own tools use: `AWS_EC2_METADATA_SERVICE_ENDPOINT` (and
             `AWS_EC2_METADATA_DISABLED`), `GCE_METADATA_HOST`, `AZURE_POD_IDENTITY_AUTHORITY_HOST`.
-        zone: On EC2, whether a zone is called by its id or its name.
-        timeout_s: For each step of a source; no source has more than two.
+        zone: On EC2, whether a zone is named by its ID or its name.
+        timeout_s: Seconds for each step of a source; no source has more than two.
     """
     answers: queue.Queue[RackDetection] = queue.Queue()
     for name, source in SOURCES.items():
-        # Not a pool: its threads would be waited for when the process ends.
+        # Not a pool: its threads would be joined when the process ends.
         threading.Thread(
             target=lambda name=name, source=source: answers.put(_ask(name, source, environment, zone, timeout_s)),
             name=f"rackassign-{name}",
@@ -110,7 +110,7 @@ def detect_all(
         except queue.Empty:
             break
         found[finding.source] = finding
-    return [found.get(name, RackDetection(name, None, "no answer in time")) for name in SOURCES]
+    return [found.get(name, RackDetection(name, None, "no response in time")) for name in SOURCES]
 
 
 def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> RackDetection:
@@ -122,9 +122,9 @@ def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneFo
 
 
 def _named(text: str) -> str:
-    """Return what somebody else said if it looks like the name of a rack; the environment may say what it likes."""
+    """Return a network response if it looks like the name of a rack; the environment is not restricted."""
     if not _NAME.fullmatch(text):
-        raise _NoAnswerError(f"answered what is no name of a rack: {text[:60]!r}")
+        raise _NoAnswerError(f"the response is not the name of a rack: {text[:60]!r}")
     return text
 
 
@@ -176,10 +176,10 @@ def _azure(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) ->
         compute = json.loads(_request(url, {"Metadata": "true"}, timeout_s))
         location, number = compute["location"], compute["zone"]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _NoAnswerError("the answer is not the description of a machine") from None
+        raise _NoAnswerError("the response is not the description of a machine") from None
     if not number:
         raise _NoAnswerError("this machine is in no zone")
-    # As Kubernetes labels its nodes there: zones are numbered in each region.
+    # As Kubernetes labels its nodes there: zones are numbered within each region.
     return _named(f"{location}-{number}")
 
 
@@ -188,7 +188,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-# A metadata service is never behind a proxy, and must not be able to send us elsewhere.
+# A metadata service is never behind a proxy, and must not redirect requests.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
 
 
@@ -196,15 +196,15 @@ def _request(url: str, headers: Mapping[str, str], timeout_s: float, *, method: 
     try:
         request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 - checked below
         if request.type != "http":
-            raise _NoAnswerError(f"{url} is no http address")
+            raise _NoAnswerError(f"{url} is not an http address")
         with _OPENER.open(request, timeout=timeout_s) as response:
             body: bytes = response.read(_LONGEST)
             return body.decode().strip()
     except urllib.error.HTTPError as error:
         error.close()
-        raise _NoAnswerError(f"{url} answered {error.code}") from None
+        raise _NoAnswerError(f"{url} responded {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
-        # What a socket says when it fails (URLError is an OSError), a malformed answer, a malformed address.
+        # Errors of sockets (URLError is an OSError), malformed responses, malformed addresses.
         reason = getattr(error, "reason", None) or error
         raise _NoAnswerError(f"{url}: {reason}") from None
 

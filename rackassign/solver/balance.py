@@ -181,7 +181,7 @@ class _ConvexFlow:
         pushed = _BlockingFlow(depth, excess, self._topic_class, self._subscription_class, self.flow)
         pushed.push()
         self.flow = np.asarray(pushed.flow, np.int64)
-        self.load += np.asarray(pushed.room, np.int64) - excess
+        self.load += np.asarray(pushed.excess, np.int64) - excess
 
 
 class _BlockingFlow:
@@ -192,15 +192,15 @@ class _BlockingFlow:
 
     Args:
         depth: Depth of each subscription class, -1 if it cannot be reached.
-        room: Excess of each subscription class above its limit; below 0, its remaining capacity.
+        excess: Excess of each subscription class above its limit; below 0, its remaining capacity.
         topic_class: Topic class of each pair, ascending.
         subscription_class: Subscription class of each pair.
         flow: Flow of each pair.
     """
 
-    def __init__(self, depth: Ints, room: Ints, topic_class: Ints, subscription_class: Ints, flow: Ints) -> None:
+    def __init__(self, depth: Ints, excess: Ints, topic_class: Ints, subscription_class: Ints, flow: Ints) -> None:
         self.flow: list[int] = flow.tolist()
-        self.room: list[int] = room.tolist()
+        self.excess: list[int] = excess.tolist()
         self._depth: list[int] = depth.tolist()
         self._topic_class: list[int] = topic_class.tolist()
         self._subscription_class: list[int] = subscription_class.tolist()
@@ -215,15 +215,15 @@ class _BlockingFlow:
 
     def push(self) -> None:
         """Move as many partitions as paths of this depth can."""
-        for source in [subscription_class for subscription_class, above in enumerate(self.room) if above > 0]:
-            while self.room[source] > 0 and self._descend(source):
+        for source in [subscription_class for subscription_class, above in enumerate(self.excess) if above > 0]:
+            while self.excess[source] > 0 and self._descend(source):
                 pass
 
     def _descend(self, source: int) -> bool:
         """Find one path from the source to a subscription class with capacity, and push along it."""
         path: list[tuple[int, int]] = []
         at = source
-        while self.room[at] >= 0:
+        while self.excess[at] >= 0:
             exchange = self._current(at)
             if exchange is not None:
                 path.append(exchange)
@@ -234,12 +234,12 @@ class _BlockingFlow:
                 self._advance(at)
             else:
                 return False
-        amount = min(self.room[source], -self.room[at], *(self.flow[pair] for pair, _ in path))
+        amount = min(self.excess[source], -self.excess[at], *(self.flow[pair] for pair, _ in path))
         for pair, to in path:
             self.flow[pair] -= amount
             self.flow[to] += amount
-        self.room[source] -= amount
-        self.room[at] += amount
+        self.excess[source] -= amount
+        self.excess[at] += amount
         return True
 
     def _current(self, subscription_class: int) -> tuple[int, int] | None:

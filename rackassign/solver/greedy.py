@@ -20,14 +20,14 @@ def greedy(problem: Problem, balance: BalanceConstraints) -> Ints:
     """Return the reader of each partition."""
     held, pairs = problem.current()
     left = _flow(problem, balance, pairs)
-    room = _rooms(problem, left)
+    capacity = _capacities(problem, left)
     reader = np.full(len(problem.topic_class), NO_MEMBER)
     for partition, pair, member in zip(held.tolist(), pairs.tolist(), problem.owner[held].tolist(), strict=True):
-        if left[pair] and room[member]:
+        if left[pair] and capacity[member]:
             reader[partition] = member
             left[pair] -= 1
-            room[member] -= 1
-    rest = _RemainingCapacity(problem, left, room)
+            capacity[member] -= 1
+    rest = _RemainingCapacity(problem, left, capacity)
     for partition in np.flatnonzero(reader == NO_MEMBER).tolist():
         reader[partition] = rest.nearest(int(problem.topic_class[partition]), int(problem.cost_row[partition]))
     return reader
@@ -39,7 +39,7 @@ def _flow(problem: Problem, balance: BalanceConstraints, held: Ints) -> Ints:
     return stickiest_flow(balance, pairs, problem.supply(), problem.sizes(), np.bincount(held, minlength=len(pairs[0])))
 
 
-def _rooms(problem: Problem, flow: Ints) -> Ints:
+def _capacities(problem: Problem, flow: Ints) -> Ints:
     """Return the number of partitions of each member: members that own the most get the larger share."""
     sizes = problem.sizes()
     load = np.bincount(problem.edge_subscription_class, flow, len(sizes)).astype(np.int64)
@@ -49,23 +49,23 @@ def _rooms(problem: Problem, flow: Ints) -> Ints:
     order = np.lexsort((np.arange(len(holds)), -holds, problem.subscription_class))
     subscription_class = problem.subscription_class[order]
     rank = np.arange(len(order)) - np.searchsorted(subscription_class, subscription_class, "left")
-    room = np.empty(len(order), np.int64)
-    room[order] = whole[subscription_class] + (rank < rest[subscription_class])
-    return room
+    capacity = np.empty(len(order), np.int64)
+    capacity[order] = whole[subscription_class] + (rank < rest[subscription_class])
+    return capacity
 
 
 class _RemainingCapacity:
     """The partitions left to assign, and the capacity left on members."""
 
-    def __init__(self, problem: Problem, left: Ints, room: Ints) -> None:
-        self._left, self._room, self._cost = left, room, problem.cost
+    def __init__(self, problem: Problem, left: Ints, capacity: Ints) -> None:
+        self._left, self._capacity, self._cost = left, capacity, problem.cost
         of_pairs = zip(problem.edge_topic_class.tolist(), problem.edge_subscription_class.tolist(), strict=True)
         self._pair_of = {pair: i for i, pair in enumerate(of_pairs)}
         self._queues: dict[tuple[int, int], deque[int]] = {}
         for member, (subscription_class, rack) in enumerate(
             zip(problem.subscription_class.tolist(), problem.rack.tolist(), strict=True)
         ):
-            if room[member]:
+            if capacity[member]:
                 self._queues.setdefault((subscription_class, rack), deque()).append(member)
         self._readers: dict[tuple[int, int], deque[int]] = {}
         for topic_class, subscription_class in self._pair_of:
@@ -83,7 +83,7 @@ class _RemainingCapacity:
                     self._queues[subscription_classes[0], rack],
                 )
                 # Neither ever grows, so what is used up here stays used up.
-                while queue and not self._room[queue[0]]:
+                while queue and not self._capacity[queue[0]]:
                     queue.popleft()
                 if not queue or not self._left[pair]:
                     subscription_classes.popleft()
@@ -91,6 +91,6 @@ class _RemainingCapacity:
                 member = queue[0]
                 queue.rotate(-1)
                 self._left[pair] -= 1
-                self._room[member] -= 1
+                self._capacity[member] -= 1
                 return member
         raise AssertionError("flows and capacities add up, so there is a member with capacity")

@@ -369,28 +369,30 @@ class _LocalSearch:
         for topic_class, gifts in topic_classes.items():
             readers = self._readers[topic_class]
             other = int(readers[np.argmin(self._over[readers])])
-            room = float(self._over[giver] - self._over[other])
+            difference = float(self._over[giver] - self._over[other])
             # Two loads that differ only by rounding are equal.
-            if room <= 1e-9 * float(self._level.max()):
+            if difference <= 1e-9 * float(self._level.max()):
                 continue
-            for give, take, moved in self._exchanges(gifts, other, giver, room):
+            for give, take, moved in self._exchanges(gifts, other, giver, difference):
                 dearer = self._dearer(give, giver, other) + (0 if take is None else self._dearer(take, other, giver))
-                score = (dearer > 0, abs(room / 2 - moved), give, -1 if take is None else take)
+                score = (dearer > 0, abs(difference / 2 - moved), give, -1 if take is None else take)
                 if best is None or score < best[0]:
                     best = score, (give, take, other)
         return None if best is None else best[1]
 
-    def _exchanges(self, gifts: list[int], other: int, giver: int, room: float) -> list[tuple[int, int | None, float]]:
+    def _exchanges(
+        self, gifts: list[int], other: int, giver: int, difference: float
+    ) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than the whole difference."""
         gifts = self._few(gifts)
         subscription_class = int(self._subscription_class[giver])
         back = self._few([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
         taken: list[int | None] = [None, *back]
         given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
-        fits = (given > room * 1e-9) & (given < room * (1 - 1e-9))
+        fits = (given > difference * 1e-9) & (given < difference * (1 - 1e-9))
         rows, columns = np.nonzero(fits)
         # The best few are sufficient: one of them is taken.
-        nearest = np.argsort(np.abs(given[rows, columns] - room / 2), kind="stable")[:4]
+        nearest = np.argsort(np.abs(given[rows, columns] - difference / 2), kind="stable")[:4]
         return [(gifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
 
     def _few(self, partitions: list[int]) -> list[int]:

@@ -1,10 +1,10 @@
-"""Strategies: a group in, a plan out.
+"""Strategies: compute a plan for a group.
 
-Rules of this room:
+Rules of this package:
 
 * A strategy is a pure function of the group and the options: the same members in another order, another process
   or under another hash seed get the same plan.
-* Names become small ints at this door and strings again on the way out.
+* `indexed_group` converts names to small ints for the solver, and back.
 * Every partition of a subscribed topic that has metadata gets exactly one member, and every member an entry.
 """
 
@@ -28,7 +28,7 @@ STRATEGIES: Mapping[StrategyName, Strategy] = {
 
 
 def strategy(name: str) -> Strategy:
-    """Return the strategy of that name; `ConfigError` lists those there are."""
+    """Return the strategy with this name; `ConfigError` lists the available ones."""
     for known, decide in STRATEGIES.items():
         if name == known:
             return decide

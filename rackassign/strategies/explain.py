@@ -1,7 +1,7 @@
-"""Why a plan is not all local, and what one change would gain.
+"""Explanation of the non-local partitions of a plan, and the gain of single changes.
 
-The reasons are read off the group. The advice is not: each change is made to the group and the whole is solved
-again, so that a gain is what would really be gained.
+The reasons follow from the group. Recommendations are computed: each change is applied to the group and the group is
+solved again, so that the reported gain is exact.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rackassign.model import (
 Replan = Callable[[Group], Plan]
 
 _SUBSCRIPTIONS = 8
-"""So many different subscriptions are tried for a further member, those that could read the most first."""
+"""Limit of the different subscriptions tried for a further member; those that could read the most come first."""
 
 
 def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan] | None = None) -> Explanation:
-    """Say why what is not local is not, and what would help.
+    """Return the reasons for non-local partitions, and recommendations.
 
     Args:
-        group: What was planned.
-        plan: The plan.
-        replan: How it was planned.
-        skewed: The next larger skew, and how to plan with it; None for a strategy that knows none.
+        group: The group that was planned.
+        plan: Its plan.
+        replan: Function that planned it.
+        skewed: The next larger skew, and a function that plans with it; None for a strategy without skew.
     """
     useful = [tried.advice for tried in evaluate_changes(group, plan, replan, skewed) if tried.advice.cost_gain > 0]
     useful.sort(key=lambda advice: (-advice.cost_gain, advice.kind, advice.rack or ""))
@@ -46,10 +46,10 @@ def explain(group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan]
 
 
 class WhatIfResult(NamedTuple):
-    """A change and what came of it.
+    """A change and its result.
 
     Args:
-        advice: The change and its gain, which may be nothing or less.
+        advice: The change and its gain, which may be 0 or negative.
         group: The group with the change, without owners.
         plan: Its plan.
     """
@@ -62,11 +62,11 @@ class WhatIfResult(NamedTuple):
 def evaluate_changes(
     group: Group, plan: Plan, replan: Replan, skewed: tuple[int, Replan] | None = None
 ) -> Iterator[WhatIfResult]:
-    """Make each change that may help, and solve the group with it; the arguments are those of `explain`."""
+    """Apply each change that may help, and solve the group with it; the arguments are those of `explain`."""
     cross = [entry for entry in non_local_partitions(group, plan) if entry.reason != "unknown-rack"]
     if not cross:
         return
-    # Owners decide about moves alone, which are not asked about here.
+    # Owners affect only moves, which are not evaluated here.
     bare = replace(group, members=tuple(replace(member, owned={}) for member in group.members))
     before = _cross(group, plan)
     for change, then, again in _changes(bare, plan.locality, cross, replan, skewed):
@@ -77,7 +77,7 @@ def evaluate_changes(
 
 
 def _cross(group: Group, plan: Plan) -> tuple[int, float]:
-    """Return how many partitions are read across racks, and what that costs."""
+    """Return the number of cross-rack partitions, and their cost."""
     racks = RackSets.of(group.topology, plan.locality)
     count = Locality.count(group, plan.target, racks).cross
     if not group.costs:
@@ -99,7 +99,7 @@ def _cross(group: Group, plan: Plan) -> tuple[int, float]:
 
 
 def non_local_partitions(group: Group, plan: Plan) -> Iterator[NonLocalPartition]:
-    """Yield what a plan does not read at home, by topic and id, with the reasons."""
+    """Yield the non-local partitions of a plan, by topic and ID, with the reasons."""
     racks = RackSets.of(group.topology, plan.locality)
     homes = {member.id: member.rack for member in group.members}
     readers: dict[str, int] = {}
@@ -124,7 +124,7 @@ def non_local_partitions(group: Group, plan: Plan) -> Iterator[NonLocalPartition
 def _changes(
     group: Group, mode: LocalityMode, cross: list[NonLocalPartition], replan: Replan, skewed: tuple[int, Replan] | None
 ) -> Iterator[tuple[Recommendation, Group, Replan]]:
-    """Yield each change with the group it makes and how to plan that."""
+    """Yield each change with the resulting group and a function that plans it."""
     racks = RackSets.of(group.topology, mode)
     empty = Recommendation("max-skew", 0, 0.0)
     if skewed is not None:
@@ -134,7 +134,7 @@ def _changes(
         for rack, bit in racks.bits.items():
             if any(bit & there[entry] and entry.topic in topics for entry in cross):
                 more = (*group.members, Member(_unused_id(group), topics, rack=rack))
-                # What cannot be read is of no interest.
+                # Topics without partitions do not matter.
                 named = tuple(sorted(topic for topic in topics if group.topology.topics.get(topic)))
                 yield replace(empty, kind="member", rack=rack, topics=named), replace(group, members=more), replan
     homes = {member.id: member.rack for member in group.members}
@@ -150,7 +150,7 @@ def _changes(
 
 
 def _subscriptions(group: Group, cross: list[NonLocalPartition]) -> list[frozenset[str]]:
-    """Return the subscriptions that could read some of it, those that could read the most first."""
+    """Return the subscriptions that could read some of these partitions, those that could read the most first."""
     per_topic = Counter(entry.topic for entry in cross)
     able = {topics: sum(per_topic[topic] for topic in topics) for topics in {m.topics for m in group.members}}
     ranked = sorted((topics for topics in able if able[topics]), key=lambda topics: (-able[topics], sorted(topics)))
@@ -158,7 +158,7 @@ def _subscriptions(group: Group, cross: list[NonLocalPartition]) -> list[frozens
 
 
 def _unused_id(group: Group) -> str:
-    # Behind all others, so that the order of those is what it was.
+    # Sorts after all others, so that their order is unchanged.
     return max((member.id for member in group.members), default="") + "+"
 
 

@@ -1,7 +1,7 @@
-"""The door between names and numbers: a group becomes arrays, and a reader of each partition becomes a plan.
+"""Conversion between names and numbers: from a group to arrays, and from a member per partition to an assignment.
 
-Members stand in order of their ids, topics in order of their names, partitions in order of topic and id, so that
-whatever the solver makes of equal choices, it is the same for the same group.
+Members are ordered by ID, topics by name, partitions by topic and ID. So the solver's choice among equal options is
+the same for the same group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions,
 
 @dataclass(frozen=True)
 class IndexedGroup:
-    """A group, numbered.
+    """A group with numbered members, topics and partitions.
 
     Args:
-        group: Whose.
-        members: In order of their ids.
-        topics: Names of those that have partitions and a reader, in order.
+        group: The group.
+        members: Its members, ordered by ID.
+        topics: Names of the topics that have partitions and a reader, in order.
         mode: Which replicas count.
     """
 
@@ -38,7 +38,7 @@ class IndexedGroup:
 
     @classmethod
     def of(cls, group: Group, mode: LocalityMode) -> IndexedGroup:
-        """Put members and topics in order."""
+        """Sort the members and topics of a group."""
         members = tuple(sorted(group.members, key=lambda member: member.id))
         subscriptions = {member.topics for member in members}
         known = group.topology.topics
@@ -61,55 +61,55 @@ class IndexedGroup:
         return np.repeat(np.arange(len(self.topics)), self.sizes)
 
     @cached_property
-    def _crowds(self) -> tuple[Ints, list[list[int]]]:
-        """Return the crowd of each member, and for each crowd its topics."""
+    def _subscription_classes(self) -> tuple[Ints, list[list[int]]]:
+        """Return the subscription class of each member, and the topics of each class."""
         place = {topic: i for i, topic in enumerate(self.topics)}
         of_subscription: dict[frozenset[str], int] = {}
         numbers: dict[tuple[int, ...], int] = {}
         for member in self.members:
             if member.topics not in of_subscription:
-                # Subscriptions that differ in topics nobody has seen are one crowd.
+                # Subscriptions that differ only in topics without metadata are one class.
                 read = tuple(sorted(place[topic] for topic in member.topics if topic in place))
                 of_subscription[member.topics] = numbers.setdefault(read, len(numbers))
-        crowd = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
-        return crowd, [list(read) for read in numbers]
+        subscription_class = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
+        return subscription_class, [list(read) for read in numbers]
 
     @cached_property
     def claims(self) -> OwnershipClaims:
-        """What the members say they own, held against each other."""
-        crowd, read = self._crowds
+        """The ownership claims of the members, resolved."""
+        subscription_class, read = self._subscription_classes
         reads = np.zeros((len(read), len(self.topics)), bool)
         for i, topics in enumerate(read):
             reads[i, topics] = True
-        return resolve_ownership(self.members, self.topics, self.sizes, reads[crowd])
+        return resolve_ownership(self.members, self.topics, self.sizes, reads[subscription_class])
 
     def to_problem(self) -> Problem:
-        """Return what is asked of the solver."""
-        crowd, read = self._crowds
+        """Return the problem for the solver."""
+        subscription_class, read = self._subscription_classes
         readers: list[list[int]] = [[] for _ in self.topics]
         for i, topics in enumerate(read):
             for topic in topics:
                 readers[topic].append(i)
-        families: dict[tuple[int, ...], int] = {}
-        family_of_topic = [families.setdefault(tuple(crowds), len(families)) for crowds in readers]
-        pairs = [(family, i) for crowds, family in families.items() for i in crowds]
+        topic_classes: dict[tuple[int, ...], int] = {}
+        class_of_topic = [topic_classes.setdefault(tuple(classes), len(topic_classes)) for classes in readers]
+        pairs = [(topic_class, i) for classes, topic_class in topic_classes.items() for i in classes]
         racks = RackSets.of(self.group.topology, self.mode)
         homes = sorted({member.rack for member in self.members}, key=lambda rack: (rack is not None, rack or ""))
         column = {home: i for i, home in enumerate(homes)}
         near, cost = self._costs(racks, homes)
         return Problem(
-            topic_class=np.asarray(family_of_topic, np.int64)[self.topic_of],
+            topic_class=np.asarray(class_of_topic, np.int64)[self.topic_of],
             cost_row=near,
             owner=self.claims.owner,
-            subscription_class=crowd,
+            subscription_class=subscription_class,
             rack=np.asarray([column[member.rack] for member in self.members], np.int64),
-            edge_topic_class=np.asarray([family for family, _ in pairs], np.int64),
+            edge_topic_class=np.asarray([topic_class for topic_class, _ in pairs], np.int64),
             edge_subscription_class=np.asarray([i for _, i in pairs], np.int64),
             cost=cost,
         )
 
     def _costs(self, racks: RackSets, homes: Sequence[str | None]) -> tuple[Ints, Ints]:
-        """Return for each partition its row of costs, and the rows: what reading costs from each of the homes."""
+        """Return for each partition its row of costs, and the rows: the cost of reading from each of the homes."""
         table = cost_table(self.group.costs)
         rows: dict[tuple[int, ...], int] = {}
         row_of: dict[int, int] = {}
@@ -122,14 +122,14 @@ class IndexedGroup:
                 row_of[here] = rows.setdefault(row, len(rows))
             near.extend([row_of[here] for here in of_topic])
         cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
-        # In an order of their own, not in that of the topics they were met in.
+        # In an order of their own, independent of the order of topics.
         order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         return place[np.asarray(near, np.int64)], cost[order]
 
     def weights(self) -> Floats:
-        """Return the weight of each partition; one that has none weighs 1."""
+        """Return the weight of each partition; 1 if it has none."""
         weight = np.ones(int(self.sizes.sum()))
         for topic, base, size in zip(self.topics, self.partition_offsets.tolist(), self.sizes.tolist(), strict=True):
             given = self.group.weights.get(topic, ())[:size]
@@ -137,7 +137,7 @@ class IndexedGroup:
         return weight
 
     def decode_assignment(self, reader: Ints) -> dict[str, Partitions]:
-        """Turn numbers back into names: partitions by member and topic, in order; `NO_MEMBER` gets none."""
+        """Return the partitions of each member by name, in order; partitions of `NO_MEMBER` are omitted."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
         given = np.flatnonzero(reader != NO_MEMBER)
         given = given[np.argsort(reader[given], kind="stable")]
@@ -152,7 +152,7 @@ class IndexedGroup:
         return {**found}
 
     def encode_assignment(self, target: Mapping[str, Partitions]) -> Ints:
-        """Turn names into numbers: the reader of each partition, the inverse of `decode_assignment`."""
+        """Return the member of each partition as numbers, the inverse of `decode_assignment`."""
         place = {topic: i for i, topic in enumerate(self.topics)}
         rows = [
             (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
@@ -165,7 +165,7 @@ class IndexedGroup:
     def split_withheld(
         self, target: Mapping[str, Partitions], reader: Ints, chosen: Bools
     ) -> tuple[dict[str, Partitions], Partitions]:
-        """Return a target without some of its partitions, and those."""
+        """Return a target without some of its partitions, and these partitions."""
         given: dict[str, dict[str, tuple[int, ...]]] = {member: {**owned} for member, owned in target.items()}
         names = [member.id for member in self.members]
         taken: dict[tuple[str, str], set[int]] = {}

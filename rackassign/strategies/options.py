@@ -1,4 +1,4 @@
-"""What can be chosen about a strategy."""
+"""Options of the strategies."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from rackassign.model import LocalityMode
 from rackassign.util.text import short_repr
 
 DEFAULT_WORK = 200_000
-"""Iterations of the simplex method. Of 10,000 members and 500,000 partitions the hardest group that was measured, each
-member with 30 of 1,000 topics of its own, needs 75,000; with equal subscriptions it is a dozen."""
+"""Simplex iterations. Of groups with 10,000 members and 500,000 partitions, the hardest that was measured (each member
+with 30 of 1,000 topics of its own) needs 75,000; one with equal subscriptions needs about a dozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to plan.
+    """Options of a plan.
 
     Args:
-        locality: Which replicas make a partition near.
+        locality: Which replicas make a partition local.
         max_skew: 0 for balance before locality. If it is k > 0, members with equal subscriptions may differ by up
-            to 1 + k partitions, and under that bound locality comes before balance.
-        work: How many iterations of the solver one plan may take. Counted, not timed, so that a group gets the
-            same answer on every machine.
-        time_limit_s: Seconds that one plan may take before what is best so far is taken; None for no limit. It is a
-            limit for those who must answer in time, as a group's leader must: the answer then depends on the machine.
-            What comes after it (balance, and laying partitions out) takes some seconds more for the largest groups.
+            to 1 + k partitions, and within that bound locality comes before balance.
+        work: Limit of the solver iterations of one plan. Counted, not timed, so that a group gets the same plan on
+            every machine.
+        time_limit_s: Seconds after which the best plan found so far is used; None for no limit. The limit is for
+            callers that must respond in time, as a group's leader must: the plan then depends on the machine.
+            The steps after it (balance, and the assignment of partitions) take some seconds more for the largest
+            groups.
     """
 
     locality: LocalityMode = "any-replica"

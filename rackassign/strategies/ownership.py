@@ -1,9 +1,9 @@
-"""Who owned what: the members' claims, held against each other.
+"""Resolution of the members' ownership claims.
 
-Every member says what it owned and in which generation. Of all claims on a partition only those of the highest
-generation claimed for it count: an older one is a member that missed the hand-over. If exactly one member
-remains and it still subscribes to the topic, it is the partition's *valid owner*. Two claims of the same
-generation cannot both be true, so the partition is nobody's.
+Every member claims its owned partitions with a generation. Of all claims on a partition only those of the highest
+generation count: an older one is of a member that missed a rebalance. If exactly one member remains and it still
+subscribes to the topic, it is the partition's *valid owner*. Two claims of the same generation cannot both be true, so
+the partition then has no owner.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HUGE = 2**31
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaims:
-    """What counts of the claims on each partition.
+    """The resolved claims on each partition.
 
     Args:
         claimant: The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are
-            more, `NO_MEMBER` if nobody does.
+            more, `NO_MEMBER` if there is none.
         owner: Its valid owner: the claimant, if it subscribes to the topic, else `NO_MEMBER`.
     """
 
@@ -37,28 +37,28 @@ class OwnershipClaims:
     owner: Ints
 
     def withheld(self, reader: Ints) -> Bools:
-        """Tell which partitions cannot be handed out yet because another member claims them."""
+        """Return which partitions must be withheld because another member claims them."""
         held: Bools = (self.claimant != NO_MEMBER) & (self.claimant != reader)
         return held
 
     def unresolved(self) -> Bools:
-        """Tell which partitions are claimed without having a valid owner: nobody gets them in this rebalance."""
+        """Return which partitions are claimed without a valid owner: they stay unassigned in this rebalance."""
         without_owner: Bools = (self.claimant != NO_MEMBER) & (self.owner == NO_MEMBER)
         return without_owner
 
     def moved(self, reader: Ints) -> int:
-        """Return how many partitions leave their valid owner."""
+        """Return the number of partitions that leave their valid owner."""
         return int(((self.owner != NO_MEMBER) & (self.owner != reader)).sum())
 
 
 def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> OwnershipClaims:
-    """Settle the claims of members on partitions, numbered topic after topic.
+    """Resolve the claims of members on partitions, numbered topic after topic.
 
     Claims on topics and partitions that do not exist are ignored; an unknown generation is older than any known one.
 
     Args:
-        members: The result speaks of their places.
-        topics: Names.
+        members: The members; the result refers to their indexes.
+        topics: Names of the topics.
         sizes: Number of partitions of each topic.
         reads: Whether a member (row) subscribes to a topic (column).
     """
@@ -71,9 +71,9 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     ]
     total = int(sizes.sum())
     if not rows:
-        nobody = np.full(total, NO_MEMBER)
-        return OwnershipClaims(nobody, nobody)
-    # Such a number is none of an existing partition, and none that an array can hold.
+        no_members = np.full(total, NO_MEMBER)
+        return OwnershipClaims(no_members, no_members)
+        # No partition has such an ID, and an array cannot hold it.
     rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
     member, topic, claimed = flatten_partitions(rows)
     exists = claimed < sizes[topic]
@@ -96,7 +96,7 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
 
 
 def flatten_partitions(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:
-    """Return the member, the topic and the id of every partition, from rows of a member, a topic and several ids."""
+    """Return the member, the topic and the ID of every partition, from rows of a member, a topic and several IDs."""
     lengths = [len(ids) for _, _, ids in rows]
     member = np.repeat(np.asarray([i for i, _, _ in rows], np.int64), lengths)
     topic = np.repeat(np.asarray([i for _, i, _ in rows], np.int64), lengths)

@@ -1,28 +1,28 @@
-"""The range strategy of KIP-881, partition by partition what Java's `RangeAssignor` gives.
+"""The range strategy of KIP-881, partition by partition equal to Java's `RangeAssignor`.
 
 Theory of operation
 -------------------
-Each topic is dealt out on its own. Of its n partitions each of its k members gets n // k, and n % k of them one
-more. Members stand in a fixed order: static ones first, by instance id, then the others by member id. Without
-racks a member takes the next run of partitions in id order.
+Each topic is assigned independently. Of its n partitions each of its k members gets n // k, and n % k of them one
+more. Members have a fixed order: static ones first, by instance ID, then the others by member ID. Without
+racks a member takes the next run of partitions in ID order.
 
 The *rack phase* comes first, for the whole group, as soon as one topic needs it: one of its members' racks is
 among the racks of its partitions, and not every partition is in all of those racks. In it
 
 * a topic of its own lets each member, in order, take the first partitions with a replica in its rack, up to its
   quota; a member without rack takes any;
-* topics with the same members and the same number of partitions are *co-partitioned*: people join them, so
-  partition p of all of them must go to one member. The first member in order that is near p in every such topic
-  gets it. This holds for all such topics, needing racks themselves or not.
+* topics with the same members and the same number of partitions are *co-partitioned*: applications join them, so
+  partition p of all of them must go to one member. The first member in order that is local to p in every such topic
+  gets it. This holds for all such topics, whether they need racks themselves or not.
 
-What is left is dealt out in order, racks or not.
+The remaining partitions are assigned in order, regardless of racks.
 
-Why one run per family is enough: all topics of a *family* (same members, same number of partitions) have equal
-quotas at every step and are dealt the same partitions, so one table of owners serves all of them. A hundred
+One run per class of co-partitioned topics (same members, same number of partitions) is enough: they have equal
+quotas at every step and get equal assignments, so one table of owners serves all of them. A hundred
 topics of a thousand members cost as much as one.
 
-A rack here is a bit; the racks of a partition are an int (see `rackassign.locality`). A member's `home` is its
-bit, 0 if no broker is there, or -1 (all bits) if it has no rack and so is at home anywhere.
+A rack here is a bit; the racks of a partition are an int (see `rackassign.locality`). A member's `home` is the bit of
+its rack, 0 if no broker is in that rack, or -1 (all bits) if it has no rack and so can read any partition.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ ANYWHERE = -1
 def plan_range(group: Group, options: Options | None = None) -> Plan:
     """Assign like Java's `RangeAssignor` (Apache Kafka 3.5 and later, KIP-881).
 
-    What members own plays no part in the result; it is only counted in `moved`.
+    Owned partitions do not affect the result; they are only counted in `moved`.
 
     Args:
         group: Members and topology; topics without metadata are skipped.
-        options: Which replicas make a partition near; Java knows `any-replica` only. The others have no meaning
-            here.
+        options: Which replicas make a partition local; Java supports only `any-replica`. The other options have no
+            effect here.
     """
     start = time.perf_counter()
     locality = (options or Options()).locality
     members = sorted(group.members, key=_order)
     racks = RackSets.of(group.topology, locality)
     homes = [ANYWHERE if m.rack is None else racks.bits.get(m.rack, 0) for m in members]
-    families = _families(group, members, homes, racks)
-    needing = [family.needs_racks() for family in families]
+    classes = _copartitioned_topics(group, members, homes, racks)
+    needing = [copartitioned.needs_racks() for copartitioned in classes]
     shares_of: dict[str, dict[int, tuple[int, ...]]] = {}
     rack_phase = any(needing)
-    for family, needs_racks in zip(families, needing, strict=True):
-        shares = _deal(family, rack_phase=rack_phase, needs_racks=needs_racks)
-        shares_of.update(dict.fromkeys(family.topics, shares))
+    for copartitioned, needs_racks in zip(classes, needing, strict=True):
+        shares = _assign(copartitioned, rack_phase=rack_phase, needs_racks=needs_racks)
+        shares_of.update(dict.fromkeys(copartitioned.topics, shares))
     target: dict[str, Partitions] = _spell_out(members, shares_of)
     plan = Plan(
         strategy="range",
@@ -86,15 +86,15 @@ def _explain(group: Group, options: Options | None, plan: Plan) -> Explanation:
 
 
 def _moved(group: Group, locality: LocalityMode, target: Mapping[str, Partitions]) -> int:
-    """Return how many partitions leave their valid owner."""
+    """Return the number of partitions that leave their valid owner."""
     if not any(member.owned for member in group.members):
         return 0
-    door = IndexedGroup.of(group, locality)
-    return door.claims.moved(door.encode_assignment(target))
+    indexed = IndexedGroup.of(group, locality)
+    return indexed.claims.moved(indexed.encode_assignment(target))
 
 
 def _order(member: Member) -> tuple[bool, bytes, bytes]:
-    """Sort static members first, and ids as Java compares strings: by UTF-16 code units."""
+    """Sort static members first, and IDs as Java compares strings: by UTF-16 code units."""
     dynamic = member.instance_id is None
     return dynamic, _utf16(member.instance_id or ""), _utf16(member.id)
 
@@ -104,7 +104,7 @@ def _utf16(text: str) -> bytes:
 
 
 def _spell_out(members: list[Member], shares_of: Mapping[str, Mapping[int, tuple[int, ...]]]) -> dict[str, Partitions]:
-    """Turn places back into member ids, topics in order of their names."""
+    """Convert indexes back to member IDs, with topics in order of their names."""
     per_member: list[dict[str, tuple[int, ...]]] = [{} for _ in members]
     for topic in sorted(shares_of):
         for place, partitions in shares_of[topic].items():
@@ -119,9 +119,9 @@ class _CopartitionedTopics:
 
     Args:
         topics: Names.
-        places: Their members, as places in the group's order, ascending.
-        homes: The home of each of them.
-        kinds: The different ones of these.
+        places: Their members, as indexes in the group's order, ascending.
+        homes: The home of each of these members.
+        kinds: The distinct homes.
         racks: For each topic the racks of each partition; empty if none of the members has a rack.
         size: Number of partitions of each topic.
     """
@@ -134,7 +134,7 @@ class _CopartitionedTopics:
     size: int
 
     def needs_racks(self) -> bool:
-        """Tell whether for some topic of the family racks can make a difference."""
+        """Return whether racks can make a difference for one of the topics."""
         members_racks = reduce(or_, self.kinds - {ANYWHERE}, 0)
         for racks in self.racks:
             different = set(racks)
@@ -144,7 +144,9 @@ class _CopartitionedTopics:
         return False
 
 
-def _families(group: Group, members: list[Member], homes: list[int], racks: RackSets) -> list[_CopartitionedTopics]:
+def _copartitioned_topics(
+    group: Group, members: list[Member], homes: list[int], racks: RackSets
+) -> list[_CopartitionedTopics]:
     """Group the subscribed topics that have partitions."""
     places_of: dict[frozenset[str], list[int]] = {}
     for place, member in enumerate(members):
@@ -159,7 +161,7 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
             topics_of.setdefault(tuple(of_topic), []).append(topic)
 
     subscribers = list(places_of.values())
-    families: list[_CopartitionedTopics] = []
+    classes: list[_CopartitionedTopics] = []
     for subscriptions, topics in topics_of.items():
         places = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
         local_homes = [homes[place] for place in places]
@@ -169,117 +171,117 @@ def _families(group: Group, members: list[Member], homes: list[int], racks: Rack
         for topic in topics:
             partitions = group.topology.topics[topic]
             size = len(partitions)
-            family = by_size.setdefault(size, _CopartitionedTopics([], places, local_homes, kinds, [], size))
-            family.topics.append(topic)
+            copartitioned = by_size.setdefault(size, _CopartitionedTopics([], places, local_homes, kinds, [], size))
+            copartitioned.topics.append(topic)
             if has_racks:
-                family.racks.append(racks.topic_racks(partitions))
-        families.extend(by_size.values())
-    return families
+                copartitioned.racks.append(racks.topic_racks(partitions))
+        classes.extend(by_size.values())
+    return classes
 
 
-def _deal(family: _CopartitionedTopics, *, rack_phase: bool, needs_racks: bool) -> dict[int, tuple[int, ...]]:
-    """Return for each place that gets any its partition ids, the same in every topic of the family."""
-    table = _TopicAssignmentState(family)
-    if rack_phase and family.racks:
-        if len(family.topics) > 1:
-            table.deal_together(list(map(lambda *of_topics: reduce(and_, of_topics), *family.racks)))
+def _assign(copartitioned: _CopartitionedTopics, *, rack_phase: bool, needs_racks: bool) -> dict[int, tuple[int, ...]]:
+    """Return the partition IDs of each index that gets any, equal for every topic of the class."""
+    table = _TopicAssignmentState(copartitioned)
+    if rack_phase and copartitioned.racks:
+        if len(copartitioned.topics) > 1:
+            table.assign_together(list(map(lambda *of_topics: reduce(and_, of_topics), *copartitioned.racks)))
         elif needs_racks:
-            table.deal_near(family.racks[0])
-    table.deal_rest()
-    if family.size <= len(family.places):
-        # Nobody has two, so no lists need to be made; with many members this is most of the work.
-        return {family.places[seat]: (partition,) for partition, seat in enumerate(table.owner)}
+            table.assign_local(copartitioned.racks[0])
+    table.assign_rest()
+    if copartitioned.size <= len(copartitioned.places):
+        # No member has two, so no lists are needed; with many members this saves most of the work.
+        return {copartitioned.places[member_index]: (partition,) for partition, member_index in enumerate(table.owner)}
     shares: defaultdict[int, list[int]] = defaultdict(list)
-    for partition, seat in enumerate(table.owner):
-        shares[seat].append(partition)
-    return {family.places[seat]: tuple(partitions) for seat, partitions in shares.items()}
+    for partition, member_index in enumerate(table.owner):
+        shares[member_index].append(partition)
+    return {copartitioned.places[member_index]: tuple(partitions) for member_index, partitions in shares.items()}
 
 
 class _TopicAssignmentState:
-    """One topic being dealt out. A seat is a place within the family's members.
+    """State of the assignment of one topic. Members are indexes in the class's list of members.
 
     Args:
-        family: Whose members and size to use.
+        copartitioned: Class of topics whose members and size are used.
     """
 
     __slots__ = ("_extra", "_given", "_homes", "_kinds", "_left", "_quota", "owner")
 
-    def __init__(self, family: _CopartitionedTopics) -> None:
-        self._homes = family.homes
-        self._kinds = family.kinds
-        self._quota, self._extra = divmod(family.size, len(family.places))
-        self._given = [0] * len(family.places)
-        self._left = family.size
-        self.owner = [NO_MEMBER] * family.size
+    def __init__(self, copartitioned: _CopartitionedTopics) -> None:
+        self._homes = copartitioned.homes
+        self._kinds = copartitioned.kinds
+        self._quota, self._extra = divmod(copartitioned.size, len(copartitioned.places))
+        self._given = [0] * len(copartitioned.places)
+        self._left = copartitioned.size
+        self.owner = [NO_MEMBER] * copartitioned.size
 
-    def _room(self, seat: int) -> int:
-        """How many more the seat may get now. It never grows: neither does `_extra`."""
-        return self._quota + (self._extra > 0) - self._given[seat]
+    def _capacity(self, member_index: int) -> int:
+        """Return how many more partitions the member may get now. It never grows: neither does `_extra`."""
+        return self._quota + (self._extra > 0) - self._given[member_index]
 
-    def _give(self, seat: int, partition: int) -> None:
-        self.owner[partition] = seat
-        self._given[seat] += 1
+    def _assign_to(self, member_index: int, partition: int) -> None:
+        self.owner[partition] = member_index
+        self._given[member_index] += 1
         self._left -= 1
-        if self._given[seat] > self._quota:
+        if self._given[member_index] > self._quota:
             self._extra -= 1
 
-    def deal_near(self, racks: list[int]) -> None:
-        """Rack phase of a topic of its own: each seat in order takes the first partitions near it."""
+    def assign_local(self, racks: list[int]) -> None:
+        """Rack phase of a topic of its own: each member in order takes the first local partitions."""
         sources: dict[int, Iterator[int]] = {
             home: iter([p for p, here in enumerate(racks) if here & home]) for home in self._kinds if home != ANYWHERE
         }
         sources[ANYWHERE] = iter(range(len(racks)))
-        self._deal(sources)
+        self._assign(sources)
 
-    def deal_rest(self) -> None:
-        """Deal what is left in order, near or not."""
+    def assign_rest(self) -> None:
+        """Assign the remaining partitions in order, regardless of racks."""
         if self._left:
-            everything = iter([p for p, seat in enumerate(self.owner) if seat == NO_MEMBER])
-            self._deal(dict.fromkeys(self._kinds, everything))
+            everything = iter([p for p, member_index in enumerate(self.owner) if member_index == NO_MEMBER])
+            self._assign(dict.fromkeys(self._kinds, everything))
 
-    def _deal(self, sources: Mapping[int, Iterator[int]]) -> None:
-        """Let each seat in order take from the source of its home.
+    def _assign(self, sources: Mapping[int, Iterator[int]]) -> None:
+        """Let each member in order take from the source of its home.
 
-        A source is walked once, over all seats: what is passed over is owned already and stays so, and nothing
-        is taken out that is not given.
+        A source is iterated once, over all members: skipped partitions are owned already and stay so, and every
+        partition taken is assigned.
         """
-        # Local names: this runs once per topic and member.
+        # Local variables: this runs once per topic and member.
         owner, given, quota, extra, left = self.owner, self._given, self._quota, self._extra, self._left
-        for seat, home in enumerate(self._homes):
-            room = quota + (extra > 0) - given[seat]
+        for member_index, home in enumerate(self._homes):
+            room = quota + (extra > 0) - given[member_index]
             if room <= 0:
                 continue
             taken = 0
             for partition in sources[home]:
                 if owner[partition] == NO_MEMBER:
-                    owner[partition] = seat
+                    owner[partition] = member_index
                     taken += 1
                     if taken == room:
                         break
             if taken:
-                given[seat] += taken
+                given[member_index] += taken
                 left -= taken
-                extra -= given[seat] > quota
+                extra -= given[member_index] > quota
                 if not left:
                     break
         self._extra, self._left = extra, left
 
-    def deal_together(self, racks: list[int]) -> None:
-        """Rack phase of co-partitioned topics: each partition in order goes to the first seat near it.
+    def assign_together(self, racks: list[int]) -> None:
+        """Rack phase of co-partitioned topics: each partition in order goes to the first member local to it.
 
         Args:
             racks: For each partition the racks in which every one of the topics has a replica.
         """
         queues: dict[int, deque[int]] = {}
-        for seat, home in enumerate(self._homes):
-            queues.setdefault(home, deque()).append(seat)
+        for member_index, home in enumerate(self._homes):
+            queues.setdefault(home, deque()).append(member_index)
         for partition, here in enumerate(racks):
             first = len(self._homes)
             for home, queue in queues.items():
-                # A seat without room never gets any again, so it can leave its queue for good.
-                while queue and self._room(queue[0]) <= 0:
+                # A member without capacity never gets any again, so it is removed from its queue for good.
+                while queue and self._capacity(queue[0]) <= 0:
                     queue.popleft()
                 if queue and queue[0] < first and (home == ANYWHERE or here & home):
                     first = queue[0]
             if first < len(self._homes):
-                self._give(first, partition)
+                self._assign_to(first, partition)

@@ -1,12 +1,11 @@
 """The sticky strategies: balance, then locality, then as few moves as possible, all of it exact.
 
-`sticky` hands everything out at once: its members gave up what they had before they joined. `cooperative-sticky`
-has members that go on with what they own, so a partition is handed to a new reader only when nobody else claims it;
-until then it is *withheld*. Whoever holds it gives it up, joins again, and the next rebalance hands it over. That
-one finds nothing to move: the target of the first is still an optimum, and it costs no move. So two are enough,
-always.
+`sticky` assigns everything at once: its members revoked their partitions before they joined. Members of
+`cooperative-sticky` keep their partitions, so a partition is assigned to a new reader only if no other member claims
+it; until then it is *withheld*. Its owner revokes it and rejoins, and the next rebalance assigns it. That rebalance
+finds nothing to move: the target of the first is still optimal, and has no moves. So two rebalances are always enough.
 
-With weights of partitions the balance is of weights, which cannot be exact; see `rackassign.solver.weighted`.
+With weights of partitions the sums of weights are balanced, which cannot be exact; see `rackassign.solver.weighted`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from rackassign.strategies.options import Options
 
 
 def plan_sticky(group: Group, options: Options | None = None) -> Plan:
-    """Assign for the eager protocol: everybody has given up everything, and gets it all back but what must move.
+    """Assign for the eager protocol: all members have revoked everything, and keep all but what must move.
 
     Args:
         group: Members and topology; topics without metadata are skipped.
-        options: How; the default ones if left out.
+        options: Options; the defaults if omitted.
 
     Raises:
         ConfigError: If there are weights and `max_skew`, which counts partitions.
@@ -43,11 +42,11 @@ def plan_sticky(group: Group, options: Options | None = None) -> Plan:
 
 
 def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
-    """Assign for the cooperative protocol (KIP-429): what somebody else still claims is withheld for now.
+    """Assign for the cooperative protocol (KIP-429): partitions that other members claim are withheld.
 
     Args:
         group: Members and topology; topics without metadata are skipped.
-        options: How; the default ones if left out.
+        options: Options; the defaults if omitted.
 
     Raises:
         ConfigError: If there are weights and `max_skew`, which counts partitions.
@@ -69,20 +68,22 @@ def _plan(group: Group, options: Options, name: StrategyName) -> Plan:
     start = time.perf_counter()
     limit = math.inf if options.time_limit_s is None else options.time_limit_s
     work = SolveBudget(options.work, time.monotonic() + limit)
-    door = IndexedGroup.of(group, options.locality)
-    decided = _decided(door, options, work)
-    target = door.decode_assignment(decided.assignment)
+    indexed = IndexedGroup.of(group, options.locality)
+    decided = _solve(indexed, options, work)
+    target = indexed.decode_assignment(decided.assignment)
     assignment: Mapping[str, Partitions] = target
     withheld: Partitions = {}
     if name == "cooperative-sticky":
-        assignment, withheld = door.split_withheld(target, decided.assignment, door.claims.withheld(decided.assignment))
+        assignment, withheld = indexed.split_withheld(
+            target, decided.assignment, indexed.claims.withheld(decided.assignment)
+        )
     return Plan(
         strategy=name,
         locality=options.locality,
         assignment=assignment,
         target=target,
         withheld=withheld,
-        moved=door.claims.moved(decided.assignment),
+        moved=indexed.claims.moved(decided.assignment),
         optimal=decided.optimal,
         seconds=time.perf_counter() - start,
         optimality_note=decided.note,
@@ -95,7 +96,7 @@ _LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
+class _Solution:
     assignment: Ints
     optimal: bool
     note: str
@@ -103,27 +104,27 @@ class _Decided:
     loads: tuple[float, float] | None = None
 
 
-def _decided(door: IndexedGroup, options: Options, work: SolveBudget) -> _Decided:
-    problem = door.to_problem()
-    if not door.group.weights:
+def _solve(indexed: IndexedGroup, options: Options, work: SolveBudget) -> _Solution:
+    problem = indexed.to_problem()
+    if not indexed.group.weights:
         solution = solve(problem, max_skew=options.max_skew, work=work)
-        return _Decided(solution.assignment, solution.proven, solution.note)
+        return _Solution(solution.assignment, solution.proven, solution.note)
     if options.max_skew:
         raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
-    return _weighted(problem, door, work)
+    return _weighted(problem, indexed, work)
 
 
-def _weighted(problem: Problem, door: IndexedGroup, work: SolveBudget) -> _Decided:
-    weight = door.weights()
+def _weighted(problem: Problem, indexed: IndexedGroup, work: SolveBudget) -> _Solution:
+    weight = indexed.weights()
     if len(set(weight.tolist())) <= 1:
-        # Weights that are all the same are none, and the exact answer is to be had.
+        # Equal weights have no effect, so the exact solution is possible.
         solution = solve(problem, work=work)
-        reader, optimal, doubt, gap = solution.assignment, solution.proven, solution.note, 0.0
+        reader, optimal, note, gap = solution.assignment, solution.proven, solution.note, 0.0
     else:
-        found = solve_weighted(problem, weight, door.claims.unresolved(), work=work)
-        reader, optimal, doubt, gap = found.assignment, False, found.note, found.gap
+        found = solve_weighted(problem, weight, indexed.claims.unresolved(), work=work)
+        reader, optimal, note, gap = found.assignment, False, found.note, found.gap
     loads = np.bincount(reader, weight, len(problem.subscription_class))
     between = (float(loads.min()), float(loads.max())) if len(loads) else (0.0, 0.0)
-    # Sums of the largest numbers there are would be infinite, which JSON cannot say.
+    # Sums of the largest floats would be infinite, which JSON cannot represent.
     between = (min(between[0], _LARGEST), min(between[1], _LARGEST))
-    return _Decided(reader, optimal, doubt, gap, between)
+    return _Solution(reader, optimal, note, gap, between)

@@ -1,1 +1,1 @@
-"""Helpers that know neither Kafka nor any other package of this project except `errors`."""
+"""Helpers that depend neither on Kafka nor on any other package of this project except `errors`."""

@@ -1,4 +1,4 @@
-"""Warnings that are given once."""
+"""Warnings that are logged once."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ _MOST = 100
 
 
 class WarnOnce:
-    """Logs each warning the first time only, so that a rebalance a minute does not fill the log.
+    """Logs each warning only the first time, so that a rebalance per minute does not fill the log.
 
-    What is remembered is bounded for each kind of warning by itself: members get new ids with each start, and however
-    many of them there were, what is of another kind is still said.
+    The number of remembered warnings is limited separately for each kind. Members get new IDs at each start, and
+    however many of their warnings there are, warnings of other kinds are still logged.
 
     Args:
-        logger: Where to.
+        logger: Logger for the warnings.
     """
 
-    __slots__ = ("_logger", "_said")
+    __slots__ = ("_logged", "_logger")
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._said: dict[str, set[object]] = {}
+        self._logged: dict[str, set[object]] = {}
 
     def warn(self, kind: str, message: str, *args: object, about: object = None, exc_info: bool = False) -> None:
-        """Warn unless it was warned of the same before.
+        """Log a warning unless an equal one was logged before.
 
         Args:
-            kind: Of warning; one of few.
+            kind: Kind of the warning; one of few.
             message: As for `logging`.
-            *args: The same.
-            about: What it is about, if there may be many; past a hundred of one kind nothing more is said of that kind,
-                and the log says so.
+            *args: As for `logging`.
+            about: Subject of the warning, if there may be many; after a hundred of one kind no more of that kind are
+                logged, and the log states this.
             exc_info: As for `logging`.
         """
-        said = self._said.setdefault(kind, set())
-        if about in said or len(said) >= _MOST:
+        logged = self._logged.setdefault(kind, set())
+        if about in logged or len(logged) >= _MOST:
             return
-        said.add(about)
+        logged.add(about)
         self._logger.warning(message, *args, exc_info=exc_info)
-        if len(said) == _MOST:
+        if len(logged) == _MOST:
             self._logger.warning("more warnings like the last one are not logged")

@@ -1,4 +1,4 @@
-"""What a long step tells its caller. The room itself prints nothing."""
+"""Progress of a long step, reported to its caller. This package itself prints nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a step has come; `str()` of it is one line for people.
+    """Progress of a step; `str()` of it is one line for users.
 
     Args:
-        step: What is being done, such as "Fetching Kafka 4.3.0 (46 jars)".
-        done: Bytes fetched so far; 0 where a step does not count.
-        total: Bytes to fetch in all; 0 where a step does not count.
+        step: Description of the step, such as "Fetching Kafka 4.3.0 (46 jars)".
+        done: Bytes fetched so far; 0 if the step does not count them.
+        total: Bytes to fetch in total; 0 if the step does not count them.
     """
 
     step: str
@@ -29,8 +29,8 @@ class Progress:
 
 
 ProgressCallback = Callable[[Progress], None]
-"""Called with each `Progress`, sometimes from a thread of ours but never from two at once. Must not raise."""
+"""Called with each `Progress`, sometimes from another thread but never from two at once. Must not raise."""
 
 
 def ignore_progress(_: Progress) -> None:
-    """Stand in for a caller that wants to hear nothing."""
+    """Ignore the progress."""

@@ -1,6 +1,6 @@
-"""What must not be shown of settings, whichever client they are of: one rule for messages and for `repr`.
+"""Redaction of secret settings of any client: one rule for messages and for `repr`.
 
-Kafka's own tools write `[hidden]` in the place of a password, and so does this.
+Kafka's own tools write `[hidden]` in place of a password, and so does this module.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ _SECRET = re.compile(
     r"password|passwd|passphrase|secret|token|credential|jaas|user\.?info|proxy"
     r"|oauth(?:bearer)?\.(?:cb|config|extensions|assertion)"
     r"|(?:access|api|private|keystore)\.?key"
-    # Where a key is may be shown, and what is in it may not.
+    # The location of a key may be shown, its content may not.
     r"|ssl\.key(?!\.location|store|file)"
     r"|\.pem$|certificates$|certificate\.chain$"
 )
 _LEAST = 3
-"""Characters: what is shorter stands in many a word."""
+"""Minimum length: shorter values occur by chance in many words."""
 
 
 def is_secret(name: object) -> bool:
-    """Tell whether the value of a setting must not be shown.
+    """Return whether the value of a setting must not be shown.
 
     Args:
-        name: As Java, librdkafka, kafka-python or Spark call it, as in `sasl.password` and `sasl_plain_password`.
+        name: Name of the setting in Java, librdkafka, kafka-python or Spark: `sasl.password`, `sasl_plain_password`.
     """
     return _SECRET.search(re.sub(r"[_-]", ".", str(name).lower())) is not None
 
 
 def shown_setting(name: object, value: object) -> str:
-    """Show the value of a setting within a message of one line, unless it is secret."""
+    """Format the value of a setting for a one-line message, unless it is secret."""
     return HIDDEN if is_secret(name) else short_repr(value)
 
 
 def without_secrets(text: str, settings: Mapping[str, Any]) -> str:
-    """Return what another library says of settings, with the values of those that are secret left out."""
+    """Return another library's message about settings, with the values of secret settings removed."""
     values = {str(value) for name, value in settings.items() if value is not None and is_secret(name)}
-    # The longest first: one may be within another.
+    # The longest first: one may contain another.
     for value in sorted(values, key=lambda each: (-len(each), each)):
         if len(value) >= _LEAST:
             text = text.replace(value, HIDDEN)
@@ -50,7 +50,7 @@ def without_secrets(text: str, settings: Mapping[str, Any]) -> str:
 
 
 class Settings(dict[str, Any]):
-    """Settings that can be shown: a dict whose `repr` hides what is secret, and that is a dict in all else."""
+    """A dict of settings whose `repr` hides secret values."""
 
     __slots__ = ()
 

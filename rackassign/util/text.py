@@ -9,7 +9,7 @@ _LONGEST = 80
 
 
 def short_repr(value: object) -> str:
-    """Show any value within a message of one line: cut short, since it may be the whole of a wrong file."""
+    """Format any value for a one-line message, truncated, since it may be the content of a wrong file."""
     if isinstance(value, dict):
         return f"an object of {len(value)}"
     if isinstance(value, (list, tuple)):
@@ -20,7 +20,7 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str) -> str:
-    """Make a text fit into one line of a message: no control characters, the middle left out if it is long."""
+    """Return a text that fits into one line of a message: no control characters, the middle omitted if it is long."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]}...{text[-half:]}"
@@ -28,7 +28,7 @@ def truncate(text: str) -> str:
 
 
 def strip_control_chars(text: str) -> str:
-    """Return a text with nothing in it that would steer a terminal: what others chose is shown, not obeyed."""
+    """Return a text without control characters of terminals, since it may come from other users."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 

@@ -1,11 +1,11 @@
-"""The bytes of the consumer protocol, and of what sticky assignors and Kafka Streams add to it.
+"""Encoding of the consumer protocol, and of the user data of sticky assignors and Kafka Streams.
 
-Rules of this room:
+Rules of this package:
 
-* Bytes to values and values to bytes. What a value means, and whether it makes sense, is for others to say.
-* Total on hostile input: any bytes give a value or one `WireError` that says where, in time and memory that
-  grow with the length of the bytes and not with the numbers written in them.
-* Written as Java writes: always the newest version, topics and owned partitions in Java's order.
+* It converts bytes to values and values to bytes. It does not interpret values or check their consistency.
+* It accepts hostile input: any bytes result in a value or in one `WireError` with the position, in time and memory that
+  grow with the length of the bytes and not with the numbers encoded in them.
+* It encodes as Java does: always the newest version, topics and owned partitions in Java's order.
 """
 
 from __future__ import annotations

@@ -6,16 +6,17 @@ A 16-bit version, then the fields, each version adding to the last:
 version  subscription                                assignment
 =======  ==========================================  ===========================
 0        topics, user data                           partitions, user data
-1        owned partitions (KIP-429)                  the same
-2        generation of the owned ones (KIP-792)      the same
-3        rack (KIP-881)                              the same
+1        owned partitions (KIP-429)                  as version 0
+2        generation of the owned ones (KIP-792)      as version 0
+3        rack (KIP-881)                              as version 0
 =======  ==========================================  ===========================
 
-A newer version is read as version 3 and what follows is ignored; so is anything behind the fields of an older
-one. That is how Java keeps the format open, and members of all versions share groups.
+A newer version is decoded as version 3 and the remaining bytes are ignored; so are bytes after the fields of an older
+version. In this way Java keeps the format extensible, and members of all versions can be in one group.
 
-Two things Java's generated reader refuses are read leniently here, as kafka-python does: a null array of owned
-partitions is none. A string that is not UTF-8 is refused, where Java puts replacement characters.
+Decoding is more lenient than Java's generated code in one case, as in kafka-python: a null array of owned
+partitions is empty. It is stricter in another: a string that is not UTF-8 is rejected, where Java inserts replacement
+characters.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _EMPTY_STRING = 2
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member tells the group's leader about itself.
+    """A subscription: what a member sends to the group leader.
 
     Args:
         topics: Subscribed topics, as listed.
         user_data: The assignor's own bytes; null and empty differ.
-        owned: Partition ids the member owns, by topic.
-        generation: Generation in which it was given them; -1 if unknown.
-        rack: Its rack; None for none ("" reads as none).
+        owned: Partition IDs the member owns, by topic.
+        generation: Generation in which they were assigned; -1 if unknown.
+        rack: Its rack; None for none ("" is decoded as none).
     """
 
     topics: tuple[str, ...]
@@ -55,10 +56,10 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader tells a member.
+    """An assignment: what the leader sends to a member.
 
     Args:
-        partitions: Partition ids by topic.
+        partitions: Partition IDs by topic.
         user_data: The assignor's own bytes; null and empty differ.
     """
 
@@ -67,10 +68,10 @@ class Assignment:
 
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST) -> bytes:
-    """Write a subscription as Java does: topics sorted, owned partitions grouped and sorted.
+    """Encode a subscription as Java does: topics sorted, owned partitions grouped and sorted.
 
     Args:
-        subscription: What to write; fields that the version lacks are left out.
+        subscription: Subscription to encode; fields that the version lacks are omitted.
         version: 0 to 3.
 
     Raises:
@@ -85,7 +86,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST) -> by
     out.nullable_bytes(subscription.user_data)
     if version >= 1:
         write_partitions(out, {topic: sorted(subscription.owned[topic]) for topic in sorted(subscription.owned)})
-    if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
+    if version >= 2:  # noqa: PLR2004 - see the table above for the fields of each version
         out.int32(subscription.generation)
     if version >= NEWEST:
         out.nullable_string(subscription.rack)
@@ -93,16 +94,16 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST) -> by
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a subscription of any version.
+    """Decode a subscription of any version.
 
     Raises:
-        WireError: If the bytes are no subscription; says where.
+        WireError: If the bytes are no subscription; contains the position.
     """
     return SubscriptionReader().read(data)
 
 
 class SubscriptionReader:
-    """Reads the subscriptions of one join. Most members list the same topics; those are read once."""
+    """Decodes the subscriptions of one join. Most members list equal topics; those are decoded once."""
 
     def __init__(self) -> None:
         self._block = b""
@@ -110,7 +111,7 @@ class SubscriptionReader:
         self._names: dict[bytes, str] = {}
 
     def read(self, data: bytes) -> Subscription:
-        """Read one, as `decode_subscription` does."""
+        """Decode one subscription, as `decode_subscription` does."""
         source = Reader(data)
         version = _read_version(source)
         topics = self._read_topics(source, data)
@@ -119,7 +120,7 @@ class SubscriptionReader:
         generation, rack = -1, None
         if version >= 1:
             owned = merge_topic_partitions(source.ids_by_topic("owned topics", self._names))
-        if version >= 2:  # noqa: PLR2004 - the table above says what each version adds
+        if version >= 2:  # noqa: PLR2004 - see the table above for the fields of each version
             generation = max(-1, source.int32("the generation"))
         if version >= NEWEST:
             rack = source.nullable_string("the rack") or None
@@ -139,7 +140,7 @@ class SubscriptionReader:
 
 
 def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
-    """Write an assignment, topics and partitions in the order given.
+    """Encode an assignment, topics and partitions in the given order.
 
     Raises:
         WireError: If a value does not fit the format.
@@ -153,11 +154,11 @@ def encode_assignment(assignment: Assignment, version: int = NEWEST) -> bytes:
 
 
 def encode_assignments(many: Iterable[Partitions], version: int = NEWEST) -> list[bytes]:
-    """Write assignments without user data, as `encode_assignment` does; each topic's name is encoded once.
+    """Encode assignments without user data, as `encode_assignment` does; each topic's name is encoded once.
 
     Raises:
         WireError: If a name or the version does not fit the format.
-        struct.error: If an id does not.
+        struct.error: If an ID does not.
     """
     _check_version(version)
     head, tail = struct.pack(">h", version), struct.pack(">i", -1)
@@ -186,10 +187,10 @@ def _name(topic: str) -> bytes:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Read an assignment of any version; a topic listed twice has its partitions joined.
+    """Decode an assignment of any version; the partitions of a topic that is listed twice are merged.
 
     Raises:
-        WireError: If the bytes are no assignment; says where.
+        WireError: If the bytes are no assignment; contains the position.
     """
     source = Reader(data)
     _read_version(source)
@@ -210,7 +211,7 @@ def _read_version(source: Reader) -> int:
 
 
 def merge_topic_partitions(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> Partitions:
-    """Join what stands under one topic twice, and leave out topics with nothing."""
+    """Merge the partitions of topics that are listed twice, and omit topics without partitions."""
     arrays: dict[str, list[tuple[int, ...]]] = {}
     for topic, ids in by_topic:
         if ids:
@@ -219,7 +220,7 @@ def merge_topic_partitions(by_topic: Iterable[tuple[str, tuple[int, ...]]]) -> P
 
 
 def write_partitions(out: Writer, partitions: Mapping[str, Sequence[int]]) -> None:
-    """Write an array of topics, each with an array of partition ids."""
+    """Write an array of topics, each with an array of partition IDs."""
     out.int32(len(partitions))
     for topic, ids in partitions.items():
         out.string(topic)

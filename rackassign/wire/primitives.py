@@ -1,4 +1,4 @@
-"""Numbers, strings and arrays as Kafka's classic (non-flexible) messages write them: big-endian, lengths first."""
+"""Numbers, strings and arrays of Kafka's classic (non-flexible) messages: big-endian, prefixed with their length."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 _EMPTY_TOPIC = _INT16.size + _INT32.size
-"""Bytes of a topic without name and partitions."""
+"""Size in bytes of a topic without name and partitions."""
 
 MAX_STRING = 2**15 - 1
 
 
 class Reader:
-    """Reads values one after the other and knows where it is.
+    """Reads values one after the other and keeps the position.
 
-    Every read checks what is left before it takes, so a length written in the bytes never makes us allocate or
-    loop more than the bytes themselves could fill.
+    Every read checks the remaining bytes first, so an encoded length never causes more allocation or iteration than the
+    bytes themselves could fill.
 
     Args:
-        data: What to read.
+        data: Bytes to read.
     """
 
     __slots__ = ("_data", "offset")
@@ -35,7 +35,7 @@ class Reader:
         self.offset = 0
 
     def _take(self, count: int, what: str) -> int:
-        """Move on by `count` bytes; return where they start."""
+        """Advance by `count` bytes; return their start."""
         start = self.offset
         left = len(self._data) - start
         if count > left:
@@ -44,11 +44,11 @@ class Reader:
         return start
 
     def remaining(self) -> int:
-        """Return how many bytes are left."""
+        """Return the number of remaining bytes."""
         return len(self._data) - self.offset
 
     def read_bytes(self, count: int, what: str) -> bytes:
-        """Read as many bytes."""
+        """Read so many bytes."""
         start = self._take(count, what)
         return bytes(self._data[start : start + count])
 
@@ -73,7 +73,7 @@ class Reader:
         return value
 
     def nullable_string(self, what: str) -> str | None:
-        """Read a string of UTF-8; any negative length is null."""
+        """Read a UTF-8 string; any negative length is null."""
         length = self.int16(f"the length of {what}")
         if length < 0:
             return None
@@ -84,7 +84,7 @@ class Reader:
             raise WireError(start + error.start, f"{what} is not UTF-8") from None
 
     def string(self, what: str) -> str:
-        """Read a string that must be there."""
+        """Read a string that must not be null."""
         start = self.offset
         value = self.nullable_string(what)
         if value is None:
@@ -103,8 +103,8 @@ class Reader:
         """Read the length of an array; None if it is null.
 
         Args:
-            what: What its elements are, for the message.
-            smallest: Bytes that the shortest element takes: a count the rest cannot hold is refused here.
+            what: Name of its elements, for the error message.
+            smallest: Size in bytes of the smallest element: a count that the remaining bytes cannot hold is rejected.
         """
         start = self.offset
         count = self.int32(f"the number of {what}")
@@ -116,20 +116,20 @@ class Reader:
         return count
 
     def int32s(self, what: str) -> tuple[int, ...]:
-        """Read an array of 32-bit numbers; null reads as empty."""
+        """Read an array of 32-bit numbers; null is empty."""
         count = self.count(what, 4) or 0
         start = self._take(4 * count, what)
         return struct.unpack_from(f">{count}i", self._data, start)
 
     def ids_by_topic(self, what: str, names: dict[bytes, str]) -> list[tuple[str, tuple[int, ...]]]:
-        """Read an array of topics, each with an array of partition ids; null is none.
+        """Read an array of topics, each with an array of partition IDs; null is empty.
 
-        What is whole is read here in one go, the rest call by call, so that errors are the same. It is most of what
-        a leader reads: a name and a few numbers, tens of thousands of times.
+        Complete topics are read here at once, others with the methods above, so that errors are equal. Most of what
+        a leader decodes is of this form: a name and a few numbers, tens of thousands of times.
 
         Args:
-            what: What its elements are, for the message.
-            names: Topics met before, by their bytes; is added to.
+            what: Name of its elements, for the error message.
+            names: Known topics by their bytes; new ones are added.
         """
         found: list[tuple[str, tuple[int, ...]]] = []
         data, end = self._data, len(self._data)
@@ -156,7 +156,7 @@ class Reader:
 
 
 class Writer:
-    """Collects values as bytes; refuses what the format cannot hold with a `WireError`."""
+    """Collects values as bytes; raises `WireError` for values that the format cannot hold."""
 
     __slots__ = ("_data",)
 

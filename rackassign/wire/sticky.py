@@ -1,4 +1,4 @@
-"""What the sticky assignors of Java, librdkafka and kafka-python put into a subscription's user data.
+"""User data of the sticky assignors of Java, librdkafka and kafka-python.
 
 =======  ==========================================
 version  field
@@ -7,10 +7,11 @@ version  field
 1        its generation
 =======  ==========================================
 
-Java and librdkafka put no number in front that says which: what has four bytes left behind the partitions is version 1.
-kafka-python does put one there, 16 bits, and reads nothing else. Both are read here, and Java's form is written.
+Java and librdkafka write no version number: if four bytes are left after the partitions, it is version 1.
+kafka-python writes a version number of 16 bits in front, and reads only this form. Both are decoded here, and Java's
+form is encoded.
 
-Java's cooperative assignor writes a generation alone, four bytes, from the time before subscriptions had it.
+Java's cooperative assignor writes only a generation, four bytes, from the time before subscriptions contained it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _INT32_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class StickyData:
-    """What a member had.
+    """The last assignment of a member.
 
     Args:
-        owned: Partition ids by topic.
-        generation: Generation in which it was given them; None if it does not say.
+        owned: Partition IDs by topic.
+        generation: Generation in which they were assigned; None if it is missing.
     """
 
     owned: Partitions = field(default_factory=dict)
@@ -40,7 +41,7 @@ class StickyData:
 
 
 def encode_sticky(data: StickyData) -> bytes:
-    """Write user data as Java's `StickyAssignor` does, topics in order: version 1, or 0 without a generation.
+    """Encode user data as Java's `StickyAssignor` does, topics in order: version 1, or 0 without a generation.
 
     Raises:
         WireError: If a value does not fit the format.
@@ -53,10 +54,10 @@ def encode_sticky(data: StickyData) -> bytes:
 
 
 def decode_sticky(data: bytes | None) -> StickyData:
-    """Read user data of either version, Java's or kafka-python's; null and empty say nothing.
+    """Decode user data of either version, Java's or kafka-python's; null and empty contain nothing.
 
     Raises:
-        WireError: If the bytes are none of them.
+        WireError: If the bytes have none of these forms.
     """
     if not data:
         return StickyData()
@@ -79,16 +80,16 @@ _VERSIONS = (0, 1)
 
 
 def _read(source: Reader) -> tuple[StickyData, int]:
-    """Return what there is, and how many bytes are left behind it."""
+    """Return the decoded data, and the number of bytes left after it."""
     owned = merge_topic_partitions(source.ids_by_topic("owned topics", {}))
     generation = source.int32("the generation") if source.remaining() >= _INT32_BYTES else None
     return StickyData(owned, None if generation is None or generation < 0 else generation), source.remaining()
 
 
 def decode_generation(data: bytes | None) -> int | None:
-    """Read the generation out of a cooperative member's user data, None if there is none.
+    """Return the generation in a cooperative member's user data, None if there is none.
 
-    Java's has nothing else there; librdkafka's is that of a sticky member, which Java would take the first number of.
+    Java's contains nothing else; librdkafka's is that of a sticky member, of which Java would use the first number.
     """
     if data is None or len(data) < _INT32_BYTES:
         return None

@@ -1,19 +1,19 @@
-"""What the leader of a Kafka Streams group writes into a member's assignment: its tasks, and who else has which.
+"""User data that the leader of a Kafka Streams group writes into an assignment: tasks, and the tasks of other hosts.
 
 =======  ==========================================================================================
 version  fields, in this order
 =======  ==========================================================================================
 1        version (32 bits), active tasks, standby tasks each with its partitions by name of topic
-2        and for each host the partitions it is active for, by name of topic
-3        the newest version that all know, behind the version
+2        for each host its active partitions, by name of topic
+3        the newest version that all members support, after the version
 4        an error code at the end
-5        a dictionary of topics before the hosts, whose partitions then go by number
-6        the same for what hosts have on standby
+5        a dictionary of topics before the hosts, whose partitions then refer to topics by number
+6        for each host its standby partitions, in the form of version 5
 7        the time of the next rebalance, in milliseconds; the largest number for none
-10       the name of the topology behind each task
+10       the name of the topology after each task
 =======  ==========================================================================================
 
-The i-th active task is that of the i-th partition of the assignment. Names of topics and hosts are written as Java's
+The i-th active task belongs to the i-th partition of the assignment. Names of topics and hosts are encoded as Java's
 `DataOutputStream` does: UTF-8 with exceptions, after their length in 16 bits.
 """
 
@@ -28,9 +28,9 @@ from rackassign.wire.primitives import Reader, Writer
 from rackassign.wire.streams_subscription import NEWEST_STREAMS, TaskId
 
 NO_REBALANCE = 2**63 - 1
-"""In place of a time: none is foreseen."""
+"""Value of the time if no rebalance is scheduled."""
 
-_HAS_HOSTS, _SAYS_COMMON, _HAS_ERROR, _HAS_TOPICS, _HAS_STANDBYS, _HAS_TIME, _HAS_NAMES = 2, 3, 4, 5, 6, 7, 10
+_HAS_HOSTS, _HAS_COMMON, _HAS_ERROR, _HAS_TOPICS, _HAS_STANDBYS, _HAS_TIME, _HAS_NAMES = 2, 3, 4, 5, 6, 7, 10
 _LONGEST_JAVA_TEXT = 2**16 - 1
 _NUL = b"\xc0\x80"
 
@@ -40,17 +40,17 @@ Hosts = Mapping[str, tuple[TopicPartition, ...]]
 
 @dataclass(frozen=True, slots=True)
 class StreamsAssignmentInfo:
-    """What a member is told.
+    """Information for a member about its assignment.
 
     Args:
-        active: Tasks it runs, in the order of the partitions it is assigned.
-        standby: Tasks it keeps a copy of, with their partitions.
-        partitions_by_host: What each host runs.
-        standby_hosts: What each host keeps a copy of.
-        error: Code.
-        next_rebalance_ms: When the member is to join again; `NO_REBALANCE` for never.
-        version: What is written, from 1.
-        common: The newest version all members know; -1 where that cannot be said, before version 3.
+        active: Active tasks, in the order of the assigned partitions.
+        standby: Standby tasks, with their partitions.
+        partitions_by_host: Active partitions of each host.
+        standby_hosts: Standby partitions of each host.
+        error: Error code.
+        next_rebalance_ms: Time at which the member is to rejoin; `NO_REBALANCE` for never.
+        version: Version to encode, from 1.
+        common: The newest version that all members support; -1 if it is not encoded, before version 3.
     """
 
     active: tuple[TaskId, ...] = ()
@@ -63,59 +63,59 @@ class StreamsAssignmentInfo:
     common: int = NEWEST_STREAMS
 
 
-def encode_streams_assignment(told: StreamsAssignmentInfo) -> bytes:
-    """Write what a member is told, in the order given; what a version has no room for is left out.
+def encode_streams_assignment(info: StreamsAssignmentInfo) -> bytes:
+    """Encode information for a member, in the given order; fields that the version lacks are omitted.
 
     Raises:
-        WireError: There is no such version, or a value does not fit it.
+        WireError: The version does not exist, or a value does not fit it.
     """
-    version = told.version
+    version = info.version
     _check(version)
     out = Writer()
     out.int32(version)
-    if version >= _SAYS_COMMON:
-        out.int32(told.common)
-    out.int32(len(told.active))
-    for task in told.active:
+    if version >= _HAS_COMMON:
+        out.int32(info.common)
+    out.int32(len(info.active))
+    for task in info.active:
         _write_task(out, task, version)
-    out.int32(len(told.standby))
-    for task, places in told.standby.items():
+    out.int32(len(info.standby))
+    for task, places in info.standby.items():
         _write_task(out, task, version)
         _write_places(out, places, None)
-    _write_hosts(out, told, version)
+    _write_hosts(out, info, version)
     if version >= _HAS_ERROR:
-        out.int32(told.error)
+        out.int32(info.error)
     if version >= _HAS_TIME:
-        out.int64(told.next_rebalance_ms)
+        out.int64(info.next_rebalance_ms)
     return out.done()
 
 
 def decode_streams_assignment(data: bytes) -> StreamsAssignmentInfo:
-    """Read what a member is told.
+    """Decode information for a member.
 
     Raises:
-        WireError: The bytes are no such thing, or of a version that is not known.
+        WireError: The bytes have another format, or an unknown version.
     """
-    read = Reader(data)
-    version = read.int32("the version")
+    reader = Reader(data)
+    version = reader.int32("the version")
     _check(version)
-    common = read.int32("the version all know") if version >= _SAYS_COMMON else -1
+    common = reader.int32("the version all know") if version >= _HAS_COMMON else -1
     smallest = 12 if version >= _HAS_NAMES else 8
-    active = tuple(_read_task(read, version) for _ in range(read.count("active tasks", smallest) or 0))
+    active = tuple(_read_task(reader, version) for _ in range(reader.count("active tasks", smallest) or 0))
     standby: dict[TaskId, tuple[TopicPartition, ...]] = {}
-    for _ in range(read.count("standby tasks", smallest + 4) or 0):
-        task = _read_task(read, version)
-        standby[task] = _read_places(read, None)
+    for _ in range(reader.count("standby tasks", smallest + 4) or 0):
+        task = _read_task(reader, version)
+        standby[task] = _read_places(reader, None)
     topics = None
     if version >= _HAS_TOPICS:
         topics = {}
-        for _ in range(read.count("topics", 6) or 0):
-            number = read.int32("the number of a topic")
-            topics[number] = _read_text(read, "the name of a topic")
-    hosts = _read_hosts(read, topics) if version >= _HAS_HOSTS else {}
-    standby_hosts = _read_hosts(read, topics) if version >= _HAS_STANDBYS else {}
-    error = read.int32("the error code") if version >= _HAS_ERROR else 0
-    time = read.int64("the time of the next rebalance") if version >= _HAS_TIME else NO_REBALANCE
+        for _ in range(reader.count("topics", 6) or 0):
+            number = reader.int32("the number of a topic")
+            topics[number] = _read_text(reader, "the name of a topic")
+    hosts = _read_hosts(reader, topics) if version >= _HAS_HOSTS else {}
+    standby_hosts = _read_hosts(reader, topics) if version >= _HAS_STANDBYS else {}
+    error = reader.int32("the error code") if version >= _HAS_ERROR else 0
+    time = reader.int64("the time of the next rebalance") if version >= _HAS_TIME else NO_REBALANCE
     return StreamsAssignmentInfo(active, standby, hosts, standby_hosts, error, time, version, common)
 
 
@@ -131,18 +131,20 @@ def _write_task(out: Writer, task: TaskId, version: int) -> None:
         if task.topology is not None:
             raise WireError(0, f"version {version} has no room for the name of a topology")
         return
-    # Java writes characters here, of 16 bits.
+    # Java writes characters of 16 bits here.
     units = _units(task.topology or "")
     out.int32(len(units) // 2)
     out.write_bytes(units)
 
 
-def _read_task(read: Reader, version: int) -> TaskId:
-    group, partition = read.int32("a subtopology"), read.int32("a partition")
+def _read_task(reader: Reader, version: int) -> TaskId:
+    group, partition = reader.int32("a subtopology"), reader.int32("a partition")
     if version < _HAS_NAMES:
         return TaskId(group, partition)
-    start = read.offset
-    units = read.read_bytes(2 * (read.count("characters of the name of a topology", 2) or 0), "the name of a topology")
+    start = reader.offset
+    units = reader.read_bytes(
+        2 * (reader.count("characters of the name of a topology", 2) or 0), "the name of a topology"
+    )
     return TaskId(group, partition, _of_units(units, start) or None)
 
 
@@ -157,25 +159,25 @@ def _write_places(out: Writer, places: Iterable[TopicPartition], numbers: Mappin
         out.int32(partition)
 
 
-def _read_places(read: Reader, topics: Mapping[int, str] | None) -> tuple[TopicPartition, ...]:
+def _read_places(reader: Reader, topics: Mapping[int, str] | None) -> tuple[TopicPartition, ...]:
     found = []
-    for _ in range(read.count("partitions", 6 if topics is None else 8) or 0):
+    for _ in range(reader.count("partitions", 6 if topics is None else 8) or 0):
         if topics is None:
-            topic = _read_text(read, "the name of a topic")
+            topic = _read_text(reader, "the name of a topic")
         else:
-            start = read.offset
-            number = read.int32("the number of a topic")
+            start = reader.offset
+            number = reader.int32("the number of a topic")
             if number not in topics:
                 raise WireError(start, f"topic {number} is not in the dictionary")
             topic = topics[number]
-        found.append(TopicPartition(topic, read.int32("a partition")))
+        found.append(TopicPartition(topic, reader.int32("a partition")))
     return tuple(found)
 
 
-def _write_hosts(out: Writer, told: StreamsAssignmentInfo, version: int) -> None:
+def _write_hosts(out: Writer, info: StreamsAssignmentInfo, version: int) -> None:
     if version < _HAS_HOSTS:
         return
-    maps = (told.partitions_by_host, told.standby_hosts) if version >= _HAS_STANDBYS else (told.partitions_by_host,)
+    maps = (info.partitions_by_host, info.standby_hosts) if version >= _HAS_STANDBYS else (info.partitions_by_host,)
     numbers: dict[str, int] | None = None
     if version >= _HAS_TOPICS:
         numbers = {}
@@ -196,12 +198,12 @@ def _write_hosts(out: Writer, told: StreamsAssignmentInfo, version: int) -> None
             _write_places(out, places, numbers)
 
 
-def _read_hosts(read: Reader, topics: Mapping[int, str] | None) -> dict[str, tuple[TopicPartition, ...]]:
+def _read_hosts(reader: Reader, topics: Mapping[int, str] | None) -> dict[str, tuple[TopicPartition, ...]]:
     found = {}
-    for _ in range(read.count("hosts", 10) or 0):
-        name = _read_text(read, "the name of a host")
-        address = f"{name}:{read.int32('a port')}"
-        found[address] = _read_places(read, topics)
+    for _ in range(reader.count("hosts", 10) or 0):
+        name = _read_text(reader, "the name of a host")
+        address = f"{name}:{reader.int32('a port')}"
+        found[address] = _read_places(reader, topics)
     return found
 
 
@@ -217,7 +219,7 @@ def _of_units(units: bytes, start: int) -> str:
 
 
 def _write_text(out: Writer, text: str) -> None:
-    """Write a text as Java's `writeUTF` does: each half of a pair of UTF-16 by itself, and no byte is 0."""
+    """Write a text as Java's `writeUTF` does: each half of a UTF-16 surrogate pair separately, and no byte is 0."""
     halves = "".join(chr(high << 8 | low) for high, low in zip(*[iter(_units(text))] * 2, strict=True))
     written = halves.encode("utf-8", "surrogatepass").replace(b"\0", _NUL)
     if len(written) > _LONGEST_JAVA_TEXT:
@@ -225,9 +227,9 @@ def _write_text(out: Writer, text: str) -> None:
     out.write_bytes(len(written).to_bytes(2, "big") + written)
 
 
-def _read_text(read: Reader, what: str) -> str:
-    start = read.offset
-    written = read.read_bytes(int.from_bytes(read.read_bytes(2, f"the length of {what}"), "big"), what)
+def _read_text(reader: Reader, what: str) -> str:
+    start = reader.offset
+    written = reader.read_bytes(int.from_bytes(reader.read_bytes(2, f"the length of {what}"), "big"), what)
     try:
         halves = written.replace(_NUL, b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

@@ -1,20 +1,20 @@
-"""What a member of Kafka Streams writes into its subscription's user data: its tasks, how far they are, and its tags.
+"""User data that a member of Kafka Streams writes into its subscription: its tasks, their offsets, and its tags.
 
 =======  ==========================================================================================
 version  fields, in this order
 =======  ==========================================================================================
-1        version (32 bits), process id, tasks that were active, tasks that were on standby
-2        and the endpoint, as bytes: `host:port`, empty for none
-3-6      the newest version it knows, behind the version
-7        offset sums in place of the tasks, by subtopology, behind the endpoint
+1        version (32 bits), process ID, tasks that were active, tasks that were on standby
+2        the endpoint, as bytes: `host:port`, empty for none
+3-6      the newest version it supports, after the version
+7        offset sums in place of the tasks, by subtopology, after the endpoint
 8        a number that makes the subscription differ from the one before
 9        an error code
 10       offset sums task by task, with the name of the topology
 11       client tags (KIP-708), key and value as bytes
 =======  ==========================================================================================
 
-A newer version than these is read as far as the two version numbers, which is what version probing needs. Up to version
-6 nothing is said of how far a task is: one on standby is read as `UNKNOWN_SUM`.
+Of a newer version only the two version numbers are decoded, which is sufficient for version probing. Up to version 6
+there are no offsets of tasks: the sum of a task on standby is decoded as `UNKNOWN_SUM`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rackassign.wire.primitives import Reader, Writer
 NEWEST_STREAMS = 11
 
 ACTIVE_SUM = -2
-"""In place of the sum of offsets: the member runs the task."""
+"""Value of an offset sum: the task is active on the member."""
 
 UNKNOWN_SUM = -3
-"""In place of the sum of offsets: nobody has said."""
+"""Value of an offset sum: the offsets are not known."""
 
-_NOBODY = UUID(int=0)
-_SAYS_LATEST, _HAS_ENDPOINT, _HAS_SUMS, _HAS_UNIQUE, _HAS_ERROR, _IS_FLAT, _HAS_TAGS = 3, 2, 7, 8, 9, 10, 11
+_NO_PROCESS = UUID(int=0)
+_HAS_LATEST, _HAS_ENDPOINT, _HAS_SUMS, _HAS_UNIQUE, _HAS_ERROR, _IS_FLAT, _HAS_TAGS = 3, 2, 7, 8, 9, 10, 11
 
 
 class TaskId(NamedTuple):
@@ -44,7 +44,7 @@ class TaskId(NamedTuple):
 
     Args:
         subtopology: Number of the subtopology.
-        partition: Of its input.
+        partition: Partition of its input.
         topology: Name of the topology; None for the only one.
     """
 
@@ -55,20 +55,20 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsSubscriptionInfo:
-    """What a member says of itself.
+    """Information of a member about itself.
 
     Args:
-        process: Id of its process.
-        task_offset_sums: For each task it has the sum of its changelog offsets, `ACTIVE_SUM` or `UNKNOWN_SUM`.
+        process: ID of its process.
+        task_offset_sums: For each of its tasks the sum of its changelog offsets, `ACTIVE_SUM` or `UNKNOWN_SUM`.
         tags: Client tags.
         endpoint: `host:port` of its interactive queries; empty for none.
         unique_field: From -128 to 127; differs from the last subscription's.
-        error: Code; 4 asks all members to stop.
-        version: What is written, from 1.
-        latest: The newest version the member knows; -1 where that cannot be said, before version 3.
+        error: Error code; 4 requests all members to stop.
+        version: Version to encode, from 1.
+        latest: The newest version that the member supports; -1 if it is not encoded, before version 3.
     """
 
-    process: UUID = _NOBODY
+    process: UUID = _NO_PROCESS
     task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
@@ -79,17 +79,17 @@ class StreamsSubscriptionInfo:
 
 
 def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
-    """Write what a member says, tasks and tags in the order given; what a version has no room for is left out.
+    """Encode information of a member, with tasks and tags in the given order; omit fields that the version lacks.
 
     Raises:
-        WireError: There is no such version, or a value does not fit it.
+        WireError: The version does not exist, or a value does not fit it.
     """
     version = info.version
     if not 1 <= version <= NEWEST_STREAMS:
         raise WireError(0, f"version {version}: expected 1 to {NEWEST_STREAMS}")
     out = Writer()
     out.int32(version)
-    if version >= _SAYS_LATEST:
+    if version >= _HAS_LATEST:
         out.int32(info.latest)
     out.write_bytes(info.process.bytes)
     if version < _HAS_SUMS:
@@ -115,38 +115,38 @@ def encode_streams(info: StreamsSubscriptionInfo) -> bytes:
 
 
 def decode_streams(data: bytes) -> StreamsSubscriptionInfo:
-    """Read what a member says of itself.
+    """Decode information of a member.
 
     Raises:
-        WireError: The bytes are no such thing.
+        WireError: The bytes have another format.
     """
-    told = Reader(data)
-    version = told.int32("the version")
+    reader = Reader(data)
+    version = reader.int32("the version")
     if version < 1:
         raise WireError(0, f"version {version}: expected 1 or more")
-    latest = told.int32("the newest version") if version >= _SAYS_LATEST else -1
+    latest = reader.int32("the newest version") if version >= _HAS_LATEST else -1
     if version > NEWEST_STREAMS:
         return StreamsSubscriptionInfo(version=version, latest=latest)
-    process = UUID(bytes=told.read_bytes(16, "the process id"))
+    process = UUID(bytes=reader.read_bytes(16, "the process id"))
     sums: dict[TaskId, int] = {}
     endpoint, unique, error = "", 0, 0
     tags: dict[str, str] = {}
     if version < _HAS_SUMS:
         for total in (ACTIVE_SUM, UNKNOWN_SUM):
-            for _ in range(told.count("tasks", 8) or 0):
-                sums[_read_task(told)] = total
+            for _ in range(reader.count("tasks", 8) or 0):
+                sums[_read_task(reader)] = total
     if version >= _HAS_ENDPOINT:
-        endpoint = _read_text(told, "the endpoint")
+        endpoint = _read_text(reader, "the endpoint")
     if version >= _HAS_SUMS:
-        sums = _read_sums(told, version)
+        sums = _read_sums(reader, version)
     if version >= _HAS_UNIQUE:
-        unique = told.int8("the number that makes it differ")
+        unique = reader.int8("the number that makes it differ")
     if version >= _HAS_ERROR:
-        error = told.int32("the error code")
+        error = reader.int32("the error code")
     if version >= _HAS_TAGS:
-        for _ in range(told.count("tags", 8) or 0):
-            key = _read_text(told, "a tag's key")
-            tags[key] = _read_text(told, "a tag's value")
+        for _ in range(reader.count("tags", 8) or 0):
+            key = _read_text(reader, "a tag's key")
+            tags[key] = _read_text(reader, "a tag's value")
     return StreamsSubscriptionInfo(process, sums, tags, endpoint, unique, error, version, latest)
 
 
@@ -157,8 +157,8 @@ def _write_task(out: Writer, task: TaskId, version: int) -> None:
     out.int32(task.partition)
 
 
-def _read_task(told: Reader) -> TaskId:
-    return TaskId(told.int32("a subtopology"), told.int32("a partition"))
+def _read_task(reader: Reader) -> TaskId:
+    return TaskId(reader.int32("a subtopology"), reader.int32("a partition"))
 
 
 def _write_sums(out: Writer, sums: Mapping[TaskId, int], version: int) -> None:
@@ -183,19 +183,19 @@ def _write_sums(out: Writer, sums: Mapping[TaskId, int], version: int) -> None:
             out.int64(total)
 
 
-def _read_sums(told: Reader, version: int) -> dict[TaskId, int]:
+def _read_sums(reader: Reader, version: int) -> dict[TaskId, int]:
     sums: dict[TaskId, int] = {}
     if version >= _IS_FLAT:
-        for _ in range(told.count("offset sums", 18) or 0):
-            task = _read_task(told)
-            total = told.int64("an offset sum")
-            sums[task._replace(topology=told.nullable_string("the name of a topology"))] = total
+        for _ in range(reader.count("offset sums", 18) or 0):
+            task = _read_task(reader)
+            total = reader.int64("an offset sum")
+            sums[task._replace(topology=reader.nullable_string("the name of a topology"))] = total
         return sums
-    for _ in range(told.count("subtopologies", 8) or 0):
-        group = told.int32("a subtopology")
-        for _ in range(told.count("offset sums", 12) or 0):
-            partition = told.int32("a partition")
-            sums[TaskId(group, partition)] = told.int64("an offset sum")
+    for _ in range(reader.count("subtopologies", 8) or 0):
+        group = reader.int32("a subtopology")
+        for _ in range(reader.count("offset sums", 12) or 0):
+            partition = reader.int32("a partition")
+            sums[TaskId(group, partition)] = reader.int64("an offset sum")
     return sums
 
 
@@ -206,9 +206,9 @@ def _write_text(out: Writer, text: str) -> None:
         raise WireError(0, f"{text!r} cannot be written as UTF-8") from None
 
 
-def _read_text(told: Reader, what: str) -> str:
-    start = told.offset
+def _read_text(reader: Reader, what: str) -> str:
+    start = reader.offset
     try:
-        return str(told.nullable_bytes(what) or b"", "utf-8")
+        return str(reader.nullable_bytes(what) or b"", "utf-8")
     except UnicodeDecodeError:
         raise WireError(start, f"{what} is not UTF-8") from None

@@ -107,7 +107,7 @@ def test_a_member_listed_twice_is_refused() -> None:
         ("", "not JSON: there is nothing"),
         ("{", "not JSON: Expecting property name enclosed in double quotes at line 1 column 2"),
         ("[1, NaN]", "not JSON: NaN is no number in JSON"),
-        ('{"a": 1, "b": {"c": 1, "c": 2}}', 'the key "c" stands twice in one object'),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', 'the key "c" occurs twice in one object'),
         ("[" * 100_000, "not a scenario: nested too deeply"),
         ("{} {}", "expected one JSON value, got 2"),
     ],

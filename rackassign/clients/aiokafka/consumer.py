@@ -58,17 +58,17 @@ def attach(consumer: ConsumerT) -> ConsumerT:
     begun = internals.membership_of(consumer)
     chosen = [_made(each, FROM_ENVIRONMENT if rack is None else rack) for each in internals.assignors(consumer)]
     internals.set_assignors(consumer, chosen)
-    ours = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
-    attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in ours), None))
-    for assignor in ours:
+    own_assignors = [assignor for assignor in chosen if isinstance(assignor, RackAwareAssignor)]
+    attached = _attached(consumer, rack if FOLLOWS else next((a.rack for a in own_assignors), None))
+    for assignor in own_assignors:
         if begun is None:
             assignor.share_rack_cache(attached.racks)
         else:
             assignor.bind(begun, attached.racks)
     internals.observe_fetches(consumer, attached.reads, attached.once, key=LocalityMeter)
     if not FOLLOWS:
-        _warn_of_version(ours, attached.once)
-    elif warn_on_rack_mismatch(ours, rack, attached.once) and rack is not None:
+        _warn_of_version(own_assignors, attached.once)
+    elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
         check = FollowerFetchCheck(
             rack,
             lambda: {other for other in attached.racks.racks().values() if other is not None},
@@ -102,8 +102,8 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     return attached
 
 
-def _warn_of_version(ours: list[RackAwareAssignor], once: WarnOnce) -> None:
-    if any(assignor.rack is not None and assignor.locality != "leader" for assignor in ours):
+def _warn_of_version(own_assignors: list[RackAwareAssignor], once: WarnOnce) -> None:
+    if any(assignor.rack is not None and assignor.locality != "leader" for assignor in own_assignors):
         once.warn(
             "version",
             "%s reads from leaders only, since client_rack came with 0.14: set locality='leader'",

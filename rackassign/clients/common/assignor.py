@@ -260,7 +260,7 @@ class Assignor:
             if decided is not None and decided.group is not None and decided.plan is not None:
                 line = f"{line}; {_of_group(decided.group, decided.plan)}"
             self._log.info("%s: %s", self.name, line)
-        except Exception:  # noqa: BLE001 - a line for people must not keep a member from its partitions
+        except Exception:  # noqa: BLE001 - a log line must not keep a member from its partitions
             self._once.warn("line", "%s: an assignment cannot be described", self.name, exc_info=True)
 
     def _report(self, group: Group, plan: Plan, limit_s: float) -> None:

@@ -85,21 +85,21 @@ class Commits:
         """
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
-        ours = [each for each in asked if to_topic_partition(each) in self._reader.held]
-        if asked and not ours:
+        owned = [each for each in asked if to_topic_partition(each) in self._reader.held]
+        if asked and not owned:
             # It was read in a generation that is over; the new owner may have committed further.
             raise kafka_exception(KafkaError.ILLEGAL_GENERATION, "none of these partitions is assigned any more")
         if asynchronous:
-            if ours:
-                self._send(ours)
+            if owned:
+                self._send(owned)
             return None
-        if not ours:
+        if not owned:
             raise kafka_exception(NO_OFFSET, "there is nothing to commit")
         end = monotonic() + timeout
         # Pending commits first.
         self._outbox.flush([], timeout)
-        self._member.commit(offsets_of(ours), max(0.0, end - monotonic()))
-        return [TopicPartition(each.topic, each.partition, each.offset) for each in ours]
+        self._member.commit(offsets_of(owned), max(0.0, end - monotonic()))
+        return [TopicPartition(each.topic, each.partition, each.offset) for each in owned]
 
     def serve(self) -> None:
         """Send due commits without waiting, and report results of commits."""

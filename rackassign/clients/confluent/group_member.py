@@ -76,7 +76,7 @@ class GroupMember:
             raise
         cluster = internals.cluster_of(self._consumer)
         self._cluster = cluster
-        self._awaited = PendingTopics(self._knows)
+        self._awaited = PendingTopics(self._is_known)
         self._creates_topics = bool(arguments.get("allow_auto_create_topics"))
         if cluster is not None:
 
@@ -144,7 +144,7 @@ class GroupMember:
         if not self._creates_topics:
             raise kafka_exception(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: the topic does not exist (yet)")
 
-    def _knows(self, topic: str) -> bool:
+    def _is_known(self, topic: str) -> bool:
         return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:

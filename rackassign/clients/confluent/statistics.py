@@ -40,7 +40,7 @@ class _Part(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """Statistics of a partition: the broker it is read from, and what was read since librdkafka knows it."""
+    """Statistics of a partition: the broker it is read from, and what was read since librdkafka has counted it."""
 
     broker: int
     size: int

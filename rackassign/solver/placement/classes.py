@@ -115,10 +115,10 @@ def choose(problem: Problem) -> RackChoice:
     chooser = _Chooser(problem.limits, _choices(free, problem.limits))
     choice_of, usable_of, bounds_of_item = [], [], []
     for copies, held in zip(items.copies.tolist(), items.current, strict=True):
-        room = list(free)
+        free_nodes = list(free)
         for node in held:
-            room[rack[node]] += closed[node]
-        number, bounds = chooser.best(copies, [rack[node] for node in held], room)
+            free_nodes[rack[node]] += closed[node]
+        number, bounds = chooser.best(copies, [rack[node] for node in held], free_nodes)
         choice_of.append(number)
         usable_of.append(tuple(sorted(node for node in held if bounds.high[rack[node]])))
         bounds_of_item.append(bounds)
@@ -145,7 +145,7 @@ class _Chooser:
         self._taken = [0] * len(choices)
         self._known: dict[tuple[int, tuple[int, ...], int], Bounds | ShortageError] = {}
 
-    def best(self, copies: int, held: list[int], room: list[int]) -> tuple[int, Bounds]:
+    def best(self, copies: int, held: list[int], free_nodes: list[int]) -> tuple[int, Bounds]:
         """Return the choice that places most, keeps most and was used least, in this order.
 
         Raises:
@@ -154,7 +154,7 @@ class _Chooser:
         found: list[tuple[tuple[int, bool, int, int, int], Bounds]] = []
         failed: ShortageError | None = None
         for number, racks in enumerate(self._choices):
-            bounds = self._bounds(copies, room, number)
+            bounds = self._bounds(copies, free_nodes, number)
             if isinstance(bounds, ShortageError):
                 failed = failed or bounds
                 continue
@@ -166,12 +166,12 @@ class _Chooser:
         self._taken[number] += 1
         return number, bounds
 
-    def _bounds(self, copies: int, room: list[int], number: int) -> Bounds | ShortageError:
-        key = (copies, tuple(room), number)
+    def _bounds(self, copies: int, free_nodes: list[int], number: int) -> Bounds | ShortageError:
+        key = (copies, tuple(free_nodes), number)
         if key not in self._known:
             racks = self._choices[number]
             try:
-                within = [nodes if rack in racks else 0 for rack, nodes in enumerate(room)]
+                within = [nodes if rack in racks else 0 for rack, nodes in enumerate(free_nodes)]
                 self._known[key] = bounds_of(copies, within, self._limits)
             except ShortageError as error:
                 self._known[key] = error

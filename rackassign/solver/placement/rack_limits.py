@@ -56,66 +56,66 @@ class Bounds:
         )
 
 
-def bounds_of(copies: int, room: Sequence[int], limits: Constraints) -> Bounds:
+def bounds_of(copies: int, free_nodes: Sequence[int], limits: Constraints) -> Bounds:
     """Compute the bounds of an item.
 
     Args:
         copies: Number of copies.
-        room: Number of nodes it can use, by rack.
+        free_nodes: Number of nodes it can use, by rack.
         limits: Constraints.
 
     Raises:
         ShortageError: Not all copies can be placed, and `on_shortage` is `error`.
     """
-    most = _most_per_rack(copies, room, limits)
-    racks = sum(1 for nodes in room if nodes)
+    most = _most_per_rack(copies, free_nodes, limits)
+    racks = sum(1 for nodes in free_nodes if nodes)
     # The minimum number of racks does not apply beyond the number of copies.
     lacking = max(0, min(limits.min_racks or 0, copies) - min(racks, limits.max_racks or racks))
-    placed = max(0, min(copies, _capacity(room, most), copies - lacking))
+    placed = max(0, min(copies, _capacity(free_nodes, most), copies - lacking))
     note = ""
     if placed < copies:
         if limits.on_shortage == "error":
-            raise ShortageError(_shortage(copies, placed, room, most, lacking))
+            raise ShortageError(_shortage(copies, placed, free_nodes, most, lacking))
         if limits.on_shortage == "relax":
-            placed = min(copies, sum(room))
-            most = max(most, _filled(placed, room))
+            placed = min(copies, sum(free_nodes))
+            most = max(most, _filled(placed, free_nodes))
             lacking = 0
             note = "constraints had to be relaxed" if placed == copies else "there are fewer nodes than copies"
     leaders = limits.leader_racks or frozenset()
-    if limits.leader_racks is not None and not any(room[rack] for rack in leaders):
+    if limits.leader_racks is not None and not any(free_nodes[rack] for rack in leaders):
         if limits.on_shortage == "error":
             raise ShortageError("no rack in which leaders must be has a node")
         leaders, note = frozenset(), "no rack in which leaders must be has a node"
-    high = tuple(min(nodes, most) for nodes in room)
+    high = tuple(min(nodes, most) for nodes in free_nodes)
     evenly = limits.max_per_rack == EVEN and placed == copies and limits.counted_racks is None
-    low = tuple(min(nodes, most - 1) if evenly else 0 for nodes in room)
+    low = tuple(min(nodes, most - 1) if evenly else 0 for nodes in free_nodes)
     possible = min(placed, sum(1 for top in high if top))
     wanted = possible if limits.min_racks is None else min(possible, limits.min_racks)
     return Bounds(placed, copies - placed, low, high, wanted, leaders if placed else frozenset(), note)
 
 
-def _most_per_rack(copies: int, room: Sequence[int], limits: Constraints) -> int:
+def _most_per_rack(copies: int, free_nodes: Sequence[int], limits: Constraints) -> int:
     if limits.max_per_rack != EVEN:
         return int(limits.max_per_rack)
     if limits.counted_racks is not None:
         return -(-copies // limits.counted_racks)
-    return _filled(min(copies, sum(room)), room)
+    return _filled(min(copies, sum(free_nodes)), free_nodes)
 
 
-def _filled(copies: int, room: Sequence[int]) -> int:
+def _filled(copies: int, free_nodes: Sequence[int]) -> int:
     """Return the lowest limit of a rack at which so many copies can be placed."""
     most = 0
-    while _capacity(room, most) < copies:
+    while _capacity(free_nodes, most) < copies:
         most += 1
     return most
 
 
-def _capacity(room: Sequence[int], most: int) -> int:
-    return sum(min(nodes, most) for nodes in room)
+def _capacity(free_nodes: Sequence[int], most: int) -> int:
+    return sum(min(nodes, most) for nodes in free_nodes)
 
 
-def _shortage(copies: int, placed: int, room: Sequence[int], most: int, lacking: int) -> str:
-    nodes, racks = sum(room), sum(1 for count in room if count)
+def _shortage(copies: int, placed: int, free_nodes: Sequence[int], most: int, lacking: int) -> str:
+    nodes, racks = sum(free_nodes), sum(1 for count in free_nodes if count)
     if nodes < copies:
         return f"{copies} copies, but only {nodes} nodes"
     if lacking:

@@ -299,7 +299,7 @@ class CollisionIndex:
             tries: Budget. The search ends when nothing is left.
         """
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
-        room = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
+        capacity = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
         twin = self._twins(fixed, order)
         best = [bound]
 
@@ -319,7 +319,7 @@ class CollisionIndex:
             able = self.joining(cells, all_in_all, best[0])
             for place in range(start, len(order)):
                 cell = order[place]
-                if not able >> self.nodes[cell][0] & 1 or chosen.count(cell) >= room[cell]:
+                if not able >> self.nodes[cell][0] & 1 or chosen.count(cell) >= capacity[cell]:
                     continue
                 if cell not in twin or chosen.count(twin[cell]) > chosen.count(cell):
                     yield from add([*chosen, cell], place)

@@ -28,7 +28,7 @@ class ExchangeGraph:
     """The exchange graph of a placement.
 
     Args:
-        rooms: Cells of the topology.
+        index: Cells of the topology.
         items: Items to place.
         least: Fewest collisions of each item.
         sets: Nodes of each item; None to choose them.
@@ -36,17 +36,17 @@ class ExchangeGraph:
 
     def __init__(
         self,
-        rooms: CollisionIndex,
+        index: CollisionIndex,
         items: Sequence[ItemDemand],
         least: Sequence[CollisionBound],
         sets: Sequence[set[int]] | None = None,
     ) -> None:
-        self._rooms = rooms
+        self._index = index
         self._items = items
         self._least = least
         self._held = [sum(1 << node for node in item.current) for item in items]
-        self._weight = rooms.field.weight
-        self.count = list(rooms.field.load)
+        self._weight = index.field.weight
+        self.count = list(index.field.load)
         self._at: list[dict[int, Arcs]] = [{} for _ in self.count]
         self._arcs: list[Arcs | None] = [None for _ in self.count]
         self.sets: list[set[int]] = [set() for _ in items]
@@ -108,7 +108,7 @@ class ExchangeGraph:
 
     def collisions(self, number: int, own: set[int]) -> int:
         """Return the collisions of an item with a set, including those of its fixed copy."""
-        return self._rooms.collisions(self._cells(number, own), self._all_in_all(number))
+        return self._index.collisions(self._cells(number, own), self._all_in_all(number))
 
     def uneven(self) -> float:
         """Return how uneven loads are: less is better."""
@@ -128,12 +128,12 @@ class ExchangeGraph:
 
     def _all_in_all(self, number: int) -> int:
         item = self._items[number]
-        copies = item.copies if self._rooms.field.strict else self._least[number].copies
+        copies = item.copies if self._index.field.strict else self._least[number].copies
         return copies + (item.fixed >= 0)
 
     def _cells(self, number: int, own: set[int]) -> tuple[int, ...]:
         fixed = self._items[number].fixed
-        return tuple(sorted(self._rooms.of[node] for node in (*own, *([fixed] if fixed >= 0 else []))))
+        return tuple(sorted(self._index.of[node] for node in (*own, *([fixed] if fixed >= 0 else []))))
 
     def _put(self, number: int, own: set[int]) -> None:
         for node in self.sets[number]:
@@ -149,7 +149,7 @@ class ExchangeGraph:
         for node in own:
             self.count[node] += 1
             self._arcs[node] = None
-            targets = self._targets(number, cells, self._rooms.of[node]) & free
+            targets = self._targets(number, cells, self._index.of[node]) & free
             back, other = targets & held, targets & ~held
             self._at[node][number] = (0, back, other) if held >> node & 1 else (back, other, 0)
 
@@ -157,7 +157,7 @@ class ExchangeGraph:
         """Return the nodes that an item can use in place of a node of a cell, as bits."""
         place = cells.index(cell)
         rest = cells[:place] + cells[place + 1 :]
-        return self._rooms.joining(rest, self._all_in_all(number), self._least[number].collisions)
+        return self._index.joining(rest, self._all_in_all(number), self._least[number].collisions)
 
     def _chosen(self, number: int) -> set[int]:
         """Return a set with the fewest collisions: nodes that have a copy first, then the least loaded."""
@@ -169,10 +169,10 @@ class ExchangeGraph:
             for node, weight in enumerate(self._weight)
         }
         # In each cell the best nodes are used first, so a cell is rated by its best node.
-        ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._rooms.nodes]
+        ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._index.nodes]
         order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
         all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST)
-        good = self._rooms.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
+        good = self._index.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
         # If none is found in that order, the set that proved the bound is used.
         cells, _ = next(good, (least.cells, least.collisions))
         return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}

@@ -1,11 +1,11 @@
-"""Standbys: who runs what, and who keeps a warm copy of it (KIP-708, KIP-441).
+"""Standbys: which member is active for a partition, and which keep a warm copy of it (KIP-708, KIP-441).
 
-Rules of this room, beyond those of strategies:
+Rules of this package, in addition to those of `rackassign.strategies`:
 
-* Who runs a partition is the sticky optimum, in which a member with a warm copy stands in for an owner that is gone.
-* What has to wait for a warm copy is said in `rounds`.
-* Copies are placed best (`optimum.place_replicas`) or as Kafka Streams places them (`kafka`); the numbers of both are
-  made here, members in order of their ids, partitions in order of topic and id.
+* Active members are the sticky optimum, in which a member with a warm copy replaces an owner that is gone.
+* Moves that have to wait for a warm copy are in `warmup`.
+* Copies are placed optimally (`solver.standby`) or as Kafka Streams places them (`client_tag_aware`). The numbers for
+  both are assigned here, members in order of their IDs, partitions in order of topic and ID.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A group and the copies it has in, who runs and who keeps what out."""
+"""Assignment of active members and standbys, from a group and the copies it has."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _HADOOP_MOST, _HADOOP_FEWER = 2, 1
 
 @dataclass(frozen=True, slots=True)
 class StandbyPlan:
-    """What was decided.
+    """The assignment of active members and standbys.
 
     Args:
-        plan: Who runs what, for the cooperative protocol.
-        standbys: Partitions of which each member is to keep a copy: warm-ups, what it waits for, and what it keeps on
-            until others are warm are among them. An entry for every member.
-        warmups: Those of them that are waited for: once the member is warm, they move to it, or somebody else need not
-            keep its copy any more.
-        missing: Copies that have no place, by partition.
-        collisions: Copies at a value of a tag beyond what the rule allows.
-        proven: Whether copies are proven best: collisions, even loads, kept, in that order.
+        plan: The active members, for the cooperative protocol.
+        standbys: Partitions of which each member is to keep a copy, including its warm-ups, awaited copies, and copies
+            it keeps until others are warm. An entry for every member.
+        warmups: Those of them that are awaited: once the copy is warm, the partition moves to the member, or another
+            member can drop its copy.
+        missing: Number of copies that cannot be placed, by partition.
+        collisions: Number of copies on a value of a tag beyond the limits of the rule.
+        proven: Whether copies are proven optimal: collisions, even loads, kept, in that order.
     """
 
     plan: Plan
@@ -55,11 +55,11 @@ class StandbyPlan:
 def assign_standbys(
     group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
 ) -> StandbyPlan:
-    """Decide who runs what and who keeps a copy of it.
+    """Assign active members and standbys.
 
     Args:
         group: Members, with their tags, and topology; every partition has state.
-        copies: What members have.
+        copies: Copies that members have.
         options: How copies are placed.
         active: How partitions are assigned.
     """
@@ -74,7 +74,7 @@ def assign_standbys(
     cold = {p: who for p, who in last.items() if owners.get(p, who) != who and not warm.has(who, p)}
     stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
     now = {**last, **stay}
-    # Who stands in owns nothing yet: nobody has to give up anything before another can have it.
+    # A replacement owns nothing yet: no member has to revoke a partition before another can have it.
     free = {place: now[place] for place in stand_ins if place in now}
     plan = replace(
         wanted,
@@ -89,7 +89,7 @@ def assign_standbys(
     warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
     awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
     for place, _ in _each({"": plan.withheld}):
-        # Who waits for what another has to give up goes on with its copy, or it would be cold by then.
+        # A member that waits for another one's revocation keeps its copy, or it would be cold by then.
         holders[place].add(now[place])
     for place, who in warming.items():
         awaited.setdefault(place, set()).add(who)
@@ -104,7 +104,7 @@ def assign_standbys(
 
 
 def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) -> dict[TopicPartition, str]:
-    """Return for partitions that nobody claims who has the warmest copy: that is as good as having it."""
+    """Return the member with the warmest copy of each unclaimed partition; it counts as the owner."""
     claimed = {
         TopicPartition(topic, partition)
         for member in group.members
@@ -122,7 +122,7 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
             if there and place not in claimed:
                 holders[place].append((lag, member.id))
     for place in sorted(holders):
-        # All that are warm are as good: then whoever has least to do.
+        # All warm copies are equivalent: the member with the lowest load is chosen.
         _, _, chosen = min(
             (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[place]
         )
@@ -132,7 +132,7 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
 
 
 def _standing_in(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
-    """Return the group with those who stand in claiming what they would take over."""
+    """Return the group with replacements claiming the partitions they would take over."""
     claims: dict[str, list[TopicPartition]] = defaultdict(list)
     for place, member in stand_ins.items():
         claims[member].append(place)
@@ -148,11 +148,11 @@ def _claiming(member: Member, more: Iterable[TopicPartition]) -> Member:
 
 def _owners(group: Group) -> dict[TopicPartition, str]:
     """Return the valid owner of each partition that has one."""
-    door = IndexedGroup.of(group, "any-replica")
-    sizes = zip(door.topics, door.sizes.tolist(), strict=True)
+    indexed = IndexedGroup.of(group, "any-replica")
+    sizes = zip(indexed.topics, indexed.sizes.tolist(), strict=True)
     places = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
-    owners = zip(places, door.claims.owner.tolist(), strict=True)
-    return {place: door.members[owner].id for place, owner in owners if owner != NO_MEMBER}
+    owners = zip(places, indexed.claims.owner.tolist(), strict=True)
+    return {place: indexed.members[owner].id for place, owner in owners if owner != NO_MEMBER}
 
 
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
@@ -165,7 +165,7 @@ def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
 
 
 def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) -> dict[str, Partitions]:
-    """Return an assignment in which some partitions are another's."""
+    """Return an assignment in which some partitions have other members."""
     made: dict[str, list[TopicPartition]] = {member: [] for member in target}
     for place, member in _each(target):
         if place not in held:
@@ -198,7 +198,7 @@ def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dic
 
 @dataclass(slots=True)
 class _Placed:
-    """Copies while crowd after crowd is placed."""
+    """The copies placed so far, subscriber set after subscriber set."""
 
     holders: dict[TopicPartition, list[str]] = field(default_factory=dict)
     missing: dict[TopicPartition, int] = field(default_factory=dict)
@@ -209,24 +209,26 @@ class _Placed:
 def _placed(
     group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
 ) -> _Placed:
-    """Place the copies of all partitions; those of topics with other subscribers one crowd after the other."""
+    """Place the copies of all partitions; topics with different subscribers are placed one set after the other."""
     found = _Placed()
     owner = dict(_each(target))
-    crowds: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
+    subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
     for place in sorted(owner):
-        crowds[tuple(sorted(member.id for member in group.members if place.topic in member.topics))].append(place)
+        subscriber_sets[tuple(sorted(member.id for member in group.members if place.topic in member.topics))].append(
+            place
+        )
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
-    for ids, places in sorted(crowds.items()):
+    for ids, places in sorted(subscriber_sets.items()):
         number = {member: i for i, member in enumerate(ids)}
-        crowd = _SubscriberSet(
+        subscribers = _SubscriberSet(
             [tags[member] for member in ids],
             [load[member] for member in ids],
             [number[owner[place]] for place in places],
             [_had(place, number, copies) for place in places],
             until,
         )
-        for place, holders, missing in zip(places, *crowd.solved(options, found), strict=True):
+        for place, holders, missing in zip(places, *subscribers.solved(options, found), strict=True):
             found.holders[place] = [ids[holder] for holder in holders]
             load.update(found.holders[place])
             if missing:
@@ -235,7 +237,7 @@ def _placed(
 
 
 def _had(place: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
-    """Return who has a copy, the one that lacks least first."""
+    """Return the members with a copy, the one with the smallest lag first."""
     having = [(lag, number[member]) for member, theirs in copies.items() if member in number
               and (lag := theirs.get(place)) is not None]  # fmt: skip
     return tuple(member for _, member in sorted(having))
@@ -243,13 +245,13 @@ def _had(place: TopicPartition, number: Mapping[str, int], copies: Copies) -> tu
 
 @dataclass(frozen=True, slots=True)
 class _SubscriberSet:
-    """Members that subscribe to the same topics, and partitions of those, as numbers.
+    """Members that subscribe to the same topics, and the partitions of those, as numbers.
 
     Args:
-        tags: Of each member.
-        load: Partitions and copies that each has.
-        owner: Of each partition.
-        held: Who has had a copy of each.
+        tags: Tags of each member.
+        load: Number of partitions and copies of each member.
+        owner: Active member of each partition.
+        held: Members that have had a copy of each partition.
         until: Deadline, on the clock of `time.monotonic`.
     """
 
@@ -260,7 +262,7 @@ class _SubscriberSet:
     until: float
 
     def solved(self, options: StandbyOptions, found: _Placed) -> tuple[list[tuple[int, ...]], list[int]]:
-        """Return who gets a copy of each partition, and how many copies have no place."""
+        """Return the members that get a copy of each partition, and the number of its copies that cannot be placed."""
         wanted = options.num_standby_replicas
         if options.mode == "kafka":
             theirs = self._as_kafka(options)

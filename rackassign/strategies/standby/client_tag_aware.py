@@ -1,18 +1,18 @@
-"""Standbys as Kafka Streams places them, step for step: its result to the letter, with what is weak in it.
+"""Standby placement of Kafka Streams, step by step: identical results, including their weaknesses.
 
-Clients and tasks are numbers here, in the order in which Kafka goes through them: clients by process id, tasks as the
-caller says (Kafka's high-availability assignor sorts them). The result depends on the order of tasks.
+Clients and tasks are numbers here, in the order in which Kafka iterates over them: clients by process ID, tasks in the
+caller's order (Kafka's high-availability assignor sorts them). The result depends on the order of tasks.
 
 Source: `ClientTagAwareStandbyTaskAssignor`, `DefaultStandbyTaskAssignor` and `HighAvailabilityTaskAssignor` of Apache
 Kafka, KIP-708.
 
 Theory of operation
 -------------------
-For each task one standby after the other is picked, least loaded client first. A client is out if it shares a tag that
-counts with one that was picked before it, the active one included. A tag stops to count for the task for good as soon
-as there are as many copies as it has values. Where nobody is left, what is missing is placed in the end, least loaded
-first, whatever the tags. So it may run into a dead end that another first choice would have avoided, and has no second
-round over the values of a tag. Load is copies over capacity; capacity is no limit.
+For each task one standby after the other is placed, on the least loaded client first. A client is excluded if it shares
+a relevant tag with one that was chosen before it, including the active one. A tag is ignored for the task for good as
+soon as there are as many copies as it has values. If no client remains, the missing copies are placed at the end, least
+loaded clients first, regardless of tags. So it may run into a dead end that another first choice would have avoided,
+and has no second round over the values of a tag. Load is copies divided by capacity; capacity is no limit.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Holders = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Those that can hold copies, as numbers.
+    """Clients that can hold copies, as numbers.
 
     Args:
         capacity: Threads of each, 1 or more.
-        tags: Of each.
-        active: Tasks that each runs; a task is run by one at most.
+        tags: Tags of each.
+        active: Active tasks of each; a task has at most one active client.
     """
 
     capacity: tuple[int, ...]
@@ -44,7 +44,7 @@ class Clients:
 
 @dataclass(slots=True)
 class _StandbyState:
-    """Who holds what while standbys are placed."""
+    """The copies of each client during placement."""
 
     clients: Clients
     standbys: dict[int, list[int]]
@@ -77,13 +77,13 @@ class _StandbyState:
 
 
 def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[str]) -> Holders:
-    """Return who holds the standbys of each task.
+    """Return the clients with the standbys of each task.
 
     Args:
-        clients: In order of their process ids.
-        tasks: Stateful ones from 0, in the order in which they are placed.
-        standbys: How many each is to have; with too few clients it has fewer.
-        keys: Tags that count; without any all are alike.
+        clients: Clients in order of their process IDs.
+        tasks: Stateful tasks from 0, in the order in which they are placed.
+        standbys: Number of standbys of each task; with too few clients it has fewer.
+        keys: Relevant tags; without any all clients are equivalent.
     """
     board = _StandbyState(clients, {task: [] for task in range(len(tasks))})
     if standbys:
@@ -97,7 +97,7 @@ def place(clients: Clients, tasks: Sequence[int], standbys: int, keys: Sequence[
 
 
 def balance(clients: Clients, holders: Holders) -> Holders:
-    """Return standbys after they were moved to less loaded clients, as far as that keeps all tags of the holder."""
+    """Return standbys moved to less loaded clients, as far as these have all tags of the former holder."""
     board = _StandbyState(clients, {task: list(own) for task, own in enumerate(holders)})
     moved = True
     while moved:
@@ -117,17 +117,17 @@ def balance(clients: Clients, holders: Holders) -> Holders:
 
 
 def preserves_tags(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
-    """Tell whether a client has all tags of another, and may have more."""
+    """Return whether a client has all tags of another; it may have more."""
     return all(target.get(key) == value for key, value in source.items())
 
 
 def preserves_diversity(holders: Sequence[Mapping[str, str]], source: int, target: Mapping[str, str]) -> bool:
-    """Tell whether copies of a task carry no fewer different tags once one of them has moved.
+    """Return whether the copies of a task have no fewer different tags after one of them is moved.
 
     Args:
-        holders: The tags of all that hold a copy, the active one included.
-        source: Number of the one that gives up its copy.
-        target: The tags of the one that takes it.
+        holders: The tags of all clients with a copy, including the active one.
+        source: Index of the client that gives up its copy.
+        target: The tags of the client that takes it.
     """
     after = [target if number == source else tags for number, tags in enumerate(holders)]
     return len(_pairs(after)) >= len(_pairs(holders))
@@ -135,7 +135,7 @@ def preserves_diversity(holders: Sequence[Mapping[str, str]], source: int, targe
 
 @dataclass(frozen=True, slots=True)
 class _Dimensions:
-    """Tags that count: how many values each has, and who carries which."""
+    """The relevant tags: the number of values of each, and the clients with each value."""
 
     values: Mapping[str, int]
     carriers: Mapping[tuple[str, str], frozenset[int]]
@@ -152,7 +152,7 @@ class _Dimensions:
 
 
 def _spread(board: _StandbyState, task: int, standbys: int, dimensions: _Dimensions) -> None:
-    """Place what can be placed without a tag that the task's copies have already."""
+    """Place copies on clients without a tag that the task's copies have already."""
     clients = board.clients
     last = board.owner[task]
     blocked: dict[str, set[int]] = {}
@@ -175,7 +175,7 @@ def _spread(board: _StandbyState, task: int, standbys: int, dimensions: _Dimensi
 
 
 def _fill(board: _StandbyState, task: int, standbys: int) -> None:
-    """Place what is missing, whatever the tags."""
+    """Place the missing copies, regardless of tags."""
     while len(board.standbys[task]) < standbys:
         picked = board.least_loaded(client for client in range(len(board.clients)) if not board.holds(client, task))
         if picked is None:
@@ -184,7 +184,7 @@ def _fill(board: _StandbyState, task: int, standbys: int) -> None:
 
 
 def _evens(board: _StandbyState, source: int, target: int) -> bool:
-    """Tell whether a copy that moves evens loads, and does not just turn them round."""
+    """Return whether moving a copy balances loads, and does not just reverse their difference."""
     skew = board.load(source) - board.load(target)
     capacity: Callable[[int], int] = board.clients.capacity.__getitem__
     after = (board.count[source] - 1) / capacity(source) - (board.count[target] + 1) / capacity(target)

@@ -1,4 +1,4 @@
-"""Client tags, and what Kafka Streams allows of them: the same limits and the same texts of errors (KIP-708)."""
+"""Client tags, and Kafka Streams' limits for them: the same limits and error messages (KIP-708)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequence[str]) -> dict[str, str]:
-    """Refuse what Kafka Streams would: tags travel in the group's metadata, and a listed tag must be set.
+    """Reject what Kafka Streams would: tags are sent in the group's metadata, and a listed tag must be set.
 
     Args:
-        client_tags: Of this member, by key.
+        client_tags: Tags of this member, by key.
         assignment_tags: Keys over whose values standbys are spread.
 
     Returns:
         The tags.
 
     Raises:
-        ConfigError: With the text that Kafka has for it (`StreamsConfig`), or for what is no tag at all.
+        ConfigError: With Kafka's message (`StreamsConfig`), or if a value is not a tag at all.
     """
     if not isinstance(client_tags, Mapping):
         raise ConfigError(f"client_tags must be keys with values, got {short_repr(client_tags)}")

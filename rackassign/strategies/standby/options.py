@@ -1,4 +1,4 @@
-"""What can be chosen about standbys."""
+"""Options for standbys."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Mode = Literal["best", "kafka"]
 """How copies are placed: with the least collisions, or as Kafka Streams does."""
 
 Rule = Literal["even", "strict", "hadoop"]
-"""What a collision is: more copies at one value than it takes to spread them evenly; any two at one value, which are
-never placed (Redis); or more than two at one value, or as many values as copies (Hadoop)."""
+"""Definition of a collision: more copies on one value than an even spread needs; any two on one value, which are
+never placed (Redis); or more than two on one value, or as many values as copies (Hadoop)."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -23,20 +23,20 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 @dataclass(frozen=True, slots=True)
 class StandbyOptions:
-    """How to place standbys. Those with a setting in Kafka Streams are called like it.
+    """Options for the placement of standbys. Those with an equivalent in Kafka Streams have its name.
 
     Args:
-        num_standby_replicas: Copies of each partition beside the one that is active.
+        num_standby_replicas: Number of copies of each partition in addition to the active one.
         rack_aware_assignment_tags: Keys of client tags over whose values copies are spread.
-        mode: How they are placed.
-        rule: What a collision is; `kafka` has its own.
-        forced_tag_values: Values of a tag that count though no member may have them now (Elasticsearch's forced
-            awareness): what has no room at those that are there is left out, not crowded together.
-        acceptable_recovery_lag: Records a copy may lack and still count as warm (KIP-441).
-        max_warmup_replicas: Partitions that warm up at the same time.
+        mode: How copies are placed.
+        rule: What a collision is; mode `kafka` has its own rule.
+        forced_tag_values: Values of a tag that count even if no member has them now (Elasticsearch's forced
+            awareness): copies that do not fit on the existing values are omitted, not concentrated on them.
+        acceptable_recovery_lag: Number of records a copy may lack and still count as warm (KIP-441).
+        max_warmup_replicas: Number of partitions that warm up at the same time.
 
     Raises:
-        ConfigError: One of them cannot be.
+        ConfigError: If an option is not valid.
     """
 
     num_standby_replicas: int = 1
@@ -72,11 +72,11 @@ class StandbyOptions:
             if not _names(values) or not values:
                 raise ConfigError(f"forced_tag_values: {short_repr(key)}: expected values, got {short_repr(values)}")
         if self.mode == "kafka" and (self.rule != "even" or self.forced_tag_values):
-            raise ConfigError("mode kafka has rules of its own: leave out rule and forced_tag_values")
+            raise ConfigError("mode kafka has its own rules: omit rule and forced_tag_values")
 
 
 def _names(value: object) -> bool:
-    """Tell whether something is a list of strings, and no string itself."""
+    """Return whether a value is a collection of strings, and not a string itself."""
     return (
         isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and all(isinstance(v, str) for v in value)
     )

@@ -1,10 +1,10 @@
-"""What waits for another round: moves to who has no warm copy yet, halves of exchanges, and copies to be given up.
+"""Moves that wait for a later rebalance: to members without a warm copy, halves of exchanges, and copies to drop.
 
-* A partition moves from an owner that lives only to who has a warm copy; until then its taker *warms up*.
-* What is moved must not leave anybody with more than its share, because what was to leave it waits.
-* A warm copy is given up when another one is warm in its place.
+* A partition moves from a live owner only to a member with a warm copy; until then the new member *warms up*.
+* No move may leave a member with more than its share because the moves away from it wait.
+* A warm copy is dropped when another one is warm in its place.
 
-All is waited for by members that are told so (`warming`); they ask for the round.
+The members to which this is sent (`warming`) wait for it, and request the next rebalance.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import NamedTuple
 from rackassign.model import Group, TopicPartition
 
 Copies = Mapping[str, Mapping[TopicPartition, int]]
-"""For each member the partitions of which it has state, with the records it lacks; 0 for all of one it runs."""
+"""For each member the partitions of which it has state, with its lag in records; 0 for all if it is active."""
 
 
 class CaughtUpCopies:
-    """Who has a warm copy of what.
+    """The members with a warm copy of each partition.
 
     Args:
-        group: Members; what others have does not count, nor what is of topics a member does not read.
-        copies: What they have.
-        acceptable: Records that may be lacking.
+        group: Members; copies of others do not count, nor copies of topics that a member does not read.
+        copies: Copies of members.
+        acceptable: Acceptable lag in records.
     """
 
     def __init__(self, group: Group, copies: Copies, acceptable: int) -> None:
@@ -37,27 +37,27 @@ class CaughtUpCopies:
                     self._lags[place][member.id] = lag
 
     def has(self, member: str, place: TopicPartition) -> bool:
-        """Tell whether a member could run a partition at once."""
+        """Return whether a member could become active for a partition at once."""
         lag = self.lag(member, place)
         return lag is not None and lag <= self._acceptable
 
     def lag(self, member: str, place: TopicPartition) -> int | None:
-        """Return the records that the copy of a member lacks; None if it has none."""
+        """Return the lag of a member's copy in records; None if it has none."""
         return self._lags.get(place, {}).get(member)
 
     def all(self, place: TopicPartition) -> list[str]:
-        """Return who could run a partition at once, the one that lacks least first."""
+        """Return the members that could become active for a partition at once, the one with the smallest lag first."""
         lags = self._lags.get(place, {})
         return sorted((member for member in lags if self.has(member, place)), key=lambda member: (lags[member], member))
 
 
 class PendingMoves(NamedTuple):
-    """Who runs partitions.
+    """Active members of partitions.
 
     Args:
-        now: Of each, after this round.
-        last: Of each, when all is done.
-        cold: For those that move to one without a warm copy.
+        now: Active member of each partition after this rebalance.
+        last: Active member of each partition when all moves are done.
+        cold: New member of each partition that has no warm copy on that member.
     """
 
     now: Mapping[TopicPartition, str]
@@ -70,8 +70,8 @@ def deferred_moves(
 ) -> set[TopicPartition]:
     """Return the partitions that stay with their owners for now.
 
-    Those whose takers are cold do. So do those whose takers would have more than their share, since what was to leave
-    them stays: half of an exchange makes nothing better.
+    These are the partitions whose new members have no warm copy, and those whose new members would have more than their
+    share because the moves away from them wait: half of an exchange improves nothing.
     """
     share = Counter(last.values())
     stay = set(cold)
@@ -95,10 +95,10 @@ def deferred_moves(
 def assign_warmups(
     holders: Mapping[TopicPartition, set[str]], moves: PendingMoves, warm: CaughtUpCopies, most: int
 ) -> dict[TopicPartition, str]:
-    """Give those that are to take partitions over a copy; return who is to become warm.
+    """Assign a copy to members that are to take partitions over; return the members that are to warm up.
 
-    Where the owner is among those that keep a copy in the end, its taker has that copy until then. Others are one copy
-    more than there should be, and only so many of them at a time; who is nearly warm goes first.
+    If the owner is among those that keep a copy in the end, its successor has that copy until then. Other warm-ups are
+    copies in addition to the configured number, so their number is limited; members that are nearly warm come first.
     """
     warming: dict[TopicPartition, str] = {}
     extra: list[tuple[bool, int, TopicPartition]] = []
@@ -123,7 +123,7 @@ def assign_warmups(
 def retained_copies(
     holders: Mapping[TopicPartition, set[str]], now: Mapping[TopicPartition, str], warm: CaughtUpCopies, standbys: int
 ) -> dict[TopicPartition, set[str]]:
-    """Keep warm copies where they are until others are warm; return who is waited for."""
+    """Keep warm copies where they are until others are warm; return the awaited copies."""
     awaited: dict[TopicPartition, set[str]] = {}
     for place, theirs in holders.items():
         cold = {member for member in theirs if not warm.has(member, place)}

@@ -318,7 +318,7 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"rack_aware_assignment_tags": ["a"] * 2}, "must be up to 5 different keys"),
         ({"forced_tag_values": {"zone": ["a"]}}, '"zone" is not one of rack_aware_assignment_tags'),
         ({"rack_aware_assignment_tags": ["z"], "forced_tag_values": {"z": "ab"}}, "expected values"),
-        ({"mode": "kafka", "rule": "strict"}, "mode kafka has rules of its own"),
+        ({"mode": "kafka", "rule": "strict"}, "mode kafka has its own rules"),
     ):
         with pytest.raises(ConfigError, match=told):
             StandbyOptions(**options)
