@@ -40,7 +40,7 @@ demo: $(VENV)/demo.stamp ## Real three-rack Kafka, with and without rackassign: 
 	@exec $(BIN)/rackassign demo
 
 .PHONY: pipeline
-pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: what the audit foretells beside what is measured
+pipeline: $(VENV)/dev.stamp ## Spark on a three-rack cluster, some minutes: the saving that the audit predicts, compared with the one measured
 	@exec $(BIN)/python -m examples.pipeline
 
 .PHONY: test

@@ -64,7 +64,7 @@ def await_whole(cluster: Cluster, admin: KafkaAdminClient, topics: int) -> None:
 
 def command(cluster: Cluster) -> None:
     """Run the command as a user does; that it finds something (leaders that moved) is no failure."""
-    words = [sys.executable, "-m", "rackassign", "audit", "--bootstrap", cluster.bootstrap, "--output", "json"]
+    words = [sys.executable, "-m", "rackassign", "audit", "--bootstrap-server", cluster.bootstrap, "--output", "json"]
     done = subprocess.run(words, capture_output=True, check=False)
     if done.returncode not in {0, 1}:
         raise SystemExit(done.stderr.decode())

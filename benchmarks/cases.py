@@ -38,7 +38,7 @@ class Case:
 
     def __str__(self) -> str:
         """All that tells it from other cases."""
-        owners = {"nobody": "fresh", "all but one": "one joining", "at random": "owners at random"}
+        owners = {"none": "fresh", "all but one": "one joining", "at random": "owners at random"}
         return f"{self.strategy}, {self.shape}, RF {self.shape.replicas}, {owners[self.shape.owners]}"
 
     @property
@@ -71,7 +71,7 @@ def _range(
     replicas: int,
     *,
     subscriptions: Subscriptions = "same",
-    owners: Owners = "nobody",
+    owners: Owners = "none",
     uneven: bool = False,
 ) -> Case:
     return Case("range", Shape(members, partitions, topics, replicas, subscriptions, owners, uneven))
@@ -84,7 +84,7 @@ def _cooperative(
     replicas: int,
     *,
     subscriptions: Subscriptions = "same",
-    owners: Owners = "nobody",
+    owners: Owners = "none",
     seconds: float | None = None,
     megabytes: int | None = None,
 ) -> Case:
@@ -147,7 +147,7 @@ def grid() -> Iterator[Case]:
     """Yield the whole grid of Kafka's benchmark, with 1, 2 and 3 replicas, small groups first."""
     strategies: tuple[StrategyName, ...] = get_args(StrategyName)
     kinds: tuple[Subscriptions, ...] = ("same", "five buckets")
-    owners: tuple[Owners, ...] = ("nobody", "all but one")
+    owners: tuple[Owners, ...] = ("none", "all but one")
     for members, each in product((100, 500, 1_000, 5_000, 10_000), (5, 10, 50)):
         for topics, replicas, subscriptions, owned in product((10, 100, 1_000), (1, 2, 3), kinds, owners):
             if members * each < topics:

@@ -26,7 +26,7 @@ SHARE_READ = 0.3
 Subscriptions = Literal["same", "five buckets", "own 30 %"]
 """Everybody reads all topics; each fifth of the members its own fifth of them; each member its own random 30 %."""
 
-Owners = Literal["nobody", "all but one", "at random"]
+Owners = Literal["none", "all but one", "at random"]
 """Nobody owns anything; the last member has just joined a group that had been planned without it; every partition is
 owned by any one of its readers."""
 
@@ -53,7 +53,7 @@ class Shape:
     topics: int
     replicas: int
     subscriptions: Subscriptions = "same"
-    owners: Owners = "nobody"
+    owners: Owners = "none"
     different_sizes: bool = False
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Shape:
         read = self._read(list(topics))
         members = tuple(Member(f"member{i}", read[i], rack=f"rack{i % RACKS}") for i in range(self.members))
         fresh = Group(Topology(brokers, topics), members)
-        if self.owners == "nobody":
+        if self.owners == "none":
             return fresh
         if self.owners == "at random":
             return _owned_at_random(fresh)

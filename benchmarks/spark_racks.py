@@ -38,7 +38,7 @@ PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]
 PARTITIONS = 2 * len(PAIRS)
 TOPIC = "rows"
 JVM = ("jvm", "jvm-racks")
-OURS = ("off", "late", "pull", "barrier")
+OURS = ("none", "executor", "pull", "barrier")
 _COUNTER = Path(__file__).parent / "java" / "NodeBytes.java"
 _PATIENCE_S = 180.0
 _COUNTED_S = 0.5
@@ -106,7 +106,7 @@ class Stage:
             else:
                 # Counting takes time at the end of each range: another read, whose time does not count.
                 told = self._folder / f"{way}-{number}"
-                _drain(self._frame(way, {"reportPath": str(told)}))
+                _drain(self._frame(way, {"metricsPath": str(told)}))
                 of.bytes.append(_reported(told))
             print(number, way, f"{of.seconds[-1]:.1f} s,", _share(of.bytes[-1]), "local", flush=True)
 
@@ -124,7 +124,7 @@ class Stage:
             counted = {"kafka.metric.reporters": _COUNTER.stem, "kafka.node.bytes.folder": str(self._jvm_folder())}
             racks = kafka_options() if way == "jvm-racks" else {}
             return self._spark.read.format("kafka").options(**options, **counted, **racks).load()
-        told = self._held.options if way == "pull" else {"binding": way}
+        told = self._held.options if way == "pull" else {"rackBinding": way}
         return self._spark.read.format("rackassign").options(**options, **told).load()
 
     def _jvm_folder(self) -> Path:

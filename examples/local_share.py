@@ -44,7 +44,7 @@ def report(consumer: RackAwareConsumer) -> None:
     locality = consumer.locality()
     share = locality.local_share()
     if share is not None:
-        print(f"rack {locality.rack}: {share:.1%} read at home, {locality.cross().bytes / 1e6:.1f} MB from other racks")
+        print(f"rack {locality.rack}: {share:.1%} read locally, {locality.cross().bytes / 1e6:.1f} MB from other racks")
 
 
 if __name__ == "__main__":

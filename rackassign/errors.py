@@ -34,7 +34,7 @@ class InputError(RackassignError, ValueError):
 
 
 class WireError(RackassignError, ValueError):
-    """Bytes are not what the consumer protocol says they should be.
+    """Bytes that do not follow the consumer protocol.
 
     Args:
         offset: Where in the bytes the trouble starts.
@@ -48,7 +48,7 @@ class WireError(RackassignError, ValueError):
 
 
 class ConfigError(RackassignError, ValueError):
-    """An option was given that cannot work; the message says which and what would."""
+    """An option has an invalid value; the message names the option and what is valid."""
 
 
 class MissingExtraError(RackassignError):
@@ -65,7 +65,7 @@ class MissingExtraError(RackassignError):
 
 
 class ClusterError(RackassignError):
-    """A test cluster did not do what was asked; the message carries the broker's own last words."""
+    """A test cluster did not do what was asked; the message carries the last log lines of the broker."""
 
 
 class KafkaUnavailableError(RackassignError):

@@ -1,9 +1,9 @@
-"""What is near: which racks count for a partition, what a read costs, and how much of a plan is read at home.
+"""Locality: which racks count for a partition, what a read costs, and how many partitions of a plan are local.
 
-Rules of this room:
+Rules of this module:
 
 * Racks are compared as strings and nothing else is known of them.
-* Unknown is never an error and never counted against anybody: a member without rack, or a partition none of
+* Unknown is never an error and never counts as cross-rack: a member without rack, or a partition none of
   whose counting replicas has a known rack, is *unknown*, neither local nor cross.
 * In mode `any-replica` every replica counts, in or out of the ISR, online or not, so that a passing failure
   moves nothing (KIP-881). In mode `leader` only the leader does: that is where reads go when the brokers have
@@ -101,7 +101,7 @@ class CostTable:
 
 
 def cost_table(costs: Mapping[str, Mapping[str, float]]) -> CostTable:
-    """Scale costs to whole units. Reading in one's own rack is free, whatever the costs say."""
+    """Scale costs to whole units. Reading within a rack is free, even if a cost is given for it."""
     given = {(a, b): cost for a, row in costs.items() for b, cost in row.items() if a != b}
     if not given:
         return CostTable({}, 1, 1.0)
@@ -122,7 +122,7 @@ def cross_rack_cost(table: CostTable, home: str | None, racks: Sequence[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """How many partitions are read near home.
+    """How many partitions are local, cross-rack and unknown.
 
     Args:
         local: A counting replica shares the member's rack.

@@ -1,15 +1,15 @@
-"""What a consumer group and the cluster it reads from look like, and what was decided for it.
+"""Consumer groups, the topology they read from, and plans.
 
-Rules of this room:
+Rules of this module:
 
-* Values only. Nothing here computes an assignment, reads a byte or knows a client; it imports nothing of ours
-  but the errors.
+* Values only. Nothing here computes an assignment, reads a byte or knows a client; of this
+  project it imports the errors only.
 * A value that exists is valid: every class checks itself when it is made and raises `InputError` with the name
-  of the field. A door (JSON, a live group, the wire) only has to add where it found the value.
-* What is normal in a live cluster is not an error: a replica listed twice, a replica on a broker nobody knows,
-  a subscribed topic without metadata, a claim on a partition that no longer exists.
+  of the field. A reader (JSON, a live group, the wire) only adds where it found the value.
+* What is normal in a live cluster is not an error: a replica listed twice, a replica on a broker that is not
+  listed, a subscribed topic without metadata, a claim on a partition that no longer exists.
 
-A partition is known by its topic and its place in the topic's tuple, so that a topology of 500,000 partitions
+A partition is identified by its topic and its index in the topic's tuple, so that a topology of 500,000 partitions
 holds only as many `Partition` objects as there are different replica lists.
 """
 
@@ -228,20 +228,20 @@ def _check_amount(path: str, value: float) -> None:
 
 
 Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
-"""Why a partition is not read at home."""
+"""Why a partition is not read locally."""
 
 
 @dataclass(frozen=True, slots=True)
 class NonLocalPartition:
-    """A partition that is not read at home, and what keeps it from being.
+    """A partition that is not read locally, and the reason.
 
     Args:
         topic: Its topic.
         partition: Its id.
-        member: Who reads it, by `target`.
+        member: The member that reads it, by `target`.
         reason: `unknown-rack`: the member has no rack, or no counting replica has a known one.
-            `no-member-in-replica-racks`: none of the topic's members stands in a rack with a counting replica.
-            `members-full`: some do, but each has its share, or would have to give away something as near.
+            `no-member-in-replica-racks`: none of the topic's members is in a rack with a counting replica.
+            `members-full`: some do, but each has its share, or would have to give up an equally local partition.
     """
 
     topic: str
@@ -280,10 +280,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a plan is not all local, and what would help.
+    """Why a plan is not entirely local, and which changes would help.
 
     Args:
-        not_local: Every partition that is not read at home, by topic and id.
+        not_local: Every partition that is not read locally, by topic and id.
         advice: The best first; only what gains something.
     """
 
@@ -293,23 +293,23 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a strategy decided for a group.
+    """The plan of a strategy for a group.
 
     Args:
         strategy: Name of the strategy, as on the wire.
-        locality: Which replicas counted as near.
+        locality: Which replicas counted as local.
         assignment: What this rebalance hands out; an entry for every member, topics and ids in order.
         target: What the group reaches once withheld partitions are free; equal to `assignment` for strategies
             that withhold nothing.
         withheld: What is in `target` but not in `assignment`.
         moved: How many partitions leave a valid owner, over `target`.
-        optimal: Whether the result is proven best; None for a strategy that does not try.
+        optimal: Whether the result is proven optimal; None for a strategy that does not optimize.
         seconds: From group to plan.
-        optimality_note: What is not proven, and why; empty if nothing is in doubt.
+        optimality_note: What is not proven, and why; empty if all of it is proven.
         optimality_gap: With weights: how much heavier, relative, the heaviest load is than the least that is provably
             needed; None without.
         weight_loads: With weights: the lightest and the heaviest load; None without.
-        explain_fn: What `explain` calls; the strategy that made the plan knows.
+        explain_fn: Function behind `explain`, set by the strategy that made the plan.
     """
 
     strategy: StrategyName
@@ -326,5 +326,5 @@ class Plan:
     explain_fn: Callable[[Plan], Explanation] | None = field(default=None, repr=False, compare=False)
 
     def explain(self) -> Explanation:
-        """Say for each partition that is not local why, and what would help. Solves the group a few times more."""
+        """Explain non-local partitions and recommend changes. Solves the group a few more times."""
         return Explanation((), ()) if self.explain_fn is None else self.explain_fn(self)

@@ -1,10 +1,10 @@
 """The JSON form of a group (`rackassign/1`) and of a plan (`rackassign-plan/1`).
 
-Rules of this room:
+Rules of this module:
 
 * A wrong input is one `InputError` that names the field; nothing is repaired in silence. That goes for a key
   written twice in one object too, which JSON readers usually let the last one win.
-* This door checks types, keys and the format; what makes a group a group is checked by the model itself.
+* This module checks types, keys and the format; the model checks what makes a group valid.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_group(value: Json) -> Group:
     """Make a group of a parsed scenario.
 
     Raises:
-        InputError: If anything in it is not as the format says; names the field.
+        InputError: It does not follow the format; names the field.
     """
     scenario = _keys("", value, {"format", "brokers", "topics", "members"}, {"name", "weights", "costs"})
     if scenario["format"] != SCENARIO_FORMAT:
@@ -254,7 +254,7 @@ def _number(path: str, value: Json) -> float:
 
 
 def _each(path: str, value: Json, make: Callable[[str, Json], _T]) -> tuple[_T, ...]:
-    """Make something of each element; what is wrong with one is told with its place."""
+    """Convert each element; an error names the index of the element."""
     made: list[_T] = []
     for i, element in enumerate(_typed(path, value, list)):
         at = f"{path}[{i}]"

@@ -1,4 +1,4 @@
-"""A data application: what rackassign is foretold to save, beside what it is measured to save.
+"""A data application: what rackassign is predicted to save, compared with what it is measured to save.
 
 Each file is a step, in this order: `traffic` lets `groups` read a topic, which publish what `counters` make of that;
 `readings` is the streaming job over it, `savings` the job that joins its tables with the audit of the fleet, `page`

@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         seen = doctor(spark, cluster.bootstrap, names.counters)
         _say(f"Executors stand in racks {', '.join(sorted(str(each.rack) for each in seen.executors))}; two jobs")
         file, found = evaluate(spark, names)
-    foretold, measured = page.headline(found)
-    print(f"{file}\nsaving in a month: foretold {foretold}, measured {measured}")
+    predicted, measured = page.headline(found)
+    print(f"{file}\nsaving in a month: predicted {predicted}, measured {measured}")
 
 
 def make_anew(folder: Path) -> None:

@@ -15,7 +15,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Foretold and measured</title>
+<title>Predicted and measured</title>
 <style>
 :root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem; }}
@@ -30,12 +30,12 @@ th:first-child, td:first-child {{ text-align: left; }}
 <body>
 <h1>What rackassign saves</h1>
 <div class="figures">
-<div><b class="figure">{foretold}</b>a month, foretold by the audit</div>
+<div><b class="figure">{predicted}</b>a month, predicted by the audit</div>
 <div><b class="figure">{measured}</b>a month, measured by the consumers</div>
 </div>
 <div class="wide"><table>
-<tr><th>group</th><th>best strategy</th><th>across racks, foretold</th><th>across racks, measured</th>
-<th>read at home</th><th>saving, foretold</th><th>saving, measured</th></tr>
+<tr><th>group</th><th>best strategy</th><th>across racks, predicted</th><th>across racks, measured</th>
+<th>read locally</th><th>saving, predicted</th><th>saving, measured</th></tr>
 {rows}
 </table></div>
 <p>Across racks: bytes a second before and with rackassign. A month has 730 hours;
@@ -65,28 +65,28 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What was foretold and what was measured of a group.
+    """What was predicted and what was measured of a group.
 
     Args:
         group: Its name.
-        strategy: The best for it, as foretold.
-        foretold: Bytes a second across racks.
+        strategy: The best for it, as predicted.
+        predicted: Bytes a second across racks.
         measured: The same.
-        local_share: What was read at home, 0 to 1, as measured.
+        local_share: The share read locally, 0 to 1, as measured.
         price: Of what crosses racks.
     """
 
     group: str
     strategy: str
-    foretold: Sums
+    predicted: Sums
     measured: Sums
     local_share: Sums
     price: Price
 
     @property
-    def foretold_usd(self) -> float:
+    def predicted_usd(self) -> float:
         """USD a month."""
-        return self.price.monthly(self.foretold.less)
+        return self.price.monthly(self.predicted.less)
 
     @property
     def measured_usd(self) -> float:
@@ -95,9 +95,9 @@ class Saving:
 
 
 def headline(savings: Sequence[Saving]) -> tuple[str, str]:
-    """Return the two figures: what all groups save, foretold and measured."""
-    foretold, measured = sum(s.foretold_usd for s in savings), sum(s.measured_usd for s in savings)
-    return f"{format_usd(foretold)} USD", f"{format_usd(measured)} USD"
+    """Return the two figures: what all groups save, predicted and measured."""
+    predicted, measured = sum(s.predicted_usd for s in savings), sum(s.measured_usd for s in savings)
+    return f"{format_usd(predicted)} USD", f"{format_usd(measured)} USD"
 
 
 def page(savings: Sequence[Saving], dead: int) -> str:
@@ -107,9 +107,9 @@ def page(savings: Sequence[Saving], dead: int) -> str:
         savings: Of each group; at least one.
         dead: How many messages could not be used.
     """
-    foretold, measured = headline(savings)
+    predicted, measured = headline(savings)
     return _PAGE.format(
-        foretold=foretold,
+        predicted=predicted,
         measured=measured,
         rows="\n".join(map(_row, savings)),
         price=savings[0].price.usd_per_gb,
@@ -122,9 +122,9 @@ def _row(saving: Saving) -> str:
     cells = (
         saving.group,
         saving.strategy,
-        *(f"{format_bytes(of.before)}/s → {format_bytes(of.after)}/s" for of in (saving.foretold, saving.measured)),
+        *(f"{format_bytes(of.before)}/s → {format_bytes(of.after)}/s" for of in (saving.predicted, saving.measured)),
         f"{saving.local_share.before:.1%} → {saving.local_share.after:.1%}",
-        f"{format_bytes(saving.foretold.less)}/s, {format_usd(saving.foretold_usd)} USD",
+        f"{format_bytes(saving.predicted.less)}/s, {format_usd(saving.predicted_usd)} USD",
         f"{format_bytes(saving.measured.less)}/s, {format_usd(saving.measured_usd)} USD",
     )
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -39,7 +39,7 @@ def read_all(spark: SparkSession, bootstrap: str, topic: str, folder: Path, *, p
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .options(**({"maxOffsetsPerTrigger": per_batch} if supports_read_limits() else {}))
-        .option("binding", "pull")
+        .option("rackBinding", "pull")
         .load()
     )
     query = (

@@ -1,4 +1,4 @@
-"""The second job: what was measured, joined with what the audit of the fleet foretold."""
+"""The second job: what was measured, joined with what the audit of the fleet predicted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rackassign.monitoring import Price
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BEST = "racks-told"
+BEST = "racks-reported"
 """The what-if that rackassign makes true: its consumers tell their racks, and read near."""
 
 
 def savings(spark: SparkSession, folder: Path, fleet: Path, price: Price) -> list[Saving]:
-    """Return what was foretold and what was measured of each group.
+    """Return what was predicted and what was measured of each group.
 
     Args:
         spark: The session.
@@ -28,7 +28,7 @@ def savings(spark: SparkSession, folder: Path, fleet: Path, price: Price) -> lis
         fleet: Of the snapshot of the groups, from before.
         price: Of what crosses racks.
     """
-    found = foretold(spark, fleet, price).join(measured(spark, folder), "group").orderBy("group").collect()
+    found = predicted(spark, fleet, price).join(measured(spark, folder), "group").orderBy("group").collect()
     return [
         Saving(
             row["group"],
@@ -47,7 +47,7 @@ def bad_records(spark: SparkSession, folder: Path) -> int:
     return spark.read.parquet(str(folder / DEAD)).count()
 
 
-def foretold(spark: SparkSession, fleet: Path, price: Price) -> DataFrame:
+def predicted(spark: SparkSession, fleet: Path, price: Price) -> DataFrame:
     """Return a row for each group: bytes a second across racks, as it was and with the best strategy."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark is heavy
 

@@ -96,8 +96,10 @@ def _snapshot(names: Names, interval: float) -> Iterator[subprocess.Popen[bytes]
     """Take a snapshot of the groups as anybody would, while they read; none is left running."""
     near = [f"{team.group}-*" for team in names.teams if team.fetches_near]
     racks = names.folder / "racks.json"
-    racks.write_text(json.dumps({"client_ids": {f"*-{rack}": rack for rack in RACKS}, "near_readers": near}), "utf-8")
-    words = ["--bootstrap", names.bootstrap, "--rack-map", str(racks), "--interval", str(interval)]
+    racks.write_text(
+        json.dumps({"client_ids": {f"*-{rack}": rack for rack in RACKS}, "follower_fetchers": near}), "utf-8"
+    )
+    words = ["--bootstrap-server", names.bootstrap, "--rack-map", str(racks), "--interval", str(interval)]
     wanted = [word for team in names.teams for word in ("--group", team.group)]
     command = [sys.executable, "-m", "rackassign", "snapshot", *words, *wanted, "--parquet", str(names.folder / FLEET)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -86,12 +86,12 @@ def refused(words: tuple[str, ...], permissions: tuple[Permission, ...], what: s
 
 
 AUDIT_ONE, AUDIT_ALL = ("audit", "--topic", TOPIC), ("audit",)
-ADD_ONE = ("create", TOPIC, "--rf", "2", "--add-to", "1")
+ADD_ONE = ("create-topic", TOPIC, "--replication-factor", "2", "--add-partitions", "1")
 INSPECT = ("inspect", "--group", GROUP, "--interval", "1")
-SNAPSHOT, SNAPSHOT_ALL = ("snapshot", "--group", GROUP), ("snapshot", "--all")
+SNAPSHOT, SNAPSHOT_ALL = ("snapshot", "--group", GROUP), ("snapshot", "--all-groups")
 DOCTOR = ("doctor", "--group", GROUP)
 DOCTOR_SERVED = ("doctor", "--group", SERVED)
-TOP = ("top", "--group", GROUP, "--looks", "1", "--interval", "1")
+TOP = ("top", "--group", GROUP, "--iterations", "1", "--interval", "1")
 EXPORTER = ("exporter", "--group", GROUP, "--listen", "127.0.0.1:0")
 
 NO_SELECTOR = r"rackassign: 3 of 3 brokers do not tell .* \(not allowed: DESCRIBE_CONFIGS on the cluster\): .*"
@@ -111,18 +111,22 @@ CASES = {
     "audit-all": Case(AUDIT_ALL, AUDIT),
     "audit-all-without-describe": Case(AUDIT_ALL, but(AUDIT, DESCRIBE)),
     "audit-all-without-configs": refused(AUDIT_ALL, but(AUDIT, CONFIGS), f"DESCRIBE_CONFIGS on topic {TOPIC}"),
-    "create": Case(("create", "made-1", "--rf", "2"), creating("made-1")),
+    "create": Case(("create-topic", "made-1", "--replication-factor", "2"), creating("made-1")),
     "create-min-isr-given": Case(
-        ("create", "made-2", "--rf", "2", "--config", "min.insync.replicas=1"), creating("made-2")[:1]
+        ("create-topic", "made-2", "--replication-factor", "2", "--config", "min.insync.replicas=1"),
+        creating("made-2")[:1],
     ),
     "create-by-cluster": Case(
-        ("create", "made-3", "--rf", "2"), (("CREATE", *CLUSTER), ("DESCRIBE_CONFIGS", "TOPIC", "made-3"))
+        ("create-topic", "made-3", "--replication-factor", "2"),
+        (("CREATE", *CLUSTER), ("DESCRIBE_CONFIGS", "TOPIC", "made-3")),
     ),
     "create-without-create": refused(
-        ("create", "new-1", "--rf", "2"), creating("new-1")[1:], "CREATE on topic new-1, or on the cluster"
+        ("create-topic", "new-1", "--replication-factor", "2"),
+        creating("new-1")[1:],
+        "CREATE on topic new-1, or on the cluster",
     ),
     "create-without-configs": refused(
-        ("create", "new-2", "--rf", "2"), creating("new-2")[:1], "DESCRIBE_CONFIGS on topic new-2"
+        ("create-topic", "new-2", "--replication-factor", "2"), creating("new-2")[:1], "DESCRIBE_CONFIGS on topic new-2"
     ),
     "add": Case(ADD_ONE, ADD),
     "add-without-describe": refused(ADD_ONE, but(ADD, ALTER), f"DESCRIBE on topic {TOPIC}"),
@@ -144,7 +148,7 @@ CASES = {
     "inspect-without-topic": Case(INSPECT, but(MEASURING, DESCRIBE), said=NO_TOPIC),
     "inspect-without-selectors": Case(INSPECT, but(MEASURING, BROKER_CONFIGS), said=NO_SELECTOR),
     "inspect-all-without-cluster": Case(
-        ("inspect", "--all", "--interval", "0"), but(MEASURING, DESCRIBE_CLUSTER), said=SOME_GROUPS
+        ("inspect", "--all-groups", "--interval", "0"), but(MEASURING, DESCRIBE_CLUSTER), said=SOME_GROUPS
     ),
     "inspect-without-sizes": Case(INSPECT, but(MEASURING, DESCRIBE_CLUSTER), said=NO_SIZES),
     "doctor": Case(DOCTOR, (DESCRIBE_GROUP, BROKER_CONFIGS)),
@@ -174,11 +178,11 @@ CHANGING = (("DESCRIBE", "TOPIC"), ("ALTER", "CLUSTER"))
 SLOWING = (*CHANGING, ("ALTER_CONFIGS", "TOPIC"), ("ALTER_CONFIGS", "CLUSTER"))
 LOOKING = (("DESCRIBE", "TOPIC"), ("DESCRIBE_CONFIGS", "TOPIC"))
 REPAIRS = {
-    "repair plan": (*LOOKING, ("DESCRIBE", "CLUSTER")),
-    "repair apply": CHANGING,
-    "repair apply --throttle 50M": SLOWING,
-    "repair rollback": CHANGING,
-    "repair rollback --throttle 50M": SLOWING,
+    "reassign plan": (*LOOKING, ("DESCRIBE", "CLUSTER")),
+    "reassign apply": CHANGING,
+    "reassign apply --throttle 50M": SLOWING,
+    "reassign rollback": CHANGING,
+    "reassign rollback --throttle 50M": SLOWING,
     "leaders --dry-run": (*LOOKING, ("DESCRIBE", "CLUSTER")),
     "leaders": (*LOOKING, ("ALTER", "CLUSTER")),
 }
@@ -216,14 +220,14 @@ HALF = "half-a-repair"
 
 OF_REPAIRS = {
     HALF: refused(
-        ("repair", "apply", "--wave", "1"),
+        ("reassign", "apply", "--batch-size", "1"),
         (("DESCRIBE", "TOPIC", HALF), ("ALTER", *CLUSTER)),
         f"DESCRIBE on topic {TOPIC}",
     ),
     **dict(repair_cases()),
 }
 CASES |= OF_REPAIRS
-FOR_GROUP = ("repair", "plan", "--for-group", GROUP)
+FOR_GROUP = ("reassign", "plan", "--near-group", GROUP)
 CASES |= {
     "plan-for-group": Case(FOR_GROUP, (*AUDIT, DESCRIBE_GROUP)),
     "plan-for-group-without-group": refused(FOR_GROUP, AUDIT, f"DESCRIBE on group {GROUP}"),
@@ -328,11 +332,11 @@ def command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
             f"sasl.password={PASSWORD}\n"
             f"ssl.ca.location={config['ssl_cafile']}\n"
         )
-        words = [*case.words, "--bootstrap", config["bootstrap_servers"], "--client-config", str(file)]
-        if case.words[0] in {"audit", "create", "repair"}:
-            words += ["--state", str(tmp_path / "state.json")]
-        if case.words[0] in {"repair", "leaders"}:
-            words += ["--plan", str(tmp_path / "plan.json")]
+        words = [*case.words, "--bootstrap-server", config["bootstrap_servers"], "--command-config", str(file)]
+        if case.words[0] in {"audit", "create-topic", "reassign"}:
+            words += ["--state-file", str(tmp_path / "state.json")]
+        if case.words[0] in {"reassign", "balance-leaders"}:
+            words += ["--plan-file", str(tmp_path / "plan.json")]
         capsys.readouterr()
         code = run(words)
         said = capsys.readouterr()

@@ -38,7 +38,7 @@ def clusters(cache: Path) -> list[str]:
 
 
 def test_the_demo_shows_measured_shares_and_leaves_nothing(cache: Path) -> None:
-    done = subprocess.run([*RACKASSIGN, "demo", "--price", "0.01"], capture_output=True, check=True, text=True)
+    done = subprocess.run([*RACKASSIGN, "demo", "--price-per-gb", "0.01"], capture_output=True, check=True, text=True)
     rows = re.findall(r"│ (\S+ \w+) +│ +([\d.]+)% │ +(\d+) USD │ +(\d) │", done.stdout)
     assert [(name, local, cost) for name, local, cost, _ in rows] == [
         ("kafka-python range", "66.7", "333"),

@@ -171,7 +171,7 @@ def test_members_without_rack_and_in_unknown_racks_are_served_and_told(
         wait_until(told_by_the_member, "the member's own warning")
     told = {record.getMessage() for record in caplog.records}
     assert any("send no rack" in message for message in told)
-    assert any("'eu-central-1a'" in message and "racks there are: a, b, c" in message for message in told)
+    assert any("'eu-central-1a'" in message and "racks of brokers: a, b, c" in message for message in told)
 
 
 def test_partitions_that_are_added_are_assigned(

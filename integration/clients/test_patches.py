@@ -285,7 +285,7 @@ def test_a_coordinator_is_looked_for_until_it_is_found(
 
 
 @pytest.mark.parametrize("disable", [(), ("raise_when_fenced",)], ids=["mended", "without the patch it is not"])
-def test_a_fenced_static_member_is_told(
+def test_poll_of_a_fenced_static_member_raises(
     rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name, disable: tuple[str, ...]
 ) -> None:
     """Two members with one group.instance.id, as when a deployment is started twice."""

@@ -218,13 +218,13 @@ def test_nothing_is_crowded_into_the_zone_that_is_there(
     for _ in range(3):
         crew.another_round()
         assert not crew.holders()
-    (said,) = warnings_of("have no place")
+    (said,) = warnings_of("cannot be placed")
     assert "6 standbys of 6 partitions have no place" in said
     crew.start("bx", "by")
     crew.settle(1)
     assert all(sorted(zones) == ["a", "b"] for zones in crew.at(0).values())
     crew.another_round()
-    assert warnings_of("have no place") == [said]
+    assert warnings_of("cannot be placed") == [said]
 
 
 def test_strict_leaves_out_what_would_share_a_zone(
@@ -241,7 +241,7 @@ def test_strict_leaves_out_what_would_share_a_zone(
     crew.start("cx")
     crew.settle(2)
     assert all(sorted(zones) == ["a", "b", "c"] for zones in crew.at(0).values())
-    assert len(warnings_of("have no place")) == 1
+    assert len(warnings_of("cannot be placed")) == 1
 
 
 def test_two_in_one_rack_and_one_in_another(make_crew: MakeCrew) -> None:

@@ -233,14 +233,16 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
         # A coordinator that dies takes a group along that was never complete.
         join_as_connect(asking, odd)
         page = tmp_path / "page.html"
-        told = rackassign("inspect", bootstrap, "--all", "--interval", "1", "--html", str(page), "--output", "json")
+        told = rackassign(
+            "inspect", bootstrap, "--all-groups", "--interval", "1", "--html", str(page), "--output", "json"
+        )
         shot = rackassign("snapshot", bootstrap, "--group", group)
     found = json.loads(told.stdout)
     ours = next(row for row in found["groups"] if row["group"] == group)
     # Its rack is remembered, so the copy there would be near; it serves nobody now.
     assert ours["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
     assert ours["out_of_sync"] == 1
-    assert [row["problem"] for row in found["odd"] if row["group"] == odd] == [
+    assert [row["problem"] for row in found["skipped"] if row["group"] == odd] == [
         "not a group of consumers but of type 'connect', which is not supported"
     ]
     assert f"{odd}: not a group" in told.stderr
@@ -280,7 +282,7 @@ def test_groups_are_watched_and_exported(
     make = partial(RackAwareConsumer, topic, bootstrap_servers=bootstrap, group_id=group, client_rack="a", **CONSUMER)
     with consumers(make) as members, polled(members):
         wait_until(lambda: together(members, topic, 2), "a member with all of it")
-        shown = rackassign("top", bootstrap, "--group", group, "--interval", "1", "--looks", "2")
+        shown = rackassign("top", bootstrap, "--group", group, "--interval", "1", "--iterations", "2")
         assert shown.stdout.count("50.0 %") >= 4
         assert "add a replica of 1 partition" in shown.stdout
         missing = rackassign("inspect", bootstrap, "--group", f"{group}-", code=2)
@@ -288,10 +290,10 @@ def test_groups_are_watched_and_exported(
             missing.stderr.splitlines()[-1]
             == f'rackassign: group: there is no consumer group "{group}-" on this cluster'
         )
-        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "50%")
-        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--min-local", "51", code=1)
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--fail-under", "50%")
+        rackassign("inspect", bootstrap, "--group", group, "--interval", "0", "--fail-under", "51", code=1)
         exporting = subprocess.Popen(
-            [*RACKASSIGN, "exporter", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", "--interval", "1"],
+            [*RACKASSIGN, "exporter", "--bootstrap-server", bootstrap, "--listen", "127.0.0.1:0", "--interval", "1"],
             stderr=subprocess.PIPE,
             text=True,
         )

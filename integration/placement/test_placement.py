@@ -59,11 +59,11 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     words = (
         "create",
         name,
-        "--rf",
+        "--replication-factor",
         "3",
         "--partitions",
         "4",
-        "--state",
+        "--state-file",
         str(state),
         "--policy",
         "enabled",
@@ -73,7 +73,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     rack_cluster.kill_rack("c")
     wait_until(lambda: fenced(admin) == [3], "the broker is given up")
     assert "3 replicas need as many brokers, and 2 are up" in command(
-        rack_cluster, "create", name, "--rf", "3", "--state", str(state), code=1
+        rack_cluster, "create-topic", name, "--replication-factor", "3", "--state-file", str(state), code=1
     )
     planned = command(rack_cluster, *words, "--dry-run")
     assert not planned["created"]
@@ -89,7 +89,9 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
         each["kind"]: each["partitions"] for each in command(rack_cluster, "audit", "--topic", name, code=1)["findings"]
     }
     assert found["at-min-isr"] == found["offline-replica"] == {name: [0, 1, 2, 3]}
-    more = command(rack_cluster, "create", name, "--state", str(state), "--add-to", "2", "--policy", "enabled")
+    more = command(
+        rack_cluster, "create-topic", name, "--state-file", str(state), "--add-partitions", "2", "--policy", "enabled"
+    )
     assert list(more["partitions"]) == ["4", "5"]
     rack_cluster.start_rack("c")
     wait_until(lambda: in_sync(admin, name) == [3] * 6, "all replicas in sync, and nobody has done anything")
@@ -99,7 +101,15 @@ def test_what_cannot_be_written_to_is_not_made(
     rack_cluster: Cluster, admin: KafkaAdminClient, unique_name: Callable[[], str], tmp_path: Path
 ) -> None:
     name, state = unique_name(), tmp_path / "state.json"
-    words = ("create", name, "--rf", "3", "--policy=enabled", f"--state={state}", "--config=min.insync.replicas=3")
+    words = (
+        "create-topic",
+        name,
+        "--replication-factor",
+        "3",
+        "--policy=enabled",
+        f"--state-file={state}",
+        "--config=min.insync.replicas=3",
+    )
     rack_cluster.kill_rack("a")
     wait_until(lambda: fenced(admin) == [1], "the broker is given up")
     said = command(rack_cluster, *words, code=1)
@@ -121,23 +131,23 @@ def test_what_the_cluster_refuses_whatever_it_is_like_is_bad_input(
     unique_name: Callable[[], str],
     tmp_path: Path,
 ) -> None:
-    state, there = ("--state", str(tmp_path / "state.json")), make_topic(replicas=[[1, 2]])
+    state, there = ("--state-file", str(tmp_path / "state.json")), make_topic(replicas=[[1, 2]])
     bad: tuple[tuple[tuple[str, ...], str], ...] = (
-        ((there, "--rf", "2"), "TopicAlreadyExistsError"),
+        ((there, "--replication-factor", "2"), "TopicAlreadyExistsError"),
         (("a/b",), "InvalidTopicError"),
         (("x" * 250,), "InvalidTopicError"),
         ((unique_name(), "--config", "no.such.key=1"), "InvalidConfigurationError"),
-        ((there, "--add-to", "1", "--rf", "3"), "has 2 replicas"),
+        ((there, "--add-partitions", "1", "--replication-factor", "3"), "has 2 replicas"),
     )
     for words, said in bad:
-        assert said in command(rack_cluster, "create", *words, *state, code=2)
-    more = command(rack_cluster, "create", there, "--add-to", "1", *state)
+        assert said in command(rack_cluster, "create-topic", *words, *state, code=2)
+    more = command(rack_cluster, "create-topic", there, "--add-partitions", "1", *state)
     assert [len(row) for row in more["partitions"].values()] == [2]
     # What was seen of this cluster is not believed of another, nor written over.
     mine = read(tmp_path / "state.json")
     assert mine.cluster == cluster_id(admin)
     write(tmp_path / "state.json", replace(mine, cluster="another"))
-    for name, argument in (("create", unique_name()), ("audit", f"--topic={there}")):
+    for name, argument in (("create-topic", unique_name()), ("audit", f"--topic={there}")):
         assert 'the file is of cluster "another", and this is ' in command(rack_cluster, name, argument, *state, code=2)
     assert read(tmp_path / "state.json").cluster == "another"
 
@@ -149,19 +159,23 @@ def test_kafka_s_own_topics_are_audited_and_leave_a_broker_that_is_to_go(
     unique_name: Callable[[], str],
     tmp_path: Path,
 ) -> None:
-    topic, files = make_topic(), ("--state", str(tmp_path / "state.json"), "--plan", str(tmp_path / "plan.json"))
+    topic, files = (
+        make_topic(),
+        ("--state-file", str(tmp_path / "state.json"), "--plan-file", str(tmp_path / "plan.json")),
+    )
     with closing(KafkaConsumer(bootstrap_servers=rack_cluster.bootstrap, group_id=unique_name())) as consumer:
         consumer.assign([HostPartition(topic, 0)])
         consumer.commit({HostPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
     wait_until(lambda: OFFSETS in describe_cluster_state(admin).topics, "offsets have a topic that brokers agree on")
     below = {
-        each["kind"]: each for each in command(rack_cluster, "audit", "--want-rf", "4", *files[:2], code=1)["findings"]
+        each["kind"]: each
+        for each in command(rack_cluster, "audit", "--expected-replication-factor", "4", *files[:2], code=1)["findings"]
     }
     assert OFFSETS in below["rf-below"]["partitions"]
     assert "where `--topic` names them" in below["rf-below"]["advice"]
-    planned = command(rack_cluster, "repair plan", "--replace", "3", *files)
+    planned = command(rack_cluster, "reassign plan", "--remove-broker", "3", *files)
     assert all(3 not in row["after"] for row in planned["moves"][OFFSETS].values())
-    assert OFFSETS not in command(rack_cluster, "repair plan", "--rf", "1", *files)["moves"]
+    assert OFFSETS not in command(rack_cluster, "reassign plan", "--replication-factor", "1", *files)["moves"]
 
 
 def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdminClient, make_topic: MakeTopic) -> None:
@@ -174,7 +188,9 @@ def test_an_audit_finds_what_was_planted(rack_cluster: Cluster, admin: KafkaAdmi
     )
 
     def findings() -> dict[str, Any]:
-        told = command(rack_cluster, "audit", "--topic", thin, "--topic", strict, "--want-rf", "2", code=1)
+        told = command(
+            rack_cluster, "audit", "--topic", thin, "--topic", strict, "--expected-replication-factor", "2", code=1
+        )
         return {each["kind"]: each["partitions"] for each in told["findings"]}
 
     wait_until(lambda: "min-isr-is-rf" in findings(), "brokers that know the new configuration")
@@ -220,7 +236,7 @@ def test_a_throttle_that_was_left_is_found(
     try:
         told = f"a throttle of replication is set for {named} and nothing is being reassigned"
         wait_until(lambda: left() == [told], "the throttle is found")
-        words = ["audit", "--bootstrap", rack_cluster.bootstrap, "--topic", topic]
+        words = ["audit", "--bootstrap-server", rack_cluster.bootstrap, "--topic", topic]
         # Each time another broker may be asked, that does not know it yet.
         wait_until(lambda: run(words) == 1, "the command finds it as well")
     finally:

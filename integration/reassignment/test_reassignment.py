@@ -117,8 +117,17 @@ def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
     six.kill_rack("b")
     wait_until(lambda: fenced(admin) == [2, 5], "the rack is given up")
     for name, policy in ((prefer, "enabled_prefer_observed"), (enabled, "enabled")):
-        made = ("--partitions", "4", "--rf", "3", "--policy", policy, "--config", "min.insync.replicas=2")
-        run("create", name, *made)
+        made = (
+            "--partitions",
+            "4",
+            "--replication-factor",
+            "3",
+            "--policy",
+            policy,
+            "--config",
+            "min.insync.replicas=2",
+        )
+        run("create-topic", name, *made)
     with Traffic(six.bootstrap, names, notes) as _:
 
         def acknowledged(more: int) -> None:
@@ -128,14 +137,14 @@ def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
         acknowledged(100)
         six.start_rack("b")
         wait_until(lambda: whole(admin, names), "all replicas in sync again")
-        planned = run("repair plan")
+        planned = run("reassign plan")
         # All that was made over the racks that were left has two copies in one; what was promised to the other has not.
         assert (set(planned["moves"]), planned["copies"], planned["least_copies"]) == ({enabled}, 4, 4)
-        done = run("repair apply", "--throttle", QUICK)
+        done = run("reassign apply", "--throttle", QUICK)
         assert (done["done"], done["failed"], done["phase"]) == (4, {}, "applied")
         assert throttles(admin, enabled) == {}
         assert {place["kind"] for place in run("audit", code=0)["findings"]} == set()
-        assert run("repair plan")["moves"] == {}
+        assert run("reassign plan")["moves"] == {}
         six.kill_rack("a")
         acknowledged(100)
     notes.close()
@@ -165,7 +174,7 @@ def imported(tmp_path: Path, topic: str, wanted: Lists) -> tuple[str, str]:
     rows = [{"topic": topic, "partition": number, "replicas": list(row)} for number, row in wanted.items()]
     file = tmp_path / "given.json"
     file.write_text(json.dumps({"version": 1, "partitions": rows}))
-    return "--import", str(file)
+    return "--reassignment-json-file", str(file)
 
 
 def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
@@ -173,8 +182,8 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
 ) -> None:
     run, before = commands(six.bootstrap, tmp_path), lists(admin, filled)
     wanted: Lists = {0: (4, 5), 1: (5, 6), 2: (6, 5)}
-    run("repair plan", *imported(tmp_path, filled, wanted))
-    words = ["repair", "apply", "--bootstrap", six.bootstrap, "--throttle", SLOW]
+    run("reassign plan", *imported(tmp_path, filled, wanted))
+    words = ["reassign", "apply", "--bootstrap-server", six.bootstrap, "--throttle", SLOW]
     with subprocess.Popen([sys.executable, "-m", "rackassign", *words], cwd=tmp_path) as tool:
         wait_until(lambda: len(moving(admin)) == 3, "all on their way")
         tool.kill()
@@ -183,7 +192,7 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     assert {slow[key] for key in RATES} == {"300000"}
     left = run("audit", "--topic", filled, code=1)["findings"]
     assert "in-flight" in {finding["kind"] for finding in left}
-    refused = rackassign("repair plan", six.bootstrap, code=2, home=tmp_path)
+    refused = rackassign("reassign plan", six.bootstrap, code=2, home=tmp_path)
     assert "is a plan in progress" in refused.stderr
 
     with subprocess.Popen(
@@ -196,7 +205,7 @@ def test_a_tool_that_was_killed_and_a_controller_that_died_leave_nothing_behind(
     assert lists(admin, filled) == wanted
     assert throttles(admin, filled) == {}
 
-    undone = run("repair rollback")
+    undone = run("reassign rollback")
     assert (undone["done"], undone["phase"]) == (3, "rolled-back")
     assert lists(admin, filled) == before
     assert throttles(admin, filled) == {}
@@ -215,7 +224,7 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     run, name = commands(six.bootstrap, tmp_path), unique_name()
     create_topic(six.bootstrap, name, [[1, 2, 3], [1, 2, 3]])
     ours = TopicPartition(name, 1)
-    run("repair plan", *imported(tmp_path, name, {1: (3, 5, 1)}))
+    run("reassign plan", *imported(tmp_path, name, {1: (3, 5, 1)}))
     six.kill(5)
     wait_until(lambda: fenced(admin) == [5], "the broker is given up")
 
@@ -226,14 +235,14 @@ def test_what_hangs_for_ever_when_it_is_given_another_target_is_cancelled_first(
     half_way = moving(admin)[TopicPartition(*raw)]
     assert half_way == OngoingReassignment((1, 2, 3), (5,))
 
-    given_up = run("repair apply", "--patience", "1", code=1)
+    given_up = run("reassign apply", "--stall-timeout", "1", code=1)
     assert given_up["failed"] == {name: {"1": "waits for broker 5"}}
     assert lists(admin, name)[1] == (1, 2, 3)
     assert set(moving(admin)) == {TopicPartition(*raw)}
 
     six.start(5)
     wait_until(lambda: fenced(admin) == [], "the broker is back")
-    done = run("repair apply")
+    done = run("reassign apply")
     assert (done["done"], done["failed"]) == (1, {})
     assert lists(admin, name)[1] == (3, 5, 1)
     # Ours is long over; the other never will be, although all of its brokers are up and in sync.
@@ -270,12 +279,12 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
             strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]
             team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
         assert team.local(team.settle()) == local
-        planned = run("repair plan", "--for-group", team.group)
+        planned = run("reassign plan", "--near-group", team.group)
         assert planned["group"]["coverage"] == {"a": 1, "b": 1, "c": 0}
         shares = [planned["group"][when]["local"] for when in ("now", "possible_now", "possible_after")]
         assert shares == [local, local, 6]
         assert (planned["copies"], planned["least_copies"]) == (copies, copies)
-        words = [sys.executable, "-m", "rackassign", "repair", "apply", "--bootstrap", team.bootstrap]
+        words = [sys.executable, "-m", "rackassign", "reassign", "apply", "--bootstrap-server", team.bootstrap]
         with subprocess.Popen([*words, "--output", "json"], cwd=tmp_path, stdout=subprocess.PIPE) as tool:
             # The members are polled by this process.
             wait_until(lambda: bool(team.settle()) and tool.poll() is not None, "the end of the repair")
@@ -311,24 +320,44 @@ def test_what_waits_for_a_broker_gets_it_when_one_comes(
     for broker in (4, 5, 6):
         unregister(six, broker)
     wait_until(lambda: len(list_brokers(admin)) == 3, "three brokers are left")
-    made = run("create", name, "--partitions", "2", "--rf", "4", "--policy", "enabled", "--allow-placeholders")
+    made = run(
+        "create-topic",
+        name,
+        "--partitions",
+        "2",
+        "--replication-factor",
+        "4",
+        "--policy",
+        "enabled",
+        "--allow-placeholders",
+    )
     assert made["placeholders"] == 2
     assert read_registry(tmp_path / "rackassign-state.json").plans.keys() == {
         TopicPartition(name, number) for number in range(2)
     }
-    planned = run("repair plan")
+    planned = run("reassign plan")
     assert planned["moves"] == {}
     assert planned["waiting"].keys() == {name}
-    waited = run("repair apply", "--watch", "1", code=1)
+    waited = run("reassign apply", "--wait-for-brokers", "1", code=1)
     assert (waited["done"], waited["waiting_replicas"]) == (0, 2)
     with subprocess.Popen(
-        [sys.executable, "-m", "rackassign", "repair", "apply", "--bootstrap", six.bootstrap, "--watch", "100"],
+        [
+            sys.executable,
+            "-m",
+            "rackassign",
+            "reassign",
+            "apply",
+            "--bootstrap-server",
+            six.bootstrap,
+            "--wait-for-brokers",
+            "100",
+        ],
         cwd=tmp_path,
     ) as tool:
         six.start(5)
         assert tool.wait(120) == 0
     assert {len(row) for row in lists(admin, name).values()} == {4}
     assert read_registry(tmp_path / "rackassign-state.json").plans == {}
-    undone = run("repair rollback")
+    undone = run("reassign rollback")
     assert (undone["done"], undone["phase"]) == (2, "rolled-back")
     assert {len(row) for row in lists(admin, name).values()} == {3}

@@ -26,9 +26,9 @@ MANY = 20_000
 GATE = 150
 
 BINDINGS: Mapping[str, dict[str, str]] = {
-    "late": {"binding": "late"},
-    "pull": {"binding": "pull"},
-    "pull-some": {"binding": "pull", "tasks": "3", "maxRecordsPerPartition": "3000"},
+    "executor": {"rackBinding": "executor"},
+    "pull": {"rackBinding": "pull"},
+    "pull-some": {"rackBinding": "pull", "tasks": "3", "maxRecordsPerPartition": "3000"},
 }
 
 
@@ -129,7 +129,7 @@ def writing(frame: Any, into: Path) -> Callable[[], None]:
 def test_an_executor_killed_in_a_batch(
     stage: Far, rack_cluster: Cluster, topic: str, gate: Gate, tmp_path: Path, binding: str
 ) -> None:
-    with Coordinator(stage.spark) if binding != "late" else nullcontext() as held:
+    with Coordinator(stage.spark) if binding != "executor" else nullcontext() as held:
         told = {**BINDINGS[binding], **(held.options if held else {})}
         frame = gate.held(batch(stage, rack_cluster, topic, told))
         write_and_kill(stage, gate, writing(frame, tmp_path))
@@ -153,7 +153,7 @@ def test_an_executor_killed_behind_a_barrier(
     assert not list(tmp_path.glob("rows/*"))
 
 
-@pytest.mark.parametrize("binding", ["late", "pull"])
+@pytest.mark.parametrize("binding", ["executor", "pull"])
 def test_a_broker_killed_in_a_stream_and_its_return(
     stage: Far, rack_cluster: Cluster, topic: str, gate: Gate, tmp_path: Path, binding: str
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_broker_killed_in_a_stream_and_its_return(
     check(stage, tmp_path, topic, {0: MANY + 250, 1: MANY + 51, 2: MANY + 30})
 
 
-@pytest.mark.parametrize("binding", ["late", "pull"])
+@pytest.mark.parametrize("binding", ["executor", "pull"])
 def test_a_broker_killed_in_a_batch_and_its_return(
     stage: Far, rack_cluster: Cluster, topic: str, gate: Gate, tmp_path: Path, binding: str
 ) -> None:

@@ -45,7 +45,7 @@ def kept(spark: Any, folder: Path) -> int:
     return int(spark.read.parquet(str(folder / WINDOWS)).agg(f.sum("bytes")).first()[0])
 
 
-def test_what_is_foretold_is_measured_and_each_message_counts_once(
+def test_what_is_predicted_is_measured_and_each_message_counts_once(
     spark: Any, rack_cluster: Cluster, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     teams = (Team(f"far-{HERE}", fetches_near=False), Team(f"near-{HERE}", fetches_near=True))
@@ -58,7 +58,7 @@ def test_what_is_foretold_is_measured_and_each_message_counts_once(
 
     assert [saving.group for saving in found] == [team.group for team in teams]
     for saving in found:
-        assert saving.foretold.before > saving.foretold.after == 0
+        assert saving.predicted.before > saving.predicted.after == 0
         assert saving.local_share.before < saving.local_share.after
         assert saving.measured.less > 0
         assert saving.group in file.read_text("utf-8")

@@ -18,8 +18,8 @@ from tests.helpers.kafka.spark_harness import far, fill, grow, known_everywhere,
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark_faults]
 
 SPREAD = [[1, 2], [2, 3], [3, 1]]
-LATE = ("rackassign", {"binding": "late"})
-PULL = ("rackassign", {"binding": "pull", "maxRecordsPerPartition": "50"})
+LATE = ("rackassign", {"rackBinding": "executor"})
+PULL = ("rackassign", {"rackBinding": "pull", "maxRecordsPerPartition": "50"})
 JVM: tuple[str, dict[str, str]] = ("kafka", {})
 LIMITED = ("kafka", {"maxOffsetsPerTrigger": "100"})
 

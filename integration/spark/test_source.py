@@ -182,7 +182,7 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     fill(rack_cluster, topic, {2: 1})
     told = tmp_path / "told"
     assert (
-        loaded(spark, rack_cluster, topic, startingTimestamp="1", reportPath=str(told))
+        loaded(spark, rack_cluster, topic, startingTimestamp="1", metricsPath=str(told))
         .schema("value binary")
         .load()
         .count()
@@ -202,7 +202,7 @@ def test_options_that_cannot_work_are_told_in_spark(
 ) -> None:
     topic = make_topic(replicas=SPREAD)
     for options, told in (
-        ({"binding": "pull"}, "binding: pull in a batch needs a coordinator that outlives its planning"),
+        ({"rackBinding": "pull"}, "rackBinding: pull in a batch needs a coordinator that outlives its planning"),
         ({"subscirbe": "x"}, "unknown option subscirbe"),
     ):
         with pytest.raises(Exception, match=told):
@@ -350,7 +350,7 @@ def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_r
         "kafka.bootstrap.servers": rack_cluster.bootstrap,
         "subscribe": topic,
         "includeHeaders": "true",
-        "reportPath": str(tmp_path / "told"),
+        "metricsPath": str(tmp_path / "told"),
         "minPartitions": "5",
     }
     frame = read_barrier(spark, options)
@@ -367,14 +367,14 @@ def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_r
     fill(rack_cluster, topic, {0: 6}, first=4)
     assert frame.select("offset").count() == 794
     assert len(frame.repartition(2, "offset").take(3)) == 3
-    few = read_barrier(spark, {**options, "binding": "off"}, 1, columns=["offset", "key"])
+    few = read_barrier(spark, {**options, "rackBinding": "none"}, 1, columns=["offset", "key"])
     assert few.columns == ["offset", "key"]
     assert few.count() == 800
     with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2"):
         read_barrier(spark, options, tasks=3)
     # An executor that must have a rack and has none is told by whichever task fails first.
-    nameless = read_barrier(spark, {**options, "rackEnv": "NOT_SET", "unknownRack": "fail"})
-    with pytest.raises(Exception, match="task 0: unknownRack: fail: NOT_SET is not set"):
+    nameless = read_barrier(spark, {**options, "rackEnvVar": "NOT_SET", "onMissingRack": "fail"})
+    with pytest.raises(Exception, match="task 0: onMissingRack: fail: NOT_SET is not set"):
         nameless.collect()
 
 
@@ -387,7 +387,7 @@ def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
     fill(rack_cluster, other, {0: 40})
     with Coordinator(spark) as held:
         told = {**held.options, "maxRecordsPerPartition": "100"}
-        frame = loaded(spark, rack_cluster, topic, **told, tasks="2", reportPath=str(tmp_path / "told")).load()
+        frame = loaded(spark, rack_cluster, topic, **told, tasks="2", metricsPath=str(tmp_path / "told")).load()
         rows = frame.union(loaded(spark, rack_cluster, other, **told).load()).select("topic", "partition", "offset")
         expected = sorted(all_of(topic, dict.fromkeys(range(3), 500)) + all_of(other, {0: 40}))
         for _ in range(2):
@@ -415,11 +415,11 @@ def test_pulled_splits_are_each_read_once_though_a_worker_dies(
 ) -> None:
     topic = make_topic(replicas=SPREAD)
     fill(rack_cluster, topic, dict.fromkeys(range(3), 500))
-    frame = stream(spark, rack_cluster, topic, binding="pull", maxRecordsPerPartition="100", **options)
+    frame = stream(spark, rack_cluster, topic, rackBinding="pull", maxRecordsPerPartition="100", **options)
     died = run_dying(frame, tmp_path)
     assert died.exists()
     fill(rack_cluster, topic, {0: 300}, first=500)
-    run_out(stream(spark, rack_cluster, topic, binding="late"), tmp_path)
+    run_out(stream(spark, rack_cluster, topic, rackBinding="executor"), tmp_path)
     assert places(spark, tmp_path) == all_of(topic, {0: 800, 1: 500, 2: 500})
 
 
@@ -562,7 +562,7 @@ def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: 
     found = doctor(spark, rack_cluster.bootstrap, topic)
     assert [(executor.rack, executor.slots) for executor in found.executors] == [("a", 2)]
     assert (found.broker_racks, found.replicas, found.followers) == (("a", "b", "c"), (2, 2), True)
-    assert (round(found.expected.off, 2), round(found.expected.late, 2)) == (0.33, 0.67)
+    assert (round(found.expected.none, 2), round(found.expected.executor, 2)) == (0.33, 0.67)
     assert found.findings == ("3 of 3 partitions have no replica in some of the 3 racks: pulled splits do not help",)
     nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
     assert "executors do not know their rack" in nameless.findings[0]

@@ -1,7 +1,7 @@
-"""The command line: a thin door to the rest.
+"""The command line: options, output and exit codes; the use cases are in other packages.
 
 Results go to stdout, progress and problems to stderr. Exit 0: done; 1: the answer is no; 2: bad input or a missing
-extra, told in one line; 3: no reliable answer.
+extra, reported in one line; 3: no reliable answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the console script; says in one line what to install if the extra is missing."""
+    """Run the console script; prints in one line what to install if the extra is missing."""
     try:
         from rackassign.cli.app import run  # noqa: PLC0415 - typer and rich come with the extra
     except ModuleNotFoundError as error:

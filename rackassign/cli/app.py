@@ -11,16 +11,16 @@ import typer
 from rackassign import __version__
 from rackassign.cli.commands import cluster, reassign_status
 from rackassign.cli.commands.audit import audit
-from rackassign.cli.commands.balance_leaders import leaders
-from rackassign.cli.commands.create_topic import create
+from rackassign.cli.commands.balance_leaders import balance_leaders
+from rackassign.cli.commands.create_topic import create_topic
 from rackassign.cli.commands.demo import demo
-from rackassign.cli.commands.detect_rack import rack
+from rackassign.cli.commands.detect_rack import detect_rack_command
 from rackassign.cli.commands.doctor import doctor
 from rackassign.cli.commands.exporter import exporter
 from rackassign.cli.commands.fleet import fleet
 from rackassign.cli.commands.inspect import inspect
 from rackassign.cli.commands.plan import plan
-from rackassign.cli.commands.simulate_placement import place
+from rackassign.cli.commands.simulate_placement import simulate_placement
 from rackassign.cli.commands.snapshot import snapshot
 from rackassign.cli.commands.spark_doctor import spark_doctor
 from rackassign.cli.commands.top import top
@@ -38,21 +38,21 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(audit)
-app.command()(create)
+app.command()(balance_leaders)
+app.command()(create_topic)
 app.command()(demo)
+app.command("detect-rack")(detect_rack_command)
 app.command()(doctor)
 app.command()(exporter)
 app.command()(fleet)
 app.command()(inspect)
-app.command()(leaders)
-app.command()(place)
 app.command()(plan)
-app.command()(rack)
+app.command()(simulate_placement)
 app.command()(snapshot)
 app.command()(spark_doctor)
 app.command()(top)
 app.add_typer(cluster.app, name="cluster")
-app.add_typer(reassign_status.app, name="repair")
+app.add_typer(reassign_status.app, name="reassign")
 
 
 def _version(*, wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""How commands reach Kafka: `--bootstrap`, and a file of properties for what else a client must know.
+"""How commands reach Kafka: `--bootstrap-server`, and a file of properties for what else a client must know.
 
 The names of the properties are those of the Java client, and those of librdkafka where they differ, so that the file
 of another client will do. A property that is not known here is refused: it may be the one that matters.
@@ -23,9 +23,11 @@ from rackassign.util.text import short_repr, truncate
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-Bootstrap = Annotated[str, typer.Option(help="HOST:PORT of a broker, or of several by comma.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", help="Brokers to connect to: HOST:PORT, or several separated by commas.")
+]
 ClientConfig = Annotated[
-    str, typer.Option("--client-config", help="File of properties: security.protocol, sasl.*, ssl.*.")
+    str, typer.Option("--command-config", help="Properties file for the connection: security.protocol, sasl.*, ssl.*.")
 ]
 
 _FIRST_CONTACT_MS = 10_000
@@ -76,19 +78,19 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
         try:
             admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
         except (KafkaError, OSError) as error:
-            raise KafkaUnavailableError(_told(_worst(troubles, error), bootstrap)) from None
+            raise KafkaUnavailableError(_unreachable(_worst(troubles, error), bootstrap)) from None
         try:
             yield admin
         except KafkaUnavailableError:
-            # Some are errors of the client as well, and say all there is to say.
+            # Some of ours are errors of the client as well, and complete messages.
             raise
         except KafkaError as error:
-            raise KafkaUnavailableError(_told(error, bootstrap)) from None
+            raise KafkaUnavailableError(_unreachable(error, bootstrap)) from None
         finally:
             admin.close()
 
 
-def _told(error: Exception, bootstrap: str) -> str:
+def _unreachable(error: Exception, bootstrap: str) -> str:
     # Imports the client, which is there by now.
     from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
@@ -126,7 +128,7 @@ def _troubles() -> Iterator[list[Exception]]:
 
 
 def _worst(errors: list[Exception], otherwise: Exception) -> Exception:
-    """Return the error that says most: a broker that refuses somebody just disconnects now and then."""
+    """Return the most informative error: a broker that rejects a client sometimes only disconnects."""
     from kafka.errors import BrokerResponseError  # noqa: PLC0415
 
     refusals = [error for error in errors if isinstance(error, BrokerResponseError)]
@@ -141,13 +143,13 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
         file: Of properties; empty for none.
 
     Raises:
-        ConfigError: One of them is wrong; says where.
+        ConfigError: One of them is wrong; names the line.
     """
     servers = [server.strip() for server in bootstrap.split(",")]
     for server in servers:
         host, _, port = server.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
-            raise ConfigError(f"bootstrap: expected HOST:PORT, got {short_repr(server)}")
+            raise ConfigError(f"bootstrap-server: expected HOST:PORT, got {short_repr(server)}")
     return Settings({"bootstrap_servers": servers, **(_read(file) if file else {})})
 
 
@@ -168,7 +170,7 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that say something, each with its number; one that ends in a backslash goes on in the next."""
+    """Yield the lines that are neither blank nor comments, with their numbers; a backslash joins two lines."""
     begun, start = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -200,7 +202,7 @@ def _meant(name: str, value: str) -> dict[str, Any]:
         found = dict(_IN_JAAS.findall(value))
         if len(found) != len(("username", "password")):
             raise ConfigError(f'{name}: expected username="..." and password="..." in it')
-        return {f"sasl_plain_{key}": _ESCAPED.sub(r"\1", said) for key, said in found.items()}
+        return {f"sasl_plain_{key}": _ESCAPED.sub(r"\1", value) for key, value in found.items()}
     if name == "ssl.endpoint.identification.algorithm":
         return {"ssl_check_hostname": _one_of(name, value.lower(), "https", "none", "") == "https"}
     if name in {"ssl.truststore.type", "ssl.keystore.type"}:

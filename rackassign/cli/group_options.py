@@ -1,4 +1,4 @@
-"""What the commands have in common that look at live groups."""
+"""Options of the commands that describe live groups."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 
     from rackassign.monitoring import ClusterReport, RackMap
 
-Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be given several times.")]
-All = Annotated[bool, typer.Option("--all", help="All groups of consumers there are.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Consumer group ID; repeatable.")]
+All = Annotated[bool, typer.Option("--all-groups", help="Include all consumer groups of the cluster.")]
 RackMapFile = Annotated[
-    str, typer.Option("--rack-map", help="JSON file: racks of members that send none, by client id, host or subnet.")
+    str,
+    typer.Option(
+        "--rack-map", help="JSON file with the racks of members that send none, by client ID, host or subnet."
+    ),
 ]
 PriceOption = Annotated[
-    float | None, typer.Option("--price", help="USD for a GB that crosses racks.", show_default="0.02, as AWS")
+    float | None,
+    typer.Option("--price-per-gb", help="Price of cross-rack traffic in USD per GB.", show_default="0.02, as AWS"),
 ]
-Interval = Annotated[float, typer.Option(min=0, help="Seconds to measure what is written; 0 for not at all.")]
+Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
 
 INTERVAL_S = 10.0
 
@@ -41,14 +45,14 @@ def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
         ConfigError: If it is neither, or both.
     """
     if bool(groups) == all_:
-        raise ConfigError("either --group or --all is needed")
+        raise ConfigError("either --group or --all-groups is needed")
     if groups and not all(groups):
         raise ConfigError("group: expected the name of a group")
     return None if all_ else sorted(set(groups or ()))
 
 
 def check_interval(seconds: float) -> None:
-    """Refuse an interval that never ends; `ConfigError` says so."""
+    """Raise `ConfigError` for an interval that is not finite."""
     if not math.isfinite(seconds):
         raise ConfigError(f"interval: expected seconds, got {seconds}")
 

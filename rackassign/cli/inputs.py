@@ -1,4 +1,4 @@
-"""Reads the files that people name, and says in one line what is wrong with one."""
+"""Reading of files that users name, with one line for what is wrong with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands that place have in common: settings of placers, and racks that are left aside."""
+"""Options of the commands that place replicas: settings of the placer, and whether racks are ignored."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rackassign.util.text import short_repr
 
 PlacerConfig = Annotated[
     list[str] | None,
-    typer.Option("--placer-config", help="KEY=VALUE for the placer, JSON or text; may be given several times."),
+    typer.Option("--placer-config", help="Setting of the placer: KEY=VALUE, the value as JSON or text; repeatable."),
 ]
 PlacerConfigFile = Annotated[
     str,
-    typer.Option("--placer-config-file", help="JSON file of settings for the placer; --placer-config comes first."),
+    typer.Option("--placer-config-file", help="JSON file of placer settings; --placer-config takes precedence."),
 ]
 IgnoreRacks = Annotated[
     bool,
-    typer.Option("--disable-rack-aware", "--ignore-racks", help="Place as if no broker had a rack (KIP-36)."),
+    typer.Option("--disable-rack-aware", "--ignore-racks", help="Ignore broker racks (KIP-36)."),
 ]
 
 _LISTS = {"exclude", "forced_racks", "known", "leader_racks"}
@@ -47,7 +47,7 @@ def pairs_of(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def settings_of(placer: str, texts: Sequence[str] | None, file: str) -> dict[str, Any]:
-    """Return the settings of a placer, as the command line and a file say.
+    """Return the settings of a placer, from the command line and a file.
 
     Raises:
         ConfigError: One is no setting, or the file cannot be read.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 LINE_EVERY_S = 30.0
-"""So often a step that copies says how far it is where no bar can be drawn."""
+"""Seconds between two progress lines of a copying step where no bar can be drawn."""
 
 
 class ProgressDisplay:
@@ -34,7 +34,7 @@ class ProgressDisplay:
         self._step = ""
         self._task = display.add_task("", visible=False, total=None)
 
-    def say(self, step: str, done: int = 0, total: int = 0) -> None:
+    def show_step(self, step: str, done: int = 0, total: int = 0) -> None:
         """Show a step; a new one ends the last."""
         if step != self._step:
             if self._step:
@@ -49,12 +49,12 @@ class ProgressDisplay:
 
     def count(self, step: str, done: int, total: int) -> None:
         """Show a step and how far it is, in whatever it counts."""
-        self.say(step)
+        self.show_step(step)
         self._update(done, total, f"{done} of {total}")
 
     def copied(self, step: str, done: int, total: int, arrived: int, bytes_: int) -> None:
         """Show a step, how far it is, and how many bytes of what is on its way have arrived."""
-        self.say(step)
+        self.show_step(step)
         counted = f"{done} of {total}"
         if bytes_:
             counted += f", {arrived / 1e6:.0f} of {bytes_ / 1e6:.0f} MB"
@@ -64,7 +64,7 @@ class ProgressDisplay:
         self._line(counted, over=done == total)
 
     def _line(self, counted: str, *, over: bool) -> None:
-        """Where no bar can be drawn, say how far a step is: now and then, also if it is no farther, and at its end."""
+        """Print the progress of a step where no bar can be drawn: periodically, even if unchanged, and at its end."""
         now = self._clock()
         if self._display.console.is_terminal or not (
             now - self._line_at >= LINE_EVERY_S or (over and counted != self._counted)
@@ -78,7 +78,7 @@ class ProgressDisplay:
 
     def on_progress(self, progress: Progress) -> None:
         """Show the progress of a cluster being made."""
-        self.say(progress.step, progress.done, progress.total)
+        self.show_step(progress.step, progress.done, progress.total)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What commands that go on for long do when they are told to end."""
+"""Signal handling of commands that run for long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Let what services and closed terminals are stopped by end the block as Ctrl-C does."""
+    """End the block on SIGTERM and SIGHUP, which stop services and closed terminals, as on Ctrl-C."""
 
     def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
@@ -25,20 +25,20 @@ def terminate_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
-    """Lend what tells whether the block is to end.
+    """Yield a function that returns whether the block is to end.
 
     Args:
-        taking_back: What the block still does when it is to end. If anything, a second signal only tells it, as it is
-            there to leave nothing half done; the next one ends the block at once, as Ctrl-C does.
+        taking_back: What the block still does once it is to end, so that nothing is left half done. If there is
+            anything, a second signal only prints it, and the next one ends the block at once, as Ctrl-C does.
     """
-    asked, told = False, not taking_back
+    asked, printed = False, not taking_back
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal asked, told
+        nonlocal asked, printed
         if not asked:
             asked = True
-        elif not told:
-            told = True
+        elif not printed:
+            printed = True
             # Not through a stream: a signal may come in the middle of what that is writing.
             os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
         else:

@@ -1,4 +1,4 @@
-"""Kafka clients: what they share in `common`, then one package for each client library.
+"""Kafka clients: the shared part in `common`, and one package for each client library.
 
-What is private to a client library is used only in that client's `internals` and `patches`.
+Private attributes of a client library are used only in the `internals` and `patches` of its package.
 """

@@ -189,22 +189,22 @@ def _laid(
 
 WHAT_IFS: Mapping[str, Callable[[GroupRow], GroupRow]] = {
     AS_IS: lambda row: row,
-    "racks-told": racks_reported,
-    "racks-given": racks_assumed,
+    "racks-reported": racks_reported,
+    "racks-assumed": racks_assumed,
     "any-replica": any_replica,
-    "members-even": members_balanced,
-    "one-more-replica": add_replica,
-    "one-more-rack": add_rack,
+    "members-balanced": members_balanced,
+    "add-replica": add_replica,
+    "add-rack": add_rack,
 }
 """By name: the group as it is, and one change each."""
 
 MEANINGS: Mapping[str, str] = {
     AS_IS: "nothing changed but the strategy",
-    "racks-told": "members send the racks they are known to be in, and read near",
-    "racks-given": "the same, and members of unknown rack are in the racks that have fewest",
+    "racks-reported": "members send the racks they are known to be in, and read near",
+    "racks-assumed": "the same, and members of unknown rack are in the racks that have fewest",
     "any-replica": "a rack-aware replica selector on all brokers",
-    "members-even": "members spread evenly over the racks",
-    "one-more-replica": "one more copy of each partition, in a rack that has none",
-    "one-more-rack": "one more rack, with its share of brokers, copies and members",
+    "members-balanced": "members spread evenly over the racks",
+    "add-replica": "one more copy of each partition, in a rack that has none",
+    "add-rack": "one more rack, with its share of brokers, copies and members",
 }
 """The same, in words."""

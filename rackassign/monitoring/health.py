@@ -17,18 +17,18 @@ from rackassign.monitoring.groups import (
 )
 
 Kind = Literal[
-    "served",
+    "server-assigned",
     "wedged",
-    "stuck",
-    "restless",
+    "rebalance-stuck",
+    "rebalance-loop",
     "empty",
     "unreadable",
     "no-rack",
-    "foreign-rack",
+    "unknown-rack",
     "strategy",
     "brokers-without-rack",
     "brokers-without-selector",
-    "brokers-unasked",
+    "selector-unknown",
 ]
 
 _COOPERATIVE = "cooperative-sticky"
@@ -110,17 +110,19 @@ def _stuck(seen: GroupObservation, *, wedged: bool | None) -> Finding:
     problem = f"the group was not at rest once in {seen.seconds:.0f} s, it was {states}"
     if not seen.preparing:
         return Finding(
-            "stuck",
+            "rebalance-stuck",
             problem,
             "check the logs of its members: the leader may fail on the data of another member (attach() fixes that in"
             " kafka-python), or members join and leave all the time",
             group.members,
         )
     if not group.members:
-        return Finding("stuck", f"{problem}, though it has no members: its first rebalance was broken", _FIRST_BROKEN)
+        return Finding(
+            "rebalance-stuck", f"{problem}, though it has no members: its first rebalance was broken", _FIRST_BROKEN
+        )
     unsure = "" if wedged is False else "; it cannot be determined whether it is wedged: it accepts no further member"
     return Finding(
-        "stuck",
+        "rebalance-stuck",
         f"{problem}{unsure}",
         "most likely a member does not join again, and then it ends by itself after the longest max.poll.interval.ms of"
         f" the members (300 s by default). If it never ends, the very first rebalance was broken: {_FIRST_BROKEN}",
@@ -140,9 +142,9 @@ def _rebalance_loop(seen: GroupObservation) -> Finding:
     often = f"{seen.rebalances} rebalances in {seen.seconds:.0f} s, and no end"
     if not librdkafka:
         advice = "check which members come and go, and their logs: the leader may fail on the data of another member"
-        return Finding("restless", often, advice, group.members)
+        return Finding("rebalance-loop", often, advice, group.members)
     return Finding(
-        "restless",
+        "rebalance-loop",
         f"{often}: it is {_COOPERATIVE} with racks and has members of librdkafka, which as leaders move partitions to"
         " and fro when a rack with replicas has no member",
         "give these members partition.assignment.strategy=range, or remove their client.rack, or make sure that there"
@@ -179,7 +181,7 @@ def _member_findings(group: GroupDescription, brokers: tuple[BrokerDescription, 
     if foreign and racks:
         theirs = ", ".join(sorted({repr(m.rack) for m in foreign}))
         yield Finding(
-            "foreign-rack",
+            "unknown-rack",
             f"{_count(foreign)} report {theirs} as their rack, which has no broker",
             f"{exist}: use exactly the same names (`rackassign detect-rack` shows the rack of a machine)",
             foreign,
@@ -202,7 +204,7 @@ def _served(group: GroupDescription) -> Finding:
         else ""
     )
     return Finding(
-        "served",
+        "server-assigned",
         f"the broker assigns (KIP-848) with its assignor {group.strategy!r}, and no member's own strategy is asked;"
         f" Kafka's own assignors there do not look at racks{blame}",
         "set group.protocol=classic on these members, and the others take over again when the last of them has left;"
@@ -232,7 +234,7 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
     unasked = tuple(b for b in brokers if b.problem)
     if unasked:
         yield Finding(
-            "brokers-unasked",
+            "selector-unknown",
             f"it is not known of all brokers whether follower fetching is on ({unasked[0].problem})",
             f"check {SELECTOR} there, or use credentials that may read it",
             brokers=tuple(b.id for b in unasked),

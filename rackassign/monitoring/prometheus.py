@@ -164,7 +164,7 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     )
     members = GaugeMetricFamily("rackassign_members", "Members.", labels=("group",))
     nowhere = GaugeMetricFamily(
-        "rackassign_members_without_rack", "Members of whom nobody knows the rack.", labels=("group",)
+        "rackassign_members_without_rack", "Members without a known rack.", labels=("group",)
     )
     cost = GaugeMetricFamily(
         "rackassign_cross_usd_per_month", "What crosses racks, in USD a month at the given price.", labels=("group",)

@@ -13,7 +13,7 @@ from rackassign.util.text import short_repr
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _RACKS = ("client_ids", "hosts", "subnets")
-_NEAR = "near_readers"
+_NEAR = "follower_fetchers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,13 +103,13 @@ def as_json(survey: ClusterReport, price: Price) -> dict[str, Any]:
         "format": "rackassign-inspection/1",
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
         "measured_seconds": round(survey.measured.seconds, 3),
-        "reads": survey.cluster.read_policy,
+        "read_policy": survey.cluster.read_policy,
         "brokers": [
             {"id": b.id, "rack": b.rack, "fenced": b.fenced, "selector": b.selector, "problem": b.problem or None}
             for b in survey.cluster.brokers
         ],
         "groups": [_group(inspected, survey, price) for inspected in survey.inspections],
-        "odd": [_odd(odd) for odd in survey.skipped],
+        "skipped": [_odd(odd) for odd in survey.skipped],
         "problems": list(survey.measured.problems),
     }
 
@@ -131,7 +131,7 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "local_share": inspected.local_share,
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
         "out_of_sync": inspected.out_of_sync,
-        "unread": inspected.unassigned,
+        "unassigned": inspected.unassigned,
         **_traffic(inspected.flows, price, measured=measured),
         "strategies": [
             {
@@ -156,7 +156,7 @@ def _member(member: MemberDescription, inspected: GroupAnalysis) -> dict[str, An
         "host": member.host,
         "instance_id": member.instance_id,
         "rack": rack,
-        "rack_from": None if rack is None else "map" if member.id in shot.rack_map_members else "member",
+        "rack_source": None if rack is None else "map" if member.id in shot.rack_map_members else "member",
         "problem": member.problem or None,
         "partitions": asdict(count_locality(read for read in inspected.now if read.member == member.id)),
     }

@@ -1,26 +1,29 @@
-"""The optimum: who reads which partition, exactly, as integers and arrays.
+"""Solver: compute assignments and replica placements exactly, on integers and arrays.
 
-Rules of this room:
+Rules of this package:
 
-* It knows no Kafka: partitions, members, racks and topics are numbers here, and nothing of ours is imported.
-* It answers with a proof or says that it has none. Flows and prices come out of floating point, are rounded and
-  then checked in integers (`linear`); a plan that is called optimal has passed.
-* It always answers. Without a solver, or past the budget of work, the result is balanced all the same and as sticky
-  and near as one partition at a time gets (`fallback`), and the caller is told why.
-* The same arrays give the same answer, on any machine and in any process, unless a deadline passes meanwhile.
+* It is independent of Kafka: partitions, members, racks and topics are numbers, and it imports no other package of
+  rackassign.
+* A result is either proven or marked as not proven. Flows and prices from the floating-point solver are rounded and
+  then checked in integers (`min_cost_flow`). A plan is called optimal only if it passed this check.
+* There is always a result. Without a solver, or beyond the budget of iterations, the result is still balanced, and as
+  sticky and local as assigning one partition at a time makes it (`greedy`). The caller gets the reason.
+* Equal arrays give equal results, on any machine and in any process, unless a deadline passes meanwhile.
 
 Theory of operation
 -------------------
-Three objectives, each within the optima of the last:
+There are three objectives. Each is optimized within the optima of the one before:
 
-1. *Balance* (`balance`): from families of partitions and crowds of members alone. Its result is not an assignment
-   but all of them: two neighbouring loads per crowd, and which families may go where.
-2. *Cost*, then 3. *moves* (`stages`, `network`, `linear`): a flow of least cost from classes of interchangeable
-   partitions to members. Its size grows with classes, racks and what is held, not with partitions x members.
+1. *Balance* (`balance`): depends only on topic classes (partitions with the same set of readers) and subscription
+   classes (members with the same subscription). Its result is the set of all balanced assignments rather than one of
+   them: two neighbouring loads per subscription class, and which topic classes each may read.
+2. *Cost*, then 3. *moves* (`lexicographic`, `assignment_network`, `min_cost_flow`): a min-cost flow from classes of
+   interchangeable partitions to members. Its size grows with the numbers of classes, racks and owned partitions, not
+   with partitions x members.
 
-With a bound on the skew instead, cost comes first and balance within (`skew`). Weights cannot be balanced exactly in
-any useful time; they get a bound instead (`weights`). Flows become partitions again in
-`network.expand_classes`.
+With a bound on the skew instead, cost comes first, and balance is optimized within that bound (`skew`). Weights cannot
+be balanced exactly in useful time; for them the solver computes a bound (`weighted`). `assignment_network.expand_flow`
+converts flows back into partitions.
 """
 
 from __future__ import annotations
@@ -31,22 +34,22 @@ from rackassign.solver.balance import compute_balance
 from rackassign.solver.greedy import greedy
 from rackassign.solver.lexicographic import solve_lexicographic
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
-from rackassign.solver.problem import NOBODY, CompressedProblem, Problem
+from rackassign.solver.problem import NO_MEMBER, CompressedProblem, Problem
 from rackassign.solver.skew import solve_with_skew
 from rackassign.solver.types import Ints
 from rackassign.solver.weighted import WeightedSolution, solve_weighted
 
-__all__ = ["NOBODY", "Problem", "Solution", "SolveBudget", "WeightedSolution", "solve", "solve_weighted"]
+__all__ = ["NO_MEMBER", "Problem", "Solution", "SolveBudget", "WeightedSolution", "solve", "solve_weighted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Who reads what.
+    """An assignment, and whether it is proven optimal.
 
     Args:
-        assignment: For each partition a member.
-        proven: Whether it is proven best in all three objectives.
-        note: Why not, if not; for people.
+        assignment: Member of each partition.
+        proven: Whether it is proven optimal in all three objectives.
+        note: Reason why it is not proven, as text for users.
     """
 
     assignment: Ints
@@ -55,13 +58,13 @@ class Solution:
 
 
 def solve(problem: Problem, *, max_skew: int = 0, work: SolveBudget) -> Solution:
-    """Give every partition to a member.
+    """Assign every partition to a member.
 
     Args:
-        problem: What to solve.
-        max_skew: 0: balance, then cost, then moves. k > 0: members of a crowd differ by up to 1 + k, and cost comes
-            before balance.
-        work: Budget and deadline; is drawn on.
+        problem: Problem to solve.
+        max_skew: 0: balance, then cost, then moves. k > 0: members of a subscription class may differ by up to 1 + k,
+            and cost comes before balance.
+        work: Budget and deadline. The iterations used are deducted.
     """
     if not len(problem.topic_class):
         return Solution(problem.topic_class, proven=True)
@@ -70,11 +73,11 @@ def solve(problem: Problem, *, max_skew: int = 0, work: SolveBudget) -> Solution
     )
     try:
         if max_skew:
-            reader, doubt = solve_with_skew(problem, balanced, max_skew, work)
+            reader, note = solve_with_skew(problem, balanced, max_skew, work)
         else:
             grouped = CompressedProblem.of(problem, balanced.allowed)
             staged = solve_lexicographic(grouped, balanced.max_load - 1, balanced.max_load, work)
-            reader, doubt = staged.assignment(), ""
-        return Solution(reader, not doubt, doubt)
+            reader, note = staged.assignment(), ""
+        return Solution(reader, not note, note)
     except SolverError as error:
         return Solution(greedy(problem, balanced), proven=False, note=str(error))

@@ -1,4 +1,4 @@
-"""Paths along arcs between nodes, where the arcs of a node are the bits of an int."""
+"""Search for paths in a graph in which the arcs of a node are the bits of an int."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def bits_of(bits: int) -> Iterator[int]:
 
 
 def shortest_path_tree(arcs_of: Callable[[int], int], source: int, dead: int) -> dict[int, int]:
-    """Return all nodes that can be reached, each with the one before it on a shortest path.
+    """Return all reachable nodes, each with its predecessor on a shortest path.
 
     Args:
-        arcs_of: Tells the targets of a node, as bits.
-        source: Where paths begin.
-        dead: Nodes that none leads over.
+        arcs_of: Returns the targets of a node, as bits.
+        source: Node at which paths begin.
+        dead: Nodes to exclude from paths, as bits.
     """
     before, seen, waiting = {source: source}, 1 << source | dead, deque([source])
     while waiting:

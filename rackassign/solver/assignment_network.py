@@ -1,15 +1,15 @@
-r"""A grouped problem as a network, and its flows as partitions and members again.
+r"""Network of a compressed problem, and the conversion of its flows to partitions and members.
 
 The arcs, left to right::
 
     class ----------------- stay -----------------> node -> levels -> sink
-      \--> hub (family, rack) --> kind ---------> /
+      \--> hub (topic class, rack) --> kind --> /
 
-All cost is on the arcs out of classes, and a hub stands between a family's readers in one rack and everything that
-comes to them. So costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs
-seconds for the one and minutes for the other.
+All cost is on the arcs out of classes. A hub joins all arcs that lead to the readers of a topic class in one rack. So
+costs are on classes x racks arcs, a few hundred, instead of on classes x members: the solver needs seconds for the
+former and minutes for the latter.
 
-Levels are there when loads may differ by more than one, so that a more even load is worth something.
+The network has levels if loads may differ by more than one, so that more even loads can be an objective.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Arcs:
     """Arcs of one layer.
 
     Args:
-        tail: Where they come from, numbered within that layer.
-        head: Where they lead, the same.
-        upper: The most each may carry.
-        cost: What a partition on it costs.
+        tail: Row of the layer that each arc leaves.
+        head: Row of the next layer that each arc enters.
+        upper: Capacity of each arc.
+        cost: Cost of a partition on each arc.
     """
 
     tail: Ints
@@ -45,13 +45,13 @@ class NetworkLayout:
     """The layers of a network and the objectives on them.
 
     Args:
-        network: For the solver.
-        sticky_arcs: Class to node.
-        hub_arcs: Class to hub.
-        member_class_arcs: Hub to kind.
-        member_arcs: Kind to node.
-        to_sink: Node to sink, an arc for each level; none without levels. Their cost is the squares' own.
-        rows: How many classes, hubs, kinds, nodes and sinks there are.
+        network: Network for the solver.
+        sticky_arcs: Arcs from classes to nodes.
+        hub_arcs: Arcs from classes to hubs.
+        member_class_arcs: Arcs from hubs to kinds.
+        member_arcs: Arcs from kinds to nodes.
+        to_sink: Arcs from nodes to the sink, one for each level; none without levels. Their cost is that of `squares`.
+        rows: Numbers of classes, hubs, kinds, nodes and sinks.
         hub_rack: Rack of each hub.
     """
 
@@ -69,19 +69,19 @@ class NetworkLayout:
         return self.sticky_arcs, self.hub_arcs, self.member_class_arcs, self.member_arcs, self.to_sink
 
     def split(self, flow: Ints) -> list[Ints]:
-        """Return the flows of stays, to hubs, to kinds, to nodes and to the sink."""
+        """Return the flows on stays, to hubs, to kinds, to nodes and to the sink."""
         return np.split(flow, np.cumsum([len(layer.tail) for layer in self._layers])[:-1])
 
     def cost(self) -> Ints:
-        """Objective: what reading costs."""
+        """Return the objective: cost of reading."""
         return np.concatenate([*(layer.cost for layer in self._layers[:-1]), 0 * self.to_sink.cost])
 
     def squares(self) -> Ints:
-        """Objective: the sum of the squares of loads, less a constant; all 0 without levels."""
+        """Return the objective: sum of squared loads, less a constant; all 0 without levels."""
         return np.concatenate([*(0 * layer.cost for layer in self._layers[:-1]), self.to_sink.cost])
 
     def moves(self) -> Ints:
-        """Objective: what leaves its owner, less the number of all that is held."""
+        """Return the objective: number of moves, less the number of owned partitions."""
         stays = len(self.sticky_arcs.tail)
         return np.concatenate([np.full(stays, -1), np.zeros(len(self.network.tail) - stays, np.int64)])
 
@@ -90,24 +90,24 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
     """Build the network.
 
     Args:
-        grouped: What to distribute.
-        low: Least load of a member, by crowd.
-        high: Most load of a member, by crowd.
-        levels: Whether to make an arc for each load between, so that an even load can be an objective.
+        grouped: Problem to distribute.
+        low: Lower bound of a member's load, by subscription class.
+        high: Upper bound of a member's load, by subscription class.
+        levels: Whether to add an arc for each load between the bounds, so that even loads can be an objective.
     """
     p = grouped.problem
     racks = p.cost.shape[1]
-    # Hubs: a family and a rack in which it has readers.
-    pair_of, kind = _joined(grouped.edge_subscription_class, grouped.kind_crowd)
+    # Hubs: a topic class and a rack in which it has readers.
+    pair_of, kind = _joined(grouped.edge_subscription_class, grouped.kind_subscription_class)
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
-    class_, to_hub = _joined(grouped.class_family, hubs // racks)
-    node_crowd = grouped.kind_crowd[grouped.node_kind]
-    step, level_node = _steps((high - low)[node_crowd] * levels)
+    class_, to_hub = _joined(grouped.class_topic_class, hubs // racks)
+    node_class = grouped.kind_subscription_class[grouped.node_kind]
+    step, level_node = _steps((high - low)[node_class] * levels)
     stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
-    nodes = np.arange(len(node_crowd))
+    nodes = np.arange(len(node_class))
 
     total = int(grouped.class_supply.sum())
-    # Never reached, so that no price ever depends on it, and the prices of one layout hold in the other.
+    # Never reached. So no price depends on it, and the prices of one layout are valid in the other.
     plenty = total + 1
     layers = (
         Arcs(
@@ -123,21 +123,21 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
             level_node,
             np.zeros(len(level_node), np.int64),
             grouped.node_size[level_node],
-            2 * (low[node_crowd][level_node] + step) + 1,
+            2 * (low[node_class][level_node] + step) + 1,
         ),
     )
-    rows = (len(grouped.class_supply), len(hubs), len(grouped.kind_crowd), len(nodes), int(levels))
+    rows = (len(grouped.class_supply), len(hubs), len(grouped.kind_subscription_class), len(nodes), int(levels))
     at_class, at_hub, at_kind, at_node, at_sink = np.cumsum([0, *rows])[:-1].tolist()
     starts = ((at_class, at_node), (at_class, at_hub), (at_hub, at_kind), (at_kind, at_node), (at_node, at_sink))
     between = np.zeros(at_node - at_hub, np.int64)
-    node_low, node_high = low[node_crowd] * grouped.node_size, high[node_crowd] * grouped.node_size
+    node_low, node_high = low[node_class] * grouped.node_size, high[node_class] * grouped.node_size
     sink = np.full(int(levels), -total)
     network = Network(
         tail=np.concatenate([layer.tail + start for layer, (start, _) in zip(layers, starts, strict=True)]),
         head=np.concatenate([layer.head + start for layer, (_, start) in zip(layers, starts, strict=True)]),
         lower=np.zeros(sum(len(layer.tail) for layer in layers), np.int64),
         upper=np.concatenate([layer.upper for layer in layers]),
-        # With levels a node keeps its least load and sends on the rest.
+        # With levels a node keeps its lower bound and sends the rest to the sink.
         low=np.concatenate([grouped.class_supply, between, -(node_low if levels else node_high), sink]),
         high=np.concatenate([grouped.class_supply, between, -node_low, 0 * sink]),
     )
@@ -149,7 +149,7 @@ def _wide(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
 
 
 def _joined(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return all pairs of places of equal values, by place on the left and then on the right."""
+    """Return all pairs of indexes of equal values, ordered by the left index and then by the right one."""
     order = np.argsort(right, kind="stable")
     first = np.searchsorted(right[order], left, "left")
     count = np.searchsorted(right[order], left, "right") - first
@@ -159,16 +159,16 @@ def _joined(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 
 
 def _steps(counts: Ints) -> tuple[Ints, Ints]:
-    """Return 0, 1, .. for each count, one after the other, and whose they are."""
+    """Return 0, 1, .. up to each count, concatenated, and the index of the count that each belongs to."""
     whose = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
 
 
 def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -> Ints:
-    """Return the reader of each partition, by the flows.
+    """Convert flows to the member of each partition.
 
-    Where a flow leaves open which partitions it means, each reader gets them spread over the whole list, so that
-    the partitions of one topic do not end up together.
+    A flow may leave open which partitions of a class it means. Each member then gets partitions spread over the whole
+    list, so that the partitions of one topic do not end up together.
     """
     stay, to_hub, to_kind, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
@@ -185,7 +185,7 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
 
 
 def _first_of_each(pool: Ints, amount: Ints) -> Bools:
-    """Tell which items are among the first `amount` of their pool."""
+    """Return which items are among the first `amount` of their pool."""
     order = np.argsort(pool, kind="stable")
     rank = np.empty(len(pool), np.int64)
     size = np.bincount(pool, minlength=len(amount))
@@ -194,10 +194,10 @@ def _first_of_each(pool: Ints, amount: Ints) -> Bools:
 
 
 class _EvenSplit:
-    """What comes to a node, shared out among its members as evenly as it goes.
+    """Distribution of a node's partitions among its members, as evenly as possible.
 
-    Every amount is dealt out to the members in turn, and the next one goes on where the last one stopped. So no
-    member has more than one partition more than another, neither of one class nor in all.
+    Each amount is distributed over the members in turn, and the next amount continues after the last member served. So
+    members differ by at most one partition, both in each class and in total.
     """
 
     def __init__(self, grouped: CompressedProblem) -> None:
@@ -209,11 +209,11 @@ class _EvenSplit:
         self._next = np.zeros(len(grouped.node_size), np.int64)
 
     def of_stays(self, amount: Ints) -> Ints:
-        """Share out how many of each stay remain; return how many of each hold do."""
+        """Distribute the partitions that remain of each stay; return how many remain of each hold."""
         grouped = self._grouped
         node, member = grouped.stay_node, grouped.hold_member
         whole, rest = np.divmod(amount, grouped.node_size[node])
-        # Stays are in order of their nodes.
+        # Stays are ordered by node.
         before = np.cumsum(rest) - rest
         first = before - before[np.searchsorted(node, node, "left")]
         self._next = np.bincount(node, rest, len(self._next)).astype(np.int64)
@@ -223,7 +223,7 @@ class _EvenSplit:
         return shares
 
     def of_rest(self, amount: Ints) -> Ints:
-        """Share out what else comes to each node; return how many each member gets, in `order`."""
+        """Distribute the other partitions of each node; return how many each member gets, in `order`."""
         whole, rest = np.divmod(amount, self._grouped.node_size)
         node = self._grouped.node_of[self.order]
         turn = (self._rank[self.order] - self._next[node]) % self._grouped.node_size[node]
@@ -232,15 +232,15 @@ class _EvenSplit:
 
 
 def _dealt(pool: Ints, tail: Ints, amount: Ints) -> Ints:
-    """Deal items out to arcs.
+    """Distribute items over arcs.
 
     Args:
         pool: Pool of each item.
         tail: Pool of each arc.
-        amount: Items of its pool that each arc takes; they add up.
+        amount: Number of items that each arc takes from its pool. The amounts add up to the pools' sizes.
 
     Returns:
-        For each item an arc. What an arc takes is spread evenly over the items of its pool.
+        The arc of each item. The items of an arc are spread evenly over its pool.
     """
     used = np.flatnonzero(amount)
     step, whose = _steps(amount[used])

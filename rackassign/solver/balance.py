@@ -1,24 +1,25 @@
-"""The balance of a group: how full each member must be, before anybody asks where it stands.
+"""Balance of a group: how many partitions each member gets, before racks are considered.
 
-Rules: this file knows families of partitions (those with one set of readers), crowds of members (those with one
-subscription), and how many there are of each. It knows no racks, no owners and no solver.
+Rules: this module works on topic classes (partitions with one set of readers), subscription classes (members with one
+subscription), and their sizes. It uses no racks, no owners and no solver.
 
 Theory
 ------
 The loads that are lexicographically least, sorted from large to small, are those with the least sum of squares
-(dec-min = square-sum for M-convex sets; Frank and Murota, "Decreasing minimization on M-convex sets", 2022). A
-member's k-th partition costs 2k - 1, and a family sends what it has to the cheapest members it may.
+(dec-min = square-sum for M-convex sets; Frank and Murota, "Decreasing minimization on M-convex sets", 2022). The k-th
+partition of a member costs 2k - 1, and a topic class sends its partitions to the cheapest members that may read it.
 
-Their canonical partition says more: crowds fall into *parts*, each with one ceiling. In every optimal assignment
-all members of a part hold `max_load` or `ceiling - 1`, and a family never reaches above the lowest ceiling among
-its readers. The other way round, every assignment that keeps to both is optimal. So two numbers per crowd and a
-mask over family-crowd pairs describe all optimal assignments at once, and whatever comes later, racks and owners,
-is free to choose within them.
+Their canonical partition gives more: subscription classes fall into *parts*, each with one ceiling. In every optimal
+assignment all members of a part have `max_load` or `ceiling - 1` partitions, and a topic class is never assigned above
+the lowest ceiling among its readers. Conversely, every assignment that satisfies both conditions is optimal. So two
+numbers per subscription class and a mask over class pairs describe all optimal assignments at once. The later
+objectives, racks and owners, choose freely among them.
 
-How it is found: families are poured over their crowds like water, a few times over, which is nearly always right
-already. Then, starting with all crowds as one part: what stands above the part's mean, rounded up, is drained into
-what stands below, as a maximum flow. If something must stay above, it and all it could exchange with is a part of
-its own, and the rest another. The same one lower, from the other side. A part that splits no more is done.
+Algorithm: each topic class is distributed over its subscription classes by water-filling, a few times over. The result
+is nearly always optimal already. Then, starting with all subscription classes as one part, the excess above the part's
+mean, rounded up, is moved to the classes below it, as a maximum flow. Classes that must stay above the mean, with all
+that they could exchange partitions with, become a part of their own, and the rest another part. Then the mean rounded
+down is used in the same way from below. A part that is not split any further is final.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ _POURINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class BalanceConstraints:
-    """All assignments of least balance, described.
+    """Description of all assignments of optimal balance.
 
     Args:
-        max_load: For each crowd the larger of the two loads its members may have.
-        allowed: For each family-crowd pair whether a partition of the family may be in the crowd.
+        max_load: For each subscription class the larger of the two loads that its members may have.
+        allowed: For each class pair whether partitions of the topic class may be assigned to the subscription class.
     """
 
     max_load: Ints
     allowed: Bools
 
 
-def compute_balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> BalanceConstraints:
-    """Find the loads of least balance.
+def compute_balance(supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints) -> BalanceConstraints:
+    """Compute the loads of optimal balance.
 
     Args:
-        supply: Partitions of each family.
-        sizes: Members of each crowd, 1 or more.
-        family: Family of each pair, ascending; every family has a pair.
-        crowd: Crowd of each pair.
+        supply: Number of partitions of each topic class.
+        sizes: Number of members of each subscription class, 1 or more.
+        topic_class: Topic class of each pair, ascending; every topic class has a pair.
+        subscription_class: Subscription class of each pair.
     """
-    water = _ConvexFlow(supply, sizes, family, crowd)
+    water = _ConvexFlow(supply, sizes, topic_class, subscription_class)
     water.pour()
     ceiling = np.zeros(len(sizes), np.int64)
     parts = [np.ones(len(sizes), bool)] if len(sizes) else []
@@ -69,34 +70,34 @@ def compute_balance(supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> Bal
             if not (part & ~above & (water.load < (level - 1) * sizes)).any():
                 ceiling[part] = level
                 continue
-        # Neither is empty: the mean lies between what both would have.
+        # Neither is empty: the mean is between the means of the two.
         parts += [above, part & ~above]
-    lowest = np.minimum.reduceat(ceiling[crowd], water.first) if len(family) else ceiling[:0]
-    return BalanceConstraints(ceiling, ceiling[crowd] == lowest[family])
+    lowest = np.minimum.reduceat(ceiling[subscription_class], water.first) if len(topic_class) else ceiling[:0]
+    return BalanceConstraints(ceiling, ceiling[subscription_class] == lowest[topic_class])
 
 
 def stickiest_flow(
     balance: BalanceConstraints, pairs: tuple[Ints, Ints], supply: Ints, sizes: Ints, held: Ints
 ) -> Ints:
-    """Return flows of the same balance that keep as much of what is held as draining one crowd after the other does.
+    """Return flows of equal balance that keep as many owned partitions as draining one class after the other does.
 
-    What nobody holds is moved first. If that is enough, all that is held stays.
+    Unowned partitions are moved first. If that is sufficient, all owned partitions stay.
 
     Args:
-        balance: What to keep to.
-        pairs: Families and crowds, as for `compute_balance`.
+        balance: Constraints to satisfy.
+        pairs: Topic classes and subscription classes, as for `compute_balance`.
         supply: As for `compute_balance`.
-        sizes: The same.
-        held: For each pair how many partitions of the family the crowd holds.
+        sizes: As for `compute_balance`.
+        held: For each pair the number of partitions of the topic class that the subscription class owns.
     """
-    family, crowd = pairs
-    water = _ConvexFlow(supply, sizes, family, crowd)
+    topic_class, subscription_class = pairs
+    water = _ConvexFlow(supply, sizes, topic_class, subscription_class)
     held = np.where(balance.allowed, held, 0)
-    left = supply - np.bincount(family, held, len(supply)).astype(np.int64)
-    # The rest goes anywhere it may, and from there where there is room.
+    left = supply - np.bincount(topic_class, held, len(supply)).astype(np.int64)
+    # The rest goes to any allowed class, and from there to one with capacity.
     allowed = np.flatnonzero(balance.allowed)
-    water.flow[allowed[np.searchsorted(family[allowed], np.arange(len(supply)))]] = left
-    water.load = np.bincount(crowd, water.flow + held, len(sizes)).astype(np.int64)
+    water.flow[allowed[np.searchsorted(topic_class[allowed], np.arange(len(supply)))]] = left
+    water.load = np.bincount(subscription_class, water.flow + held, len(sizes)).astype(np.int64)
     for added in (np.zeros(len(held), np.int64), held):
         water.flow = water.flow + added
         for ceiling in np.unique(balance.max_load).tolist():
@@ -107,39 +108,46 @@ def stickiest_flow(
 
 
 class _ConvexFlow:
-    """Flows on family-crowd pairs, and the loads they make."""
+    """Flows on class pairs, and the loads that result."""
 
-    def __init__(self, supply: Ints, sizes: Ints, family: Ints, crowd: Ints) -> None:
-        self._supply, self._sizes, self._family, self._crowd = supply, sizes, family, crowd
-        self.first = np.searchsorted(family, np.arange(len(supply)))
-        self._end = np.append(self.first[1:], len(family))
-        self.flow = np.zeros(len(family), np.int64)
+    def __init__(self, supply: Ints, sizes: Ints, topic_class: Ints, subscription_class: Ints) -> None:
+        self._supply, self._sizes, self._topic_class, self._subscription_class = (
+            supply,
+            sizes,
+            topic_class,
+            subscription_class,
+        )
+        self.first = np.searchsorted(topic_class, np.arange(len(supply)))
+        self._end = np.append(self.first[1:], len(topic_class))
+        self.flow = np.zeros(len(topic_class), np.int64)
         self.load = np.zeros(len(sizes), np.int64)
 
     def pour(self) -> None:
-        """Spread each family over its crowds as evenly as what the others have left there allows."""
-        # Families with few readers first: they have the least choice.
-        readers = np.add.reduceat(self._sizes[self._crowd], self.first) if len(self._family) else self.first
+        """Spread each topic class over its subscription classes as evenly as the load of the others allows."""
+        # Topic classes with few readers first: they have the least choice.
+        readers = (
+            np.add.reduceat(self._sizes[self._subscription_class], self.first) if len(self._topic_class) else self.first
+        )
         order = np.argsort(readers, kind="stable")
         for _ in range(_POURINGS):
             changed = False
             for f in order.tolist():
                 pairs = slice(int(self.first[f]), int(self._end[f]))
-                crowds = self._crowd[pairs]
-                others = self.load[crowds] - self.flow[pairs]
-                poured = _fill(int(self._supply[f]), others, self._sizes[crowds])
+                subscription_classes = self._subscription_class[pairs]
+                others = self.load[subscription_classes] - self.flow[pairs]
+                poured = _fill(int(self._supply[f]), others, self._sizes[subscription_classes])
                 if not np.array_equal(poured, self.flow[pairs]):
                     changed = True
                     self.flow[pairs] = poured
-                    self.load[crowds] = others + poured
+                    self.load[subscription_classes] = others + poured
             if not changed or len(order) == 1:
                 break
 
     def drain(self, active: Bools, brim: Ints) -> Bools:
-        """Move what stands above the brim of active crowds to those below theirs.
+        """Move the excess above the limit of active subscription classes to those below their limit.
 
         Returns:
-            The crowds that stay above, with all that they could exchange partitions with.
+            The subscription classes that stay above, with all that they could exchange partitions with.
         """
         while True:
             excess = np.where(active, self.load - brim, 0)
@@ -151,7 +159,7 @@ class _ConvexFlow:
             self._push(depth, excess)
 
     def _depths(self, active: Bools, sources: Bools) -> Ints:
-        """Return how many exchanges each active crowd is away from the sources, -1 if out of reach."""
+        """Return the number of exchanges from the sources to each active class, -1 if it cannot be reached."""
         depth = np.where(sources, 0, -1)
         seen = np.zeros(len(self._supply), bool)
         frontier = sources
@@ -159,45 +167,46 @@ class _ConvexFlow:
         while frontier.any():
             step += 1
             touched = np.zeros(len(self._supply), bool)
-            touched[self._family[frontier[self._crowd] & (self.flow > 0)]] = True
+            touched[self._topic_class[frontier[self._subscription_class] & (self.flow > 0)]] = True
             touched &= ~seen
             seen |= touched
             reached = np.zeros(len(depth), bool)
-            reached[self._crowd[touched[self._family]]] = True
+            reached[self._subscription_class[touched[self._topic_class]]] = True
             frontier = reached & (depth < 0) & active
             depth[frontier] = step
         return depth
 
     def _push(self, depth: Ints, excess: Ints) -> None:
         """Push a blocking flow along exchanges that lead one step deeper (Dinic)."""
-        pushed = _BlockingFlow(depth, excess, self._family, self._crowd, self.flow)
+        pushed = _BlockingFlow(depth, excess, self._topic_class, self._subscription_class, self.flow)
         pushed.push()
         self.flow = np.asarray(pushed.flow, np.int64)
         self.load += np.asarray(pushed.room, np.int64) - excess
 
 
 class _BlockingFlow:
-    """One phase of Dinic's algorithm: a walk down the depths, in which no dead end is entered twice.
+    """One phase of Dinic's algorithm: a search along increasing depths that enters no dead end twice.
 
-    An exchange takes a partition from a pair of one crowd and gives it to a pair of the same family one deeper.
+    An exchange takes a partition from a pair of one subscription class and gives it to a pair of the same topic class
+    one level deeper.
 
     Args:
-        depth: Of each crowd, -1 if out of reach.
-        room: How much each crowd stands above its brim; below 0, how much it can take.
-        family: Of each pair, ascending.
-        crowd: Of each pair.
-        flow: Of each pair.
+        depth: Depth of each subscription class, -1 if it cannot be reached.
+        room: Excess of each subscription class above its limit; below 0, its remaining capacity.
+        topic_class: Topic class of each pair, ascending.
+        subscription_class: Subscription class of each pair.
+        flow: Flow of each pair.
     """
 
-    def __init__(self, depth: Ints, room: Ints, family: Ints, crowd: Ints, flow: Ints) -> None:
+    def __init__(self, depth: Ints, room: Ints, topic_class: Ints, subscription_class: Ints, flow: Ints) -> None:
         self.flow: list[int] = flow.tolist()
         self.room: list[int] = room.tolist()
         self._depth: list[int] = depth.tolist()
-        self._family: list[int] = family.tolist()
-        self._crowd: list[int] = crowd.tolist()
+        self._topic_class: list[int] = topic_class.tolist()
+        self._subscription_class: list[int] = subscription_class.tolist()
         self._pairs: dict[int, list[int]] = {}
         self._givers: dict[int, list[int]] = {}
-        for pair, (f, c) in enumerate(zip(self._family, self._crowd, strict=True)):
+        for pair, (f, c) in enumerate(zip(self._topic_class, self._subscription_class, strict=True)):
             self._pairs.setdefault(f, []).append(pair)
             if self.flow[pair] and self._depth[c] >= 0:
                 self._givers.setdefault(c, []).append(pair)
@@ -205,23 +214,23 @@ class _BlockingFlow:
         self._next: dict[int, tuple[int, int] | None] = {}
 
     def push(self) -> None:
-        """Move as much as paths of this depth can."""
-        for source in [crowd for crowd, above in enumerate(self.room) if above > 0]:
+        """Move as many partitions as paths of this depth can."""
+        for source in [subscription_class for subscription_class, above in enumerate(self.room) if above > 0]:
             while self.room[source] > 0 and self._descend(source):
                 pass
 
     def _descend(self, source: int) -> bool:
-        """Find one path from the source to a crowd with room and push along it."""
+        """Find one path from the source to a subscription class with capacity, and push along it."""
         path: list[tuple[int, int]] = []
         at = source
         while self.room[at] >= 0:
             exchange = self._current(at)
             if exchange is not None:
                 path.append(exchange)
-                at = self._crowd[exchange[1]]
+                at = self._subscription_class[exchange[1]]
             elif path:
-                # A dead end: never come here again.
-                at = self._crowd[path.pop()[0]]
+                # A dead end: never visit it again.
+                at = self._subscription_class[path.pop()[0]]
                 self._advance(at)
             else:
                 return False
@@ -233,35 +242,35 @@ class _BlockingFlow:
         self.room[at] += amount
         return True
 
-    def _current(self, crowd: int) -> tuple[int, int] | None:
-        """Return the exchange to try next; one whose giver has run dry is done with."""
-        if crowd not in self._exchanges:
-            self._exchanges[crowd] = self._out_of(crowd)
-            self._advance(crowd)
-        while (exchange := self._next[crowd]) is not None and not self.flow[exchange[0]]:
-            self._advance(crowd)
+    def _current(self, subscription_class: int) -> tuple[int, int] | None:
+        """Return the exchange to try next; skip those whose giver has nothing left."""
+        if subscription_class not in self._exchanges:
+            self._exchanges[subscription_class] = self._out_of(subscription_class)
+            self._advance(subscription_class)
+        while (exchange := self._next[subscription_class]) is not None and not self.flow[exchange[0]]:
+            self._advance(subscription_class)
         return exchange
 
-    def _advance(self, crowd: int) -> None:
-        self._next[crowd] = next(self._exchanges[crowd], None)
+    def _advance(self, subscription_class: int) -> None:
+        self._next[subscription_class] = next(self._exchanges[subscription_class], None)
 
-    def _out_of(self, crowd: int) -> Iterator[tuple[int, int]]:
-        deeper = self._depth[crowd] + 1
-        for pair in self._givers.get(crowd, ()):
-            for to in self._pairs[self._family[pair]]:
-                if self._depth[self._crowd[to]] == deeper:
+    def _out_of(self, subscription_class: int) -> Iterator[tuple[int, int]]:
+        deeper = self._depth[subscription_class] + 1
+        for pair in self._givers.get(subscription_class, ()):
+            for to in self._pairs[self._topic_class[pair]]:
+                if self._depth[self._subscription_class[to]] == deeper:
                     yield pair, to
 
 
 def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
-    """Pour an amount over crowds that hold `base`, to one level of load per member as nearly as it goes."""
+    """Distribute an amount over subscription classes with loads `base`, to as equal loads per member as possible."""
     if len(base) == 1:
         return np.asarray([amount], np.int64)
     order = np.lexsort((np.arange(len(base)), base / sizes))
     b, k = base[order], sizes[order]
     held, members = np.cumsum(b), np.cumsum(k)
     level = (amount + held) / members
-    # The first crowd at which the water stands no higher than the next crowd's floor.
+    # The first class at which the level is no higher than the base of the next class.
     fits = level[:-1] <= (b / k)[1:]
     last = int(np.argmax(fits)) if fits.any() else len(b) - 1
     whole = int((amount + int(held[last])) // int(members[last]))
@@ -274,7 +283,7 @@ def _fill(amount: int, base: Ints, sizes: Ints) -> Ints:
         more = min(rest, int(max(0, (whole + 1) * k[i] - b[i] - poured[i])))
         poured[i] += more
         rest -= more
-    # Where two levels are equal but for rounding, `last` may be one short.
+    # If two levels are equal except for rounding, `last` may be one too small.
     poured[0] += rest
     out = np.empty_like(poured)
     out[order] = poured

@@ -1,8 +1,8 @@
-"""One objective after the other, each on the smallest network that can decide it.
+"""Optimize one objective after the other, each on the smallest network that is sufficient.
 
-Cost and balance do not ask who holds what, so they are decided with all members of a kind as one. The prices found
-there are prices of the full network too (a node's is its kind's), and there they say which arcs an optimal flow may
-use. Only moves need the full network, and by then most of its arcs are gone.
+Cost and balance do not depend on ownership, so they are optimized with all members of a kind as one node. The resulting
+prices are also valid in the full network, where the price of a node is that of its kind. There they determine which
+arcs an optimal flow may use. Only moves need the full network, and by then most of its arcs have been removed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rackassign.solver.types import Ints
 
 @dataclass(frozen=True, slots=True)
 class LexicographicResult:
-    """Flows of least cost, then of most even loads, then of fewest moves.
+    """Flows of lowest cost, then of most even loads, then of fewest moves.
 
     Args:
-        grouped: What was distributed: as asked, or without owners if they decided nothing.
+        grouped: Problem that was solved: the given one, or the one without owners if ownership made no difference.
         layout: The network.
-        flow: Of each of its arcs.
+        flow: Flow of each arc.
     """
 
     grouped: CompressedProblem
@@ -32,25 +32,25 @@ class LexicographicResult:
     flow: Ints
 
     def assignment(self) -> Ints:
-        """Return the reader of each partition."""
+        """Return the member of each partition."""
         return expand_flow(self.grouped, self.layout, self.flow)
 
 
 def solve_lexicographic(
     grouped: CompressedProblem, low: Ints, high: Ints, work: SolveBudget, *, levels: bool = False
 ) -> LexicographicResult:
-    """Find the flows.
+    """Compute the flows.
 
     Args:
-        grouped: What to distribute.
-        low: Least load of a member, by crowd.
-        high: Most load of a member, by crowd.
-        work: Is drawn on.
+        grouped: Problem to solve.
+        low: Lower bound of a member's load, by subscription class.
+        high: Upper bound of a member's load, by subscription class.
+        work: Budget. The iterations used are deducted.
         levels: Whether `low` and `high` leave open how even the loads are.
 
     Raises:
-        SolverError: There is no solution, or none was found. That of the first objectives alone would be one as well,
-            but it moves nearly everything; `fallback` keeps nearly everything.
+        SolverError: There is no solution, or none was found. A solution of the first objectives alone would be valid
+            as well, but it moves nearly everything; `greedy` keeps nearly everything.
     """
     bare = grouped.ignoring_ownership()
     small = build_network(bare, low, high, levels=levels)
@@ -68,13 +68,13 @@ def solve_lexicographic(
         network = network.restrict_to_optimal(objective, _spread(price, small, grouped))
     best = min_cost_flow(network, full.moves(), work).flow
     if full.cost() @ best != small.cost() @ flow or full.squares() @ best != small.squares() @ flow:
-        raise SolverError("prices of the small network do not hold in the full one")
+        raise SolverError("prices of the small network are not valid in the full one")
     return LexicographicResult(grouped, full, best)
 
 
 def _spread(price: Ints, small: NetworkLayout, grouped: CompressedProblem) -> Ints:
-    """Return prices of the full network that mean the same."""
+    """Return equivalent prices of the full network."""
     classes, hubs, kinds, _, _ = small.rows
-    # In the small one a kind is a node.
+    # In the small network a kind is a node.
     shared, _, nodes, sink = np.split(price, np.cumsum([classes + hubs, kinds, kinds]))
     return np.concatenate([shared, nodes, nodes[grouped.node_kind], sink])

@@ -1,24 +1,23 @@
-"""Flows of least cost, by linear programming, with a proof in integers.
+"""Min-cost flows by linear programming, with a proof in integers.
 
-Rules: this is the only file that knows HiGHS. It is given arcs and bounds and gives flows; what they mean is not
-known here.
+Rules: this is the only module that uses HiGHS. It gets arcs and bounds and returns flows; it does not depend on what
+they mean.
 
 Theory
 ------
 Every column is an arc: it leaves one row and enters another, so the matrix is that of a network and every vertex
 of the feasible set is integral if the bounds are. The simplex method ends in a vertex, for the flows and for the
-prices of the rows; both are rounded and then checked in integers, which is the proof: if flows keep to all
-bounds and their cost equals the bound that the prices give, they are optimal, whatever happened in floating
-point on the way.
+prices of the rows. Both are rounded and then checked in integers. This check is the proof: flows that satisfy all
+bounds, and whose cost equals the bound that the prices give, are optimal, whatever happened in floating point before.
 
-One objective after the other: once a cost is least, arcs whose reduced cost is not 0 stay at the bound they sit on, and
-rows whose price is not 0 likewise. What remains is exactly the set of optimal flows, since an optimal flow and optimal
-prices are complementary, whichever of each. The next objective is minimised within: `restrict_to_optimal` is that set
-as a network.
+Objectives are optimized one after the other. Once a cost is minimal, arcs whose reduced cost is not 0 stay at their
+bound, and so do rows whose price is not 0. What remains is exactly the set of optimal flows, since every optimal flow
+and all optimal prices are complementary. The next objective is minimized within this set: `restrict_to_optimal`
+returns it as a network.
 
-Work is counted in iterations of the simplex method, which are the same on every machine; seconds are not. A solve that
-presolve ends takes no iteration, so each is charged by its arcs as well. A deadline beside it is for callers that must
-answer in time, whatever the machine is doing.
+Work is counted in iterations of the simplex method, which are equal on every machine; seconds are not. A solve that
+presolve completes takes no iteration, so each solve is also charged by its number of arcs. The deadline is for callers
+that must respond in time, whatever the load of the machine.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from rackassign.solver.types import Ints
 
 try:
     import highspy
-except ImportError:  # pragma: no cover - tests take it away in a process of their own
+except ImportError:  # pragma: no cover - tests remove it in a separate process
     highspy = None  # type: ignore[assignment]
 
 
 class SolverError(Exception):
-    """There is no solution to be had: no solver, out of work, or its answer does not hold."""
+    """There is no usable solution: no solver, the budget is used up, or the solution failed the check."""
 
 
 class NoSolverError(SolverError):
@@ -48,7 +47,7 @@ class NoSolverError(SolverError):
 
 
 class InfeasibleError(SolverError):
-    """No flow keeps to all bounds."""
+    """No flow satisfies all bounds."""
 
 
 class BudgetExhaustedError(SolverError):
@@ -60,11 +59,11 @@ class OutOfTimeError(BudgetExhaustedError):
 
 
 _ROWS = 10_000
-"""In a network of so many rows an iteration counts once, in one of n times as many n times."""
+"""Number of rows up to which an iteration counts once; with n times as many rows it counts n times."""
 
 
 _ARCS = 1_000
-"""A solve counts as an iteration for each so many arcs, however few iterations it takes."""
+"""Number of arcs for which a solve is charged one iteration, however few iterations it takes."""
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class SolveBudget:
     """A budget of iterations, shared by all solves of one plan, and a deadline.
 
     Args:
-        left: Iterations that are left.
+        left: Iterations left.
         until: Deadline, on the clock of `time.monotonic`; infinite if there is none.
     """
 
@@ -80,35 +79,35 @@ class SolveBudget:
     until: float = math.inf
 
     def late(self) -> bool:
-        """Tell whether the deadline has passed."""
+        """Return whether the deadline has passed."""
         return time.monotonic() >= self.until
 
     def check(self) -> None:
-        """Raise if nothing is left.
+        """Raise an error if nothing is left.
 
         Raises:
             OutOfTimeError: The deadline has passed.
-            OutOfWorkError: The budget is used up.
+            BudgetExhaustedError: The budget is used up.
         """
         if self.late():
-            raise OutOfTimeError("the time limit of the plan is over")
+            raise OutOfTimeError("the time limit of the plan is exceeded")
         if self.left <= 0:
             raise BudgetExhaustedError("no iterations are left")
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Arcs between rows, and what each row must see.
+    """Arcs between rows, and the bounds of the net flow of each row.
 
-    The net flow out of a row (what leaves it less what enters) lies within the row's bounds.
+    The net flow out of a row (what leaves it less what enters) must be within the row's bounds.
 
     Args:
-        tail: Row each arc leaves.
-        head: Row each arc enters.
-        lower: The least it must carry.
-        upper: The most it may carry.
-        low: Least net flow out of each row.
-        high: Most net flow out of each row.
+        tail: Row that each arc leaves.
+        head: Row that each arc enters.
+        lower: Lower bound of the flow on each arc.
+        upper: Upper bound of the flow on each arc.
+        low: Lower bound of the net flow out of each row.
+        high: Upper bound of the net flow out of each row.
     """
 
     tail: Ints
@@ -119,11 +118,11 @@ class Network:
     high: Ints
 
     def reduced_costs(self, cost: Ints, price: Ints) -> Ints:
-        """Return what each arc costs beyond the difference of its rows' prices."""
+        """Return the reduced cost of each arc: its cost less the difference of its rows' prices."""
         return cost - price[self.tail] + price[self.head]
 
     def restrict_to_optimal(self, cost: Ints, price: Ints) -> Network:
-        """Return the network that allows only what is optimal, by these prices."""
+        """Return the network that allows only optimal flows, by these prices."""
         reduced = self.reduced_costs(cost, price)
         return Network(
             self.tail,
@@ -135,9 +134,9 @@ class Network:
         )
 
     def is_feasible(self, flow: Ints) -> bool:
-        """Tell whether a flow keeps to all bounds."""
+        """Return whether a flow satisfies all bounds."""
         rows = len(self.low)
-        # In doubles, which is exact: no sum of flows comes near 2 ** 53.
+        # In doubles, which is exact: no sum of flows is near 2 ** 53.
         net = np.bincount(self.tail, flow, rows) - np.bincount(self.head, flow, rows)
         return bool(
             (flow >= self.lower).all()
@@ -147,7 +146,7 @@ class Network:
         )
 
     def dual_bound(self, cost: Ints, price: Ints) -> int:
-        """Return a cost that no flow can be below, by these prices (weak duality)."""
+        """Return a lower bound of the cost of all flows, by these prices (weak duality)."""
         reduced = self.reduced_costs(cost, price)
         return int(np.where(reduced > 0, self.lower, self.upper) @ reduced) + int(
             np.where(price > 0, self.low, self.high) @ price
@@ -156,11 +155,11 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedFlow:
-    """A flow of least cost, and why there is no better.
+    """A min-cost flow with the dual solution that proves it.
 
     Args:
-        flow: On each arc.
-        dual: Of each row.
+        flow: Flow on each arc.
+        dual: Price of each row.
     """
 
     flow: Ints
@@ -168,42 +167,42 @@ class CertifiedFlow:
 
 
 def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: bool = True) -> CertifiedFlow:
-    """Return a flow of least cost.
+    """Compute a min-cost flow.
 
     Args:
         network: Arcs and bounds.
-        cost: Of each arc.
-        work: Is drawn on.
-        presolve: Whether the solver looks for structure first. That costs a little where it does not help, and saves
-            nine tenths where one member joins ten thousand; but among the ties that a narrowed network of copies has
-            left, it looks for minutes where the simplex method walks through in tenths of a second.
+        cost: Cost of each arc.
+        work: Budget. The iterations used are deducted.
+        presolve: Whether the solver simplifies the network first. That costs a little where it does not help, and
+            saves nine tenths where one member joins ten thousand. But for the ties that a restricted network of
+            replicas contains, presolve takes minutes where the simplex method takes tenths of a second.
 
     Raises:
-        NoSolverError: There is no HiGHS.
-        OutOfWorkError: The budget was used up before; `OutOfTimeError` if the deadline has passed.
+        NoSolverError: HiGHS is not installed.
+        BudgetExhaustedError: The budget was used up before; `OutOfTimeError` if the deadline has passed.
         InfeasibleError: No flow is allowed.
-        SolverError: The solver's answer does not hold.
+        SolverError: The solver's result failed the check in integers.
     """
     if highspy is None:
         raise NoSolverError("HiGHS (highspy) cannot be imported")
     work.check()
-    # An arc that can carry nothing is none.
+    # Drop arcs that can carry nothing.
     used = np.flatnonzero(network.upper > 0)
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    # An iteration takes as long as there are rows.
+    # The time of an iteration is proportional to the number of rows.
     price_of_one = max(1, len(network.low) // _ROWS)
     limit = max(1, work.left // price_of_one)
     options = _OPTIONS | {"presolve": "on" if presolve else "off", "simplex_iteration_limit": limit}
     for option, value in options.items():
         _check(highs.setOptionValue(option, value))
     _check(highs.passModel(_model(network, cost, used)))
-    # Making a model of millions of arcs takes seconds of its own.
+    # Building a model of millions of arcs takes seconds by itself.
     work.check()
     if not math.isinf(work.until):
         _check(highs.setOptionValue("time_limit", max(0.0, work.until - time.monotonic())))
     if highs.run() == highspy.HighsStatus.kError:
-        # HiGHS has one pool of threads per process, and refuses another size once somebody has used it. The size
-        # makes no difference to a solver that takes one thread of it.
+        # HiGHS has one thread pool per process and rejects another size once it has been used. The size makes no
+        # difference to a solver that uses one of its threads.
         _check(highs.setOptionValue("threads", 0))
         _check(highs.run())
     iterations = max(0, highs.getInfo().simplex_iteration_count)
@@ -212,28 +211,28 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     if status == highspy.HighsModelStatus.kIterationLimit:
         raise BudgetExhaustedError("the solver used up its iterations")
     if status == highspy.HighsModelStatus.kTimeLimit:
-        raise OutOfTimeError("the time limit of the plan is over")
+        raise OutOfTimeError("the time limit of the plan is exceeded")
     if status == highspy.HighsModelStatus.kInfeasible:
-        raise InfeasibleError("no flow keeps to all bounds")
+        raise InfeasibleError("no flow satisfies all bounds")
     if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverError(f"the solver ends with: {highs.modelStatusToString(status)}")
+        raise SolverError(f"the solver ended with status: {highs.modelStatusToString(status)}")
     solution = highs.getSolution()
     flow = np.zeros(len(cost), np.int64)
     flow[used] = _rounded(solution.col_value)
     price = _rounded(solution.row_dual)
     if not network.is_feasible(flow) or int(cost @ flow) != network.dual_bound(cost, price):
-        raise SolverError("the solver's answer does not hold in integers")
+        raise SolverError("the solver's result failed the check in integers")
     return CertifiedFlow(flow, price)
 
 
 _OPTIONS: dict[str, Any] = {
     "output_flag": False,
-    # One thread and one path through the work: the same answer everywhere.
+    # One thread and one order of work: the same result everywhere.
     "threads": 1,
     "parallel": "off",
     "random_seed": 0,
     "solver": "simplex",
-    # The dual method with Devex pricing; the primal one takes several times as long on these networks.
+    # The dual method with Devex pricing; the primal method takes several times as long on these networks.
     "simplex_strategy": 1,
     "simplex_dual_edge_weight_strategy": 1,
 }
@@ -254,7 +253,7 @@ def _model(network: Network, cost: Ints, used: Ints) -> highspy.HighsLp:
 
 def _check(status: highspy.HighsStatus) -> None:
     if status == highspy.HighsStatus.kError:
-        raise SolverError("the solver refuses its input")
+        raise SolverError("the solver rejects its input")
 
 
 def _rounded(values: Sequence[float]) -> Ints:

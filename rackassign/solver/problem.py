@@ -1,4 +1,4 @@
-"""What is asked of the solver, in ints, and how it is grouped so that it stays small."""
+"""The problem to solve as integer arrays, and its compression to a small size."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 from rackassign.solver.types import Bools, Ints
 
-NOBODY = -1
+NO_MEMBER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Partitions to be given to members.
+    """Partitions to be assigned to members.
 
     Args:
-        topic_class: For each partition its family: all partitions with the same set of readers are one.
-        cost_row: For each partition its row of `cost`.
-        owner: For each partition the member that holds it and may go on holding it, `NOBODY` if there is none.
-        subscription_class: For each member its crowd: all members with the same subscription are one.
-        rack: For each member its column of `cost`.
-        edge_topic_class: The families that each crowd reads, as pairs, ascending by family, then crowd. Every family
-            has a pair, and every crowd a member.
+        topic_class: Topic class of each partition. Partitions with the same set of readers are one topic class.
+        cost_row: Row of `cost` of each partition.
+        owner: Member that owns each partition and may keep it; `NO_MEMBER` if there is none.
+        subscription_class: Subscription class of each member. Members with the same subscription are one class.
+        rack: Column of `cost` of each member.
+        edge_topic_class: Topic classes that each subscription class reads, as pairs, ascending by topic class, then
+            subscription class. Every topic class has a pair, and every subscription class a member.
         edge_subscription_class: The other half of the pairs.
-        cost: What reading costs, by row of partition and column of member, 0 or more.
+        cost: Cost of reading, by row of partition and column of member, 0 or more.
     """
 
     topic_class: Ints
@@ -37,33 +37,35 @@ class Problem:
     cost: Ints
 
     @property
-    def families(self) -> int:
-        """Number of families."""
+    def topic_classes(self) -> int:
+        """Number of topic classes."""
         return int(self.edge_topic_class[-1]) + 1 if len(self.edge_topic_class) else 0
 
     def supply(self) -> Ints:
-        """Return how many partitions each family has."""
-        return np.bincount(self.topic_class, minlength=self.families)
+        """Return the number of partitions of each topic class."""
+        return np.bincount(self.topic_class, minlength=self.topic_classes)
 
     def sizes(self) -> Ints:
-        """Return how many members each crowd has."""
+        """Return the number of members of each subscription class."""
         return np.bincount(self.subscription_class)
 
     def current(self) -> tuple[Ints, Ints]:
-        """Return the partitions that have an owner, ascending, and the family-crowd pair of each with its owner."""
-        held = np.flatnonzero(self.owner != NOBODY)
-        crowds = len(self.sizes())
-        pairs = self.edge_topic_class * crowds + self.edge_subscription_class
-        return held, np.searchsorted(pairs, self.topic_class[held] * crowds + self.subscription_class[self.owner[held]])
+        """Return the partitions with an owner, ascending, and the class pair of each with its owner."""
+        held = np.flatnonzero(self.owner != NO_MEMBER)
+        subscription_classes = len(self.sizes())
+        pairs = self.edge_topic_class * subscription_classes + self.edge_subscription_class
+        return held, np.searchsorted(
+            pairs, self.topic_class[held] * subscription_classes + self.subscription_class[self.owner[held]]
+        )
 
     def cost_of(self, reader: Ints) -> int:
-        """Return what it costs if each partition is read by the member given for it."""
+        """Return the cost of this assignment."""
         return int(self.cost[self.cost_row, self.rack[reader]].sum())
 
 
 def factorize(keys: Ints) -> tuple[Ints, Ints]:
-    """Return the different keys, ascending, and for each key its place among them."""
-    # Faster than sorting as long as the keys are small.
+    """Return the distinct keys, ascending, and for each key its index among them."""
+    # Faster than sorting for small keys.
     top = int(keys.max()) + 1 if len(keys) else 0
     if top > 4 * len(keys) + 1000:
         different, places = np.unique(keys, return_inverse=True)
@@ -76,39 +78,39 @@ def factorize(keys: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class CompressedProblem:
-    """The same problem with what is interchangeable counted instead of named.
+    """The problem with interchangeable elements counted instead of listed.
 
-    A *class* is all partitions of one family and one row of costs; a *kind* all members of one crowd and one rack.
-    A *hold* is what one member holds of one class. A *node* is all members of one kind that hold the same number of
-    each class (often none of any); a *stay* is all holds of one class in one node.
+    A *class* is all partitions of one topic class and one row of costs; a *kind* is all members of one subscription
+    class and one rack. A *hold* is the partitions of one class that one member owns. A *node* is all members of one
+    kind that own the same number of each class (often none of any); a *stay* is all holds of one class in one node.
 
     Args:
-        problem: Whose.
-        edge_topic_class: Families of the family-crowd pairs that are allowed.
-        edge_subscription_class: Crowds of these.
+        problem: The original problem.
+        edge_topic_class: Topic classes of the allowed class pairs.
+        edge_subscription_class: Subscription classes of these pairs.
         class_of: Class of each partition.
-        class_family: Family of each class.
+        class_topic_class: Topic class of each class.
         class_near: Row of costs of each class.
-        class_supply: Partitions of each class.
-        current: Partitions that could stay where they are, ascending.
+        class_supply: Number of partitions of each class.
+        current: Partitions that their owners could keep, ascending.
         hold_of: Hold of each partition of `current`.
         hold_member: Member of each hold.
         hold_stay: Stay of each hold.
         stay_class: Class of each stay.
         stay_node: Node of each stay.
-        stay_size: Partitions of each stay.
-        kind_crowd: Crowd of each kind.
+        stay_size: Number of partitions of each stay.
+        kind_subscription_class: Subscription class of each kind.
         kind_rack: Rack of each kind.
         node_of: Node of each member.
         node_kind: Kind of each node.
-        node_size: Members of each node.
+        node_size: Number of members of each node.
     """
 
     problem: Problem
     edge_topic_class: Ints
     edge_subscription_class: Ints
     class_of: Ints
-    class_family: Ints
+    class_topic_class: Ints
     class_near: Ints
     class_supply: Ints
     current: Ints
@@ -118,7 +120,7 @@ class CompressedProblem:
     stay_class: Ints
     stay_node: Ints
     stay_size: Ints
-    kind_crowd: Ints
+    kind_subscription_class: Ints
     kind_rack: Ints
     node_of: Ints
     node_kind: Ints
@@ -126,7 +128,7 @@ class CompressedProblem:
 
     @classmethod
     def of(cls, problem: Problem, allowed: Bools) -> CompressedProblem:
-        """Group a problem; `allowed` tells for each family-crowd pair whether partitions may go there."""
+        """Compress a problem; `allowed` states for each class pair whether partitions may be assigned to it."""
         rows, racks = problem.cost.shape
         classes, class_of = factorize(problem.topic_class * rows + problem.cost_row)
         kinds, kind_of = factorize(problem.subscription_class * racks + problem.rack)
@@ -142,7 +144,7 @@ class CompressedProblem:
             edge_topic_class=problem.edge_topic_class[allowed],
             edge_subscription_class=problem.edge_subscription_class[allowed],
             class_of=class_of,
-            class_family=classes // rows,
+            class_topic_class=classes // rows,
             class_near=classes % rows,
             class_supply=np.bincount(class_of, minlength=len(classes)),
             current=held,
@@ -152,7 +154,7 @@ class CompressedProblem:
             stay_class=stays % len(classes),
             stay_node=stays // len(classes),
             stay_size=np.bincount(hold_stay, hold_size, len(stays)).astype(np.int64),
-            kind_crowd=kinds // racks,
+            kind_subscription_class=kinds // racks,
             kind_rack=kinds % racks,
             node_of=node_of,
             node_kind=node_kind,
@@ -160,8 +162,8 @@ class CompressedProblem:
         )
 
     def ignoring_ownership(self) -> CompressedProblem:
-        """Return the same with nothing held by anybody: classes and kinds are the same, nodes are kinds."""
-        kinds, kind_of = len(self.kind_crowd), self.node_kind[self.node_of]
+        """Return the problem without ownership: classes and kinds are unchanged, nodes are kinds."""
+        kinds, kind_of = len(self.kind_subscription_class), self.node_kind[self.node_of]
         none = self.current[:0]
         return replace(
             self,
@@ -179,7 +181,7 @@ class CompressedProblem:
 
 
 def _nodes(kind_of: Ints, hold_member: Ints, hold_class: Ints, hold_size: Ints) -> tuple[Ints, Ints]:
-    """Return the node of each member and the kind of each node; holds are in order of members and classes."""
+    """Return the node of each member and the kind of each node; holds are ordered by member and class."""
     members = np.arange(len(kind_of))
     content = np.stack([hold_class, hold_size], axis=1)
     starts = np.searchsorted(hold_member, members).tolist()

@@ -1,12 +1,12 @@
-"""Locality before balance, within a bound on how far the members of a crowd may differ.
+"""Locality before balance, within a bound on the skew of each subscription class.
 
 Theory
 ------
-Members of one crowd may have loads from some base b to b + 1 + k. Once the bases are chosen this is a flow like any
-other: cost first, then the squares of loads (as arcs, one per level), then moves. There are not many bases that can
-be feasible at all: crowds of one member need none, and a group of equal subscriptions has at most k + 2. All
-combinations are tried; where there are too many (many crowds that overlap, a large k), bases are changed one crowd
-at a time as long as it helps, and the result is not called optimal.
+Members of one subscription class may have loads from a base b to b + 1 + k. With fixed bases this is a flow as usual:
+cost first, then the sum of squared loads (one arc per level), then moves. Only few bases can be feasible: classes of
+one member need none, and a group with equal subscriptions has at most k + 2. The solver tries all combinations. If
+there are too many (many overlapping subscription classes, a large k), it changes the base of one class at a time as
+long as that improves the result, and does not call the result optimal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rackassign.solver.types import Ints
 
 MOST_BASES = 256
 MOST_LEVELS = 2_000_000
-"""Arcs for levels; beyond, a looser bound is not worth the memory."""
+"""Limit of the number of arcs for levels. Beyond it, a looser bound is not worth the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class _Tried:
 def solve_with_skew(
     problem: Problem, balance: BalanceConstraints, max_skew: int, work: SolveBudget
 ) -> tuple[Ints, str]:
-    """Return the reader of each partition and what is not proven about them; empty if they are optimal.
+    """Return the member of each partition, and a note on what is not proven; empty if they are optimal.
 
     Raises:
-        SolverError: Not a single choice of bases could be solved.
+        SolverError: No choice of bases could be solved.
     """
     grouped = CompressedProblem.of(problem, np.ones(len(problem.edge_topic_class), bool))
     search = _Search(grouped, max_skew, work)
@@ -54,13 +54,13 @@ def solve_with_skew(
                 if bases != start:
                     best = _better(best, search.tried(bases))
         else:
-            search.doubt = "there are too many bases of loads to try them all"
+            search.note = "there are too many combinations of base loads to try all of them"
             best = search.descend(start, best, ranges)
     except BudgetExhaustedError as error:
-        search.doubt = str(error)
+        search.note = str(error)
     if best is None:
-        raise SolverError("no base of loads is feasible")
-    return best.assignment, search.doubt
+        raise SolverError("no base load is feasible")
+    return best.assignment, search.note
 
 
 def _better(a: _Tried | None, b: _Tried | None) -> _Tried | None:
@@ -80,12 +80,12 @@ class _Search:
             problem.edge_subscription_class, problem.supply()[problem.edge_topic_class], len(self._sizes)
         ).astype(np.int64)
         self._work = work
-        self.doubt = ""
+        self.note = ""
 
     def ranges(self) -> list[range]:
-        """Return the bases that can be feasible, by crowd."""
+        """Return the bases that can be feasible, by subscription class."""
         problem = self._grouped.problem
-        only = np.bincount(problem.edge_topic_class, minlength=problem.families)[problem.edge_topic_class] == 1
+        only = np.bincount(problem.edge_topic_class, minlength=problem.topic_classes)[problem.edge_topic_class] == 1
         own = np.bincount(
             problem.edge_subscription_class[only], problem.supply()[problem.edge_topic_class[only]], len(self._sizes)
         )
@@ -99,7 +99,7 @@ class _Search:
         return found
 
     def tried(self, bases: tuple[int, ...]) -> _Tried | None:
-        """Solve for these bases; None if they are not feasible."""
+        """Solve for these bases; return None if they are not feasible."""
         low = np.asarray(bases, np.int64)
         high = np.minimum(low + self._width, np.maximum(self._reach, low))
         levels = int((high - low)[self._grouped.problem.subscription_class].sum()) <= MOST_LEVELS
@@ -107,12 +107,12 @@ class _Search:
             staged = solve_lexicographic(self._grouped, low, high, self._work, levels=levels)
         except InfeasibleError:
             return None
-        self.doubt = self.doubt or ("" if levels else "too many loads are possible to make them even")
+        self.note = self.note or ("" if levels else "there are too many possible loads to optimize their balance")
         reader = staged.assignment()
         return _Tried(self._score(reader), reader)
 
     def descend(self, start: tuple[int, ...], best: _Tried | None, ranges: list[range]) -> _Tried | None:
-        """Change one base at a time as long as the score falls."""
+        """Change one base at a time as long as the score decreases."""
         at, improved = start, True
         while improved:
             improved = False

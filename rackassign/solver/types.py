@@ -1,4 +1,4 @@
-"""The array types of this room, and of those that ask it."""
+"""Array types of the solver and its callers."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def read_barrier(
 
     Args:
         spark: Classic or Connect; the process it is in asks Kafka what there is.
-        options: As of `format("rackassign")` for a batch; `binding` off reads from leaders, others make no difference.
+        options: As of `format("rackassign")` for a batch; `rackBinding` none reads from leaders, others make no
+            difference.
         tasks: How many; the option of that name if None, and all slots there are if that is not set either.
         columns: Of the rows; all if there are none. Spark reads those it does not need as well, so it pays to say.
 
@@ -271,8 +272,8 @@ def _reader(
 
 def _without_pull(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options without what says that splits are pulled: here they are chosen as well, in another way."""
-    pulls = any(name.lower() == "binding" and str(value).lower() == "pull" for name, value in options.items())
-    return {name: value for name, value in options.items() if not (pulls and name.lower() == "binding")}
+    pulls = any(name.lower() == "rackbinding" and str(value).lower() == "pull" for name, value in options.items())
+    return {name: value for name, value in options.items() if not (pulls and name.lower() == "rackbinding")}
 
 
 def _only(schema: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - types of Spark, which is not imported here

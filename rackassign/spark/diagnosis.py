@@ -86,7 +86,7 @@ def doctor(
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do without
 
     told = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
-    options = Options.of({**told, "subscribe": topic, "rackEnv": rack_env}, "batch")
+    options = Options.of({**told, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
     cluster = KafkaMetadata(options.client)
     known = cluster.describe_topics(Topics(names=(topic,)))
     with listening(_desks(spark, bootstrap)) as desks:
@@ -124,7 +124,7 @@ def diagnose(
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
     found = shares(executors, partitions, with_rack)
     if followers is False:
-        found = ExpectedLocality(found.off, found.off, _leaders_only(executors, partitions, with_rack))
+        found = ExpectedLocality(found.none, found.none, _leaders_only(executors, partitions, with_rack))
     return Diagnosis(
         topic,
         tuple(executors),
@@ -156,7 +156,8 @@ def _findings(
     for host in sorted({host for executor in executors for host in executor.cut_off}):
         behind = ", ".join(sorted({executor.host for executor in executors if host in executor.cut_off}))
         yield (
-            f"executors on {behind} cannot connect to this process at {host}: binding=pull would fail there; name an "
+            f"executors on {behind} cannot connect to this process at {host}: rackBinding=pull would"
+            f" fail there; name an "
             "address and a port that they reach (coordinatorHost, coordinatorPort), or use late"
         )
     if unknown:
@@ -182,7 +183,9 @@ def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> It
     """Say that replicas are missing in some racks, and whether pulling helps."""
     few = sum(spread < racks for spread in spreads)
     if few:
-        helps = f"pulled splits can reach {found.pull:.0%}" if found.pull > found.late else "pulled splits do not help"
+        helps = (
+            f"pulled splits can reach {found.pull:.0%}" if found.pull > found.executor else "pulled splits do not help"
+        )
         yield f"{few} of {len(spreads)} partitions have no replica in some of the {racks} racks: {helps}"
 
 

@@ -1,7 +1,7 @@
 """What share of a topic is read at home, without a rack, with one bound late, and with splits that are pulled.
 
-Pure: neither Spark nor Kafka. Partitions count alike, and Spark deals tasks to slots as they come: for `off` and `late`
-these are means over many runs, of which a single one with few partitions may be far off.
+Pure: neither Spark nor Kafka. Partitions count alike, and Spark deals tasks to slots as they come: for `off` and
+`executor` these are means over many runs, of which a single one with few partitions may be far off.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ExpectedLocality:
     """What part is read at home, from 0 to 1.
 
     Args:
-        off: Without racks: from leaders.
-        late: With the rack of each executor, where brokers let followers be read.
+        none: Without racks: from leaders.
+        executor: With the rack of each executor, where brokers let followers be read.
         pull: With splits chosen by the executor's rack as well: the most that is possible with even load.
     """
 
-    off: float
-    late: float
+    none: float
+    executor: float
     pull: float
 
 

@@ -22,7 +22,7 @@ from rackassign.spark.option_values import one_of, switch, text, whole
 from rackassign.util.redaction import Settings
 from rackassign.util.text import short_repr, truncate
 
-Binding = Literal["off", "late", "pull"]
+RackBinding = Literal["none", "executor", "pull"]
 """When a rack is bound: never; by each executor for itself; or with it the split that it reads."""
 
 Mode = Literal["batch", "stream"]
@@ -83,7 +83,7 @@ class Options:
         headers: Whether rows have them.
         least_splits: At least so many tasks; 0 for one a partition.
         most_records: At most so many offsets in a task; 0 for no bound.
-        binding: When the rack is bound.
+        rack_binding: When the rack is bound.
         rack_variable: Environment variable of an executor that holds its rack.
         rack_required: Whether an executor without a rack is an error.
         poll_timeout_s: So long without anything is an error.
@@ -96,7 +96,7 @@ class Options:
         coordinator_port: The same; 0 for any.
         coordinator_token: Of one that the user holds, for a batch.
         coordinator_timeout_s: So long an executor asks again and again.
-        report_path: A directory of each executor, where tasks say what they have received; empty for none.
+        metrics_path: A directory of each executor, where tasks say what they have received; empty for none.
     """
 
     client: Mapping[str, str]
@@ -109,7 +109,7 @@ class Options:
     headers: bool = False
     least_splits: int = 0
     most_records: int = 0
-    binding: Binding = "late"
+    rack_binding: RackBinding = "executor"
     rack_variable: str = RACK_VARIABLE
     rack_required: bool = False
     poll_timeout_s: float = 60.0
@@ -122,7 +122,7 @@ class Options:
     coordinator_port: int = 0
     coordinator_token: str = field(default="", repr=False)
     coordinator_timeout_s: float = 10.0
-    report_path: str = ""
+    metrics_path: str = ""
 
     @classmethod
     def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
@@ -187,13 +187,13 @@ _PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "includeheaders": ("headers", switch),
     "minpartitions": ("least_splits", whole),
     "maxrecordsperpartition": ("most_records", partial(whole, most=LARGEST)),
-    "binding": ("binding", one_of(*get_args(Binding))),
-    "rackenv": ("rack_variable", _variable),
-    "unknownrack": ("rack_required", _required),
+    "rackbinding": ("rack_binding", one_of(*get_args(RackBinding))),
+    "rackenvvar": ("rack_variable", _variable),
+    "onmissingrack": ("rack_required", _required),
     "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
     "batchrows": ("batch_rows", partial(whole, most=_MOST_POLLED)),
     "batchbytes": ("batch_bytes", whole),
-    "reportpath": ("report_path", text),
+    "metricspath": ("metrics_path", text),
     "tasks": ("tasks", whole),
     "stealafterms": ("steal_after_s", partial(_milliseconds, least=0)),
     "coordinatorhost": ("coordinator_host", text),
@@ -209,9 +209,9 @@ _SHOWN = {
         *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
         *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingTimestamp", "groupIdPrefix"),
         *("startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders"),
-        *("minPartitions", "maxRecordsPerPartition", "binding", "rackEnv", "unknownRack"),
+        *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
-        *("tasks", "reportPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
+        *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
         *(
             "coordinatorTimeoutMs",
             "fetchOffset.retryIntervalMs",
@@ -230,7 +230,8 @@ _CANNOT = {
     "fetchoffset.numretries": "librdkafka tries again by itself; use kafka.request.timeout.ms",
     "fetchoffset.retryintervalms": "librdkafka tries again by itself; use kafka.request.timeout.ms",
     "path": "the source reads topics; use subscribe",
-    "rack": f"it would be one rack for all executors; set {RACK_VARIABLE} where each of them starts, or name rackEnv",
+    "rack": f"it would be one rack for all executors; set {RACK_VARIABLE} where each of them starts,"
+    " or name rackEnvVar",
 }
 
 
@@ -248,10 +249,10 @@ def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
     if mode == "stream" and "coordinatortoken" in own:
         raise ConfigError("coordinatorToken: is for batches; a stream has a coordinator of its own")
     needed = ("coordinatorHost", "coordinatorPort", "coordinatorToken")
-    pulls = own.get("binding", "").lower() == "pull"
+    pulls = own.get("rackbinding", "").lower() == "pull"
     if mode == "batch" and pulls and any(name.lower() not in own for name in needed):
         raise ConfigError(
-            "binding: pull in a batch needs a coordinator that outlives its planning: "
+            "rackBinding: pull in a batch needs a coordinator that outlives its planning: "
             "with rackassign.spark.Coordinator(spark) as c, and .options(**c.options)"
         )
 

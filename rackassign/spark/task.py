@@ -27,13 +27,13 @@ def executor_rack(options: Options, environment: Mapping[str, str] = os.environ)
     Raises:
         ConfigError: It has none, and needs one.
     """
-    if options.binding == "off":
+    if options.rack_binding == "none":
         return None
     rack = _environments(options, environment)
     if rack is None:
         problem = f"{options.rack_variable} is not set on this executor"
         if options.rack_required:
-            raise ConfigError(f"unknownRack: fail: {problem}")
+            raise ConfigError(f"onMissingRack: fail: {problem}")
         log.warning("%s: it reads from leaders, in whatever rack", problem)
     return rack
 
@@ -60,18 +60,18 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     )
     rack = executor_rack(options)
     wanted = consumer_properties(options.client, rack, split.fetch_bytes) | (
-        metered_properties() if options.report_path else {}
+        metered_properties() if options.metrics_path else {}
     )
     with consumers_of_this_process().borrow(wanted) as consumer:
         before = process_meter().received()
         useful = 0
         for records in read(consumer, split.range, terms, split.size // max(1, len(split.range))):
-            if options.report_path:
+            if options.metrics_path:
                 useful += sum(map(len, records))
             yield to_batch(records, split.range.place, names)
-        if options.report_path:
+        if options.metrics_path:
             consumer.unassign()
             process_meter().settle(consumer)
             # Where it is, also if it was not to make use of that.
             here = _environments(options, os.environ)
-            write_report(options.report_path, split, here, useful, process_meter().received() - before)
+            write_report(options.metrics_path, split, here, useful, process_meter().received() - before)

@@ -1,4 +1,4 @@
-"""What tasks have received, and from where: a line of JSON for each range, for those who ask for it (`reportPath`).
+"""What tasks have received, and from where: a line of JSON for each range, for those who ask for it (`metricsPath`).
 
 Counted by librdkafka, on the wire: what is paid for. It says so ten times a second, and each range waits for its last
 word; so this is for looking, and not for every day.

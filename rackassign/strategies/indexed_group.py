@@ -15,7 +15,7 @@ import numpy as np
 
 from rackassign.locality import RackSets, cost_table, cross_rack_cost
 from rackassign.model import Group, LocalityMode, Member, Partitions
-from rackassign.solver import NOBODY, Problem
+from rackassign.solver import NO_MEMBER, Problem
 from rackassign.solver.types import Bools, Floats, Ints
 from rackassign.strategies.ownership import OwnershipClaims, flatten_partitions, resolve_ownership
 
@@ -137,9 +137,9 @@ class IndexedGroup:
         return weight
 
     def decode_assignment(self, reader: Ints) -> dict[str, Partitions]:
-        """Turn numbers back into names: partitions by member and topic, in order; `NOBODY` gets none."""
+        """Turn numbers back into names: partitions by member and topic, in order; `NO_MEMBER` gets none."""
         found: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in self.members}
-        given = np.flatnonzero(reader != NOBODY)
+        given = np.flatnonzero(reader != NO_MEMBER)
         given = given[np.argsort(reader[given], kind="stable")]
         whose, topic = reader[given], self.topic_of[given]
         ids = (given - self.partition_offsets[topic]).tolist()
@@ -158,7 +158,7 @@ class IndexedGroup:
             (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
         ]
         member, topic, partition = flatten_partitions(rows)
-        reader = np.full(int(self.sizes.sum()), NOBODY)
+        reader = np.full(int(self.sizes.sum()), NO_MEMBER)
         reader[self.partition_offsets[topic] + partition] = member
         return reader
 

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from rackassign.model import Member
-from rackassign.solver import NOBODY
+from rackassign.solver import NO_MEMBER
 from rackassign.solver.types import Bools, Ints
 
 SEVERAL = -2
@@ -29,8 +29,8 @@ class OwnershipClaims:
 
     Args:
         claimant: The one member that claims it in the highest generation claimed for it, `SEVERAL` if there are
-            more, `NOBODY` if nobody does.
-        owner: Its valid owner: the claimant, if it subscribes to the topic, else `NOBODY`.
+            more, `NO_MEMBER` if nobody does.
+        owner: Its valid owner: the claimant, if it subscribes to the topic, else `NO_MEMBER`.
     """
 
     claimant: Ints
@@ -38,17 +38,17 @@ class OwnershipClaims:
 
     def withheld(self, reader: Ints) -> Bools:
         """Tell which partitions cannot be handed out yet because another member claims them."""
-        held: Bools = (self.claimant != NOBODY) & (self.claimant != reader)
+        held: Bools = (self.claimant != NO_MEMBER) & (self.claimant != reader)
         return held
 
     def unresolved(self) -> Bools:
         """Tell which partitions are claimed without having a valid owner: nobody gets them in this rebalance."""
-        without_owner: Bools = (self.claimant != NOBODY) & (self.owner == NOBODY)
+        without_owner: Bools = (self.claimant != NO_MEMBER) & (self.owner == NO_MEMBER)
         return without_owner
 
     def moved(self, reader: Ints) -> int:
         """Return how many partitions leave their valid owner."""
-        return int(((self.owner != NOBODY) & (self.owner != reader)).sum())
+        return int(((self.owner != NO_MEMBER) & (self.owner != reader)).sum())
 
 
 def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: Ints, reads: Bools) -> OwnershipClaims:
@@ -71,7 +71,7 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     ]
     total = int(sizes.sum())
     if not rows:
-        nobody = np.full(total, NOBODY)
+        nobody = np.full(total, NO_MEMBER)
         return OwnershipClaims(nobody, nobody)
     # Such a number is none of an existing partition, and none that an array can hold.
     rows = [(i, t, ids if max(ids, default=0) < _HUGE else tuple(p for p in ids if p < _HUGE)) for i, t, ids in rows]
@@ -85,14 +85,14 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
     np.maximum.at(highest, claimed, generation)
     counts = generation == highest[claimed]
     member, claimed = member[counts], claimed[counts]
-    claimant = np.full(total, NOBODY)
+    claimant = np.full(total, NO_MEMBER)
     claimant[claimed] = member
     claimant[np.bincount(claimed, minlength=total) > 1] = SEVERAL
     topic_of = np.repeat(np.arange(len(sizes)), sizes)
     one = claimant >= 0
     subscribed = np.zeros(total, bool)
     subscribed[one] = reads[claimant[one], topic_of[one]]
-    return OwnershipClaims(claimant, np.where(subscribed, claimant, NOBODY))
+    return OwnershipClaims(claimant, np.where(subscribed, claimant, NO_MEMBER))
 
 
 def flatten_partitions(rows: Collection[tuple[int, int, Sequence[int]]]) -> tuple[Ints, Ints, Ints]:

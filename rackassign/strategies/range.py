@@ -37,7 +37,7 @@ from operator import and_, or_
 
 from rackassign.locality import RackSets
 from rackassign.model import Explanation, Group, LocalityMode, Member, Partitions, Plan
-from rackassign.solver import NOBODY
+from rackassign.solver import NO_MEMBER
 from rackassign.strategies.explain import explain
 from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
@@ -210,7 +210,7 @@ class _TopicAssignmentState:
         self._quota, self._extra = divmod(family.size, len(family.places))
         self._given = [0] * len(family.places)
         self._left = family.size
-        self.owner = [NOBODY] * family.size
+        self.owner = [NO_MEMBER] * family.size
 
     def _room(self, seat: int) -> int:
         """How many more the seat may get now. It never grows: neither does `_extra`."""
@@ -234,7 +234,7 @@ class _TopicAssignmentState:
     def deal_rest(self) -> None:
         """Deal what is left in order, near or not."""
         if self._left:
-            everything = iter([p for p, seat in enumerate(self.owner) if seat == NOBODY])
+            everything = iter([p for p, seat in enumerate(self.owner) if seat == NO_MEMBER])
             self._deal(dict.fromkeys(self._kinds, everything))
 
     def _deal(self, sources: Mapping[int, Iterator[int]]) -> None:
@@ -251,7 +251,7 @@ class _TopicAssignmentState:
                 continue
             taken = 0
             for partition in sources[home]:
-                if owner[partition] == NOBODY:
+                if owner[partition] == NO_MEMBER:
                     owner[partition] = seat
                     taken += 1
                     if taken == room:

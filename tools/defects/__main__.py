@@ -16,15 +16,15 @@ from .environment import Row, Scene
 
 SCENES: Mapping[str, tuple[str, Callable[[Scene], list[Row]]]] = {
     "members": (
-        "A member that sends broken bytes (left: all patches but tolerate_malformed_metadata)",
+        "A member that sends malformed metadata (left: all patches but tolerate_malformed_metadata)",
         joins.broken_members,
     ),
-    "claims": ("Partitions that nobody owns, in a stable group", joins.claims),
-    "joins": ("Joins that finish between two polls", joins.joins_between_polls),
-    "added": ("Joins that a change of the metadata starts", joins.partitions_added),
+    "claims": ("Unowned partitions in a stable group", joins.claims),
+    "joins": ("Joins that complete between two polls", joins.joins_between_polls),
+    "added": ("Joins that a metadata change starts", joins.partitions_added),
     "pauses": ("Cooperative rebalances (left: all patches but fetch_during_rebalance)", joins.pauses),
     "followers": ("Fetching from followers", reads.followers),
-    "watch": ("Watching replica racks: naive, and rackassign", reads.watching),
+    "watch": ("Monitoring replica racks: naive, and rackassign", reads.watching),
 }
 
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = [name for name in chosen.scenes if name not in SCENES]
     if unknown:
         parser.error(f"no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
-    # What the host logs of its defects is not what is counted here.
+    # What kafka-python logs about its defects is not counted here.
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     logging.getLogger("rackassign").setLevel(logging.ERROR)
     stock = f"kafka-python {version('kafka-python')}"

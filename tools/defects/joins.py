@@ -59,7 +59,7 @@ def broken_members(scene: Scene) -> list[Row]:
                     joined = third.group_metadata().generation_id > before
                     if joined and together(members, topic, 4):
                         return f"assigned after {time.monotonic() - begun:.1f} s"
-                return f"nobody assigned in {WATCHED_S:.0f} s, {raised} errors out of poll()"
+                return f"no member assigned in {WATCHED_S:.0f} s, {raised} errors out of poll()"
 
     return [
         (
@@ -198,7 +198,7 @@ def pauses(scene: Scene) -> list[Row]:
     ours = lambda: RackAwareCooperativeStickyAssignor(rack="a")  # noqa: E731
     return [
         (
-            f"pause of what is kept, {what}",
+            f"pause of kept partitions, {what}",
             play(scene.without("fetch_during_rebalance"), CooperativeStickyAssignor, work_s, commits=commits),
             play(scene.mended, ours, work_s, commits=commits),
         )

@@ -28,13 +28,18 @@ _NAMED = 5
 def audit(
     *,
     bootstrap: Bootstrap,
-    want_rf: Annotated[int, typer.Option(min=0, help="Replicas that each partition should have; 0 for any.")] = 0,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
-    state: Annotated[str, typer.Option(help="File of brokers that were seen; may be missing.")] = STATE,
+    expected_rf: Annotated[
+        int,
+        typer.Option(
+            "--expected-replication-factor", min=0, help="Replicas that each partition should have; 0 accepts any."
+        ),
+    ] = 0,
+    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    state: Annotated[str, typer.Option("--state-file", help="File of known brokers; may be missing.")] = STATE,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Say what is wrong with how replicas lie; exit 1 if there is something, 3 if brokers disagree."""
+    """Check replica placement. Exit 1: problems found. Exit 3: brokers disagree."""
     check_output(output, "table", "json")
     # Imports a client, which other commands do without.
     from rackassign.admin.cluster import cluster_id  # noqa: PLC0415
@@ -46,7 +51,7 @@ def audit(
     with admin_client(bootstrap, client_config) as admin:
         known = known.for_cluster(cluster_id(admin))
         found = with_rates(admin, describe_cluster_state(admin, topic))
-    seen = judged(found.with_known_racks(known.brokers), want_rf=want_rf or None, plans=known.plans)
+    seen = judged(found.with_known_racks(known.brokers), want_rf=expected_rf or None, plans=known.plans)
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(seen)) + "\n")
     else:

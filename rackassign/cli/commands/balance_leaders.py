@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rackassign.cli.commands.reassign import TAKING_BACK, told_if_interrupted
+from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import check_output, plain_console
 from rackassign.cli.progress import progress_display
@@ -25,20 +25,24 @@ PLAN = "rackassign-leaders.json"
 _WAVE = 200
 
 
-def leaders(
+def balance_leaders(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
-    even: Annotated[str, typer.Option(help="What leads evenly first: broker, rack, or mixed.")] = "broker",
+    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    balance_by: Annotated[
+        str, typer.Option("--balance-by", help="Unit whose leader counts are balanced first: broker, rack or mixed.")
+    ] = "broker",
     leader_rack: Annotated[
-        list[str] | None, typer.Option(help="A rack in which leaders are to be; may be given several times.")
+        list[str] | None, typer.Option(help="Rack that leaders are restricted to; repeatable.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, and change nothing.")] = False,
-    plan: Annotated[str, typer.Option("--plan", help="File of the lists as they were, for `repair rollback`.")] = PLAN,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan without changing anything.")] = False,
+    plan: Annotated[
+        str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
+    ] = PLAN,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Even leaders by the order of replica lists and elections, copying nothing; exit 1 if some cannot be had."""
+    """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import LayoutMetrics, PlacementConstraints  # noqa: PLC0415
@@ -46,26 +50,26 @@ def leaders(
     from rackassign.reassignment.service import execute, prepare_leaders  # noqa: PLC0415
     from rackassign.solver.placement import LEADER_GOALS  # noqa: PLC0415
 
-    if even not in LEADER_GOALS:
-        raise ConfigError(f"even: expected {', '.join(LEADER_GOALS)}, got {short_repr(even)}")
+    if balance_by not in LEADER_GOALS:
+        raise ConfigError(f"balance-by: expected {', '.join(LEADER_GOALS)}, got {short_repr(balance_by)}")
     file = Path(plan)
     if not dry_run:
         journal.require_finished(file)
-    rules = PlacementConstraints.of({"leaders": even, "leader_racks": leader_rack or []})
+    rules = PlacementConstraints.of({"leaders": balance_by, "leader_racks": leader_rack or []})
     with admin_client(bootstrap, client_config) as admin:
         prepared = prepare_leaders(admin, rules, tuple(sorted(set(topic))) if topic else None)
         planned, outcome, stopped = prepared.planned, None, False
         if planned.moves and not dry_run:
             with journal.file_lock(file), progress_display() as display, stop_requested(TAKING_BACK) as stop:
                 journal.begin(file, prepared.journal)
-                with told_if_interrupted(file):
+                with explain_interruption(file):
                     _, outcome = execute(
                         admin,
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
                         limits=ExecutionLimits(_WAVE),
-                        report_progress=lambda at: display.count("Having others lead", at.settled, at.partitions),
+                        report_progress=lambda at: display.count("Electing leaders", at.settled, at.partitions),
                         stop=stop,
                     )
                 stopped = stop()

@@ -28,17 +28,19 @@ NO = 1
 
 app = typer.Typer(help="A local multi-rack Kafka to play with.", rich_markup_mode=None)
 
-Name = Annotated[str, typer.Option(help="Of the cluster, if there is more than one.")]
+Name = Annotated[str, typer.Option(help="Name of the cluster, if there is more than one.")]
 
 
 @app.command()
 def up(
     *,
-    racks: Annotated[str, typer.Option(help="Rack of each broker, by comma; an empty one is none.")] = "a,b,c",
+    racks: Annotated[
+        str, typer.Option(help="Rack of each broker, separated by commas; an empty one is no rack.")
+    ] = "a,b,c",
     name: Name = "default",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Start a cluster and keep it up until Ctrl-C or `rackassign cluster down`."""
+    """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
 
     check_output(output, "table", "json")
@@ -46,7 +48,7 @@ def up(
     with _registered(name), progress_display() as show:
         cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.on_progress)
         with cluster:
-            show.say("Up; Ctrl-C ends it")
+            show.show_step("Up; Ctrl-C ends it")
             _print(cluster, output)
             while True:
                 signal.pause()
@@ -54,7 +56,7 @@ def up(
 
 @app.command()
 def down(*, name: Name = "default") -> int:
-    """Stop a cluster that `rackassign cluster up` keeps up elsewhere."""
+    """Stop a cluster that `rackassign cluster up` keeps running in another process."""
     file = _file(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as note:

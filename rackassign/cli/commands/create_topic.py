@@ -26,39 +26,44 @@ RF = 3
 STATE = "rackassign-state.json"
 
 
-def create(
-    name: Annotated[str, typer.Argument(help="Of the topic.")],
+def create_topic(
+    name: Annotated[str, typer.Argument(help="Topic name.")],
     *,
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(min=0, help="Of a new topic; 0 for one.")] = 0,
+    partitions: Annotated[int, typer.Option(min=0, help="Partitions of a new topic; 0 creates one.")] = 0,
     rf: Annotated[
-        int, typer.Option("--rf", min=0, help=f"Replicas of each partition; 0: {RF}, or what the topic has.")
+        int,
+        typer.Option(
+            "--replication-factor",
+            min=0,
+            help=f"Replicas of each partition; 0 takes {RF}, or the number that the topic has.",
+        ),
     ] = 0,
-    add_to: Annotated[int, typer.Option(min=0, help="Add so many partitions to a topic that exists, instead.")] = 0,
+    add_partitions: Annotated[
+        int, typer.Option("--add-partitions", min=0, help="Number of partitions to add to an existing topic.")
+    ] = 0,
     policy: Annotated[
         str,
-        typer.Option(help="Whether brokers that are away may be named: disabled, enabled, enabled_prefer_observed."),
+        typer.Option(help="Whether replicas may be on offline brokers: disabled, enabled, enabled_prefer_observed."),
     ] = "disabled",
     allow_placeholders: Annotated[
-        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+        bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
     ] = False,
-    placer: Annotated[str, typer.Option(help="Who decides: kafka, striped, optimal, or module:Class.")] = "optimal",
+    placer: Annotated[str, typer.Option(help="Placer: kafka, striped, optimal, or module:Class.")] = "optimal",
     placer_config: PlacerConfig = None,
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
-    config: Annotated[
-        list[str] | None, typer.Option("--config", help="KEY=VALUE of a new topic; may be given several times.")
-    ] = None,
-    state: Annotated[str, typer.Option(help="File of brokers that were seen, and of placeholders.")] = STATE,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Have it checked, and make nothing.")] = False,
+    config: Annotated[list[str] | None, typer.Option("--config", help="Topic config: KEY=VALUE; repeatable.")] = None,
+    state: Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")] = STATE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate the request without creating anything.")] = False,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Make a topic, also while brokers are away, as long as it can be written to; exit 1 if it could not be."""
+    """Create a topic, also while brokers are offline, if it stays writable. Exit 1: not created."""
     check_output(output, "table", "json")
     configs = pairs_of("config", config or ())
-    if add_to and (partitions or configs):
-        raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-to")
+    if add_partitions and (partitions or configs):
+        raise ConfigError("--partitions and --config are for a new topic: leave them out with --add-partitions")
     # Imports a client and the solver, which other commands do without.
     from rackassign.placement import create_topic as making  # noqa: PLC0415
     from rackassign.placement import state_file  # noqa: PLC0415
@@ -67,12 +72,18 @@ def create(
 
     file = Path(state)
     known = state_file.read(file)
-    replicas = rf or (None if add_to else RF)
+    replicas = rf or (None if add_partitions else RF)
     wanted = making.TopicRequest(
-        name, add_to or partitions or 1, replicas, check_policy(policy), configs, ignore_racks, allow_placeholders
+        name,
+        add_partitions or partitions or 1,
+        replicas,
+        check_policy(policy),
+        configs,
+        ignore_racks,
+        allow_placeholders,
     )
     chosen = load_validated_placer(placer, settings_of(placer, placer_config, placer_config_file))
-    make = making.add_partitions if add_to else making.create
+    make = making.add_partitions if add_partitions else making.create
     try:
         with admin_client(bootstrap, client_config) as admin:
             new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
@@ -81,8 +92,8 @@ def create(
         return NO
     finally:
         chosen.close()
-    for doubt in new.notes:
-        warn(f"not proven best: {doubt}")
+    for note in new.notes:
+        warn(f"not proven optimal: {note}")
     if output == "json":
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:
@@ -122,5 +133,5 @@ def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
     if placed.under_replicated():
         line += f", {placed.under_replicated()} of them with replicas missing"
     if placed.placeholders():
-        line += f"; {waiting(placed.placeholders())}: `repair plan` finds one when it is there"
+        line += f"; {waiting(placed.placeholders())}: `reassign plan` finds one when it is there"
     console.print(plain_text(line), soft_wrap=True)

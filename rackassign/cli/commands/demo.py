@@ -48,8 +48,8 @@ class Run:
 def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
     """Return replica lists that go round the brokers, each round starting one further.
 
-    Without that step, partitions dealt out in turn to members that stand in the order of the brokers would all be at
-    home by luck; with it an assignor that does not know racks has what it has on average.
+    Without that step, partitions dealt out in turn to members that stand in the order of the brokers would all be
+    local by luck; with it an assignor that does not know racks has what it has on average.
     """
     return [[(p + p // brokers + i) % brokers + 1 for i in range(replication)] for p in range(partitions)]
 
@@ -57,10 +57,13 @@ def striped(partitions: int, replication: int, brokers: int) -> list[list[int]]:
 def demo(
     *,
     price: Annotated[
-        float, typer.Option(min=0, help="USD for each GB between racks; AWS takes 0.01 on either side.")
+        float,
+        typer.Option(
+            "--price-per-gb", min=0, help="Price of cross-rack traffic in USD per GB (AWS: 0.01 on each side)."
+        ),
     ] = 0.02,
 ) -> None:
-    """Start a real three-rack Kafka, read a topic with and without rackassign, show the bytes measured."""
+    """Start a real three-rack Kafka, read a topic with and without rackassign, and print the bytes measured."""
     with progress_display() as show:
         runs = _measure(show)
     _show(Console(highlight=False), runs, price)
@@ -90,15 +93,15 @@ def _measure(show: ProgressDisplay) -> list[Run]:
         for replication in (2, 3):
             topic = f"orders-rf{replication}"
             megabytes = PARTITIONS * RECORDS * RECORD_BYTES / 1e6
-            show.say(f"Filling a topic: {PARTITIONS} partitions, {replication} replicas each, {megabytes:.0f} MB")
+            show.show_step(f"Filling a topic: {PARTITIONS} partitions, {replication} replicas each, {megabytes:.0f} MB")
             create_topic(cluster.bootstrap, topic, striped(PARTITIONS, replication, len(RACKS)))
             produce_records(cluster.client_config(), topic, PARTITIONS, records=RECORDS, size=RECORD_BYTES)
             for strategy, make_assignor in strategies.items():
-                show.say(f"Reading it with three consumers in three racks, then a fourth joins: {strategy}")
+                show.show_step(f"Reading it with three consumers in three racks, then a fourth joins: {strategy}")
                 clients = dict.fromkeys(RACKS, cluster.client_config())
                 reading = consume_topic(clients, topic, make_assignor, joining=RACKS[0])
                 runs.append(Run(strategy, replication, reading.by_racks(rack_of), reading.moved or 0))
-        show.say("Stopping the brokers")
+        show.show_step("Stopping the brokers")
     return runs
 
 
@@ -107,7 +110,7 @@ def _show(console: Console, runs: Sequence[Run], price: float) -> None:
     console.print(_summary(runs, price))
     console.print(
         f"RF {len(RACKS)} in {len(RACKS)} racks: nothing to gain. Every rack has a replica of everything, so with"
-        " follower fetching any assignor reads at home."
+        " follower fetching any assignor reads locally."
     )
     console.print(
         "Bytes of record batches as counted in the fetch responses. Same data, same client_rack, same brokers with"

@@ -1,4 +1,4 @@
-"""`rackassign rack`: where this machine stands, and who says so."""
+"""`rackassign detect-rack`: the rack of this machine and its source."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from rackassign.racks import detect_all
 FOUND, NO_RACK = 0, 1
 
 
-def rack(
+def detect_rack_command(
     *,
-    zone_name: Annotated[bool, typer.Option("--zone-name", help="On EC2 the zone's name, not its id.")] = False,
-    output: Annotated[str, typer.Option(help="One of table, json.")] = "table",
+    zone_name: Annotated[
+        bool, typer.Option("--zone-name", help="Report the zone name instead of the zone ID (EC2).")
+    ] = False,
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Detect this machine's rack and say from where; exit 1 if nobody knows it."""
+    """Detect the rack of this machine and its source. Exit 1: no source knows it."""
     check_output(output, "table", "json")
     findings = detect_all(zone="name" if zone_name else "id")
     chosen = next((finding for finding in findings if finding.rack is not None), None)
     if output == "json":
-        said = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
-        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": said}
+        sources = [{"source": f.source, "rack": f.rack, "note": f.note} for f in findings]
+        answer = {"rack": chosen and chosen.rack, "source": chosen and chosen.source, "sources": sources}
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
         table = Table()

@@ -28,22 +28,25 @@ WATCH_S = 10.0
 def doctor(
     *,
     bootstrap: Bootstrap,
-    group: Annotated[str, typer.Option(help="Of consumers.")],
+    group: Annotated[str, typer.Option(help="Consumer group ID.")],
     fix: Annotated[
-        bool, typer.Option("--fix", help="Free a group that is wedged in the broker, by removing members.")
+        bool, typer.Option("--fix", help="Recover a group that is stuck inside the broker by removing members.")
     ] = False,
     client_config: ClientConfig = "",
-    watch_s: Annotated[
-        float, typer.Option(min=0, help="Seconds to watch a group that is not at rest, or may not stay so.")
+    observe_seconds: Annotated[
+        float,
+        typer.Option(
+            "--observe-seconds", min=0, help="Seconds to observe a group that is not stable or may not stay so."
+        ),
     ] = WATCH_S,
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Say what keeps a group from rack awareness, or from working at all; exit 1 if there is something."""
+    """Find what keeps a group from being rack-aware, or from working. Exit 1: problems found."""
     check_output(output, "table", "json")
     if not group:
         raise ConfigError("group: expected the name of a group")
     with admin_client(bootstrap, client_config) as admin:
-        examined = _Examined(admin, group, watch_s, fix=fix)
+        examined = _Examined(admin, group, observe_seconds, fix=fix)
     if output == "json":
         sys.stdout.write(json.dumps(examined.as_json()) + "\n")
     else:
@@ -57,22 +60,24 @@ class _Examined:
     Args:
         admin: To look with.
         name: Of the group.
-        watch_s: How long at most, each time.
+        observe_seconds: How long at most, each time.
         fix: Whether to free it.
     """
 
-    def __init__(self, admin: KafkaAdminClient, name: str, watch_s: float, *, fix: bool) -> None:
+    def __init__(self, admin: KafkaAdminClient, name: str, observe_seconds: float, *, fix: bool) -> None:
         # Imports a client, which other commands do without.
         from rackassign import monitoring  # noqa: PLC0415
         from rackassign.admin.groups import GroupAdmin  # noqa: PLC0415
 
         calls = GroupAdmin(admin)
 
-        def tell() -> None:
-            sys.stderr.write(f"Watching {name} for {watch_s:g} s at most\n")
+        def announce() -> None:
+            sys.stderr.write(f"Watching {name} for {observe_seconds:g} s at most\n")
 
         def look() -> tuple[monitoring.GroupObservation, bool | None]:
-            seen = monitoring.watch(calls, name, watch_s, suspicious=monitoring.may_not_settle, waiting=tell)
+            seen = monitoring.watch(
+                calls, name, observe_seconds, suspicious=monitoring.may_not_settle, waiting=announce
+            )
             return seen, seen.preparing and monitoring.is_wedged(calls, name)
 
         seen, wedged = look()
@@ -93,7 +98,7 @@ class _Examined:
             "state": self.group.state,
             "strategy": self.group.strategy or None,
             "members": [_named(m) | {"rack": m.rack} for m in self.group.members],
-            "step": {"now": self.step.now, "next": self.step.next or None, "unseen": self.step.unseen or None},
+            "migration": {"now": self.step.now, "next": self.step.next or None, "unseen": self.step.unseen or None},
             "findings": [
                 {
                     "kind": f.kind,
@@ -144,7 +149,7 @@ def _of_the_fix(freed: RecoveryResult) -> list[str]:
     lines = [f"removed {_shown(member)}" for member in freed.removed]
     if freed.culprit is None:
         return [*lines, "the group did not go on: several members are broken, or one joins again at once; stop it"]
-    return [*lines, f"the group went on without {_shown(freed.culprit)}: mend that one before it joins again"]
+    return [*lines, f"the group went on without {_shown(freed.culprit)}: fix that client before it joins again"]
 
 
 def _named(member: MemberDescription) -> dict[str, Any]:

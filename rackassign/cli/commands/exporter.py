@@ -33,7 +33,7 @@ _LARGEST_PORT = 65535
 def exporter(
     *,
     bootstrap: Bootstrap,
-    listen: Annotated[str, typer.Option(help="ADDRESS:PORT to serve on; port 0 takes a free one.")] = LISTEN,
+    listen: Annotated[str, typer.Option(help="ADDRESS:PORT to listen on; port 0 takes a free one.")] = LISTEN,
     group: Groups = None,
     all_: All = False,
     rack_map: RackMapFile = "",
@@ -41,7 +41,7 @@ def exporter(
     interval: Interval = INTERVAL_S,
     client_config: ClientConfig = "",
 ) -> int:
-    """Serve what groups read across racks as metrics, until stopped; all groups unless some are named."""
+    """Serve cross-rack reads as Prometheus metrics until stopped; all groups unless some are named."""
     address, port = _address(listen)
     check_interval(interval)
     names = None if not group else wanted_groups(group, all_=all_)

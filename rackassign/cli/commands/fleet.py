@@ -27,25 +27,27 @@ ALL = "all"
 
 
 def fleet(
-    snapshots: Annotated[str, typer.Argument(help="Folder of what `snapshot --parquet` wrote, or one file of it.")],
+    snapshots: Annotated[str, typer.Argument(help="Folder that `snapshot --parquet` wrote, or one file of it.")],
     *,
-    out: Annotated[str, typer.Option(help="New folder for all that is found, as Parquet.")] = "",
-    html: Annotated[str, typer.Option(help="File to write a report to: one page, without scripts or network.")] = "",
+    output_dir: Annotated[str, typer.Option("--output-dir", help="New folder for the results as Parquet.")] = "",
+    html: Annotated[str, typer.Option(help="HTML file for a report: one page without scripts or network access.")] = "",
     what_if: Annotated[
         list[str] | None,
         typer.Option(
             "--what-if",
-            help="Change to try, as often as needed: racks-told, racks-given, any-replica, members-even,"
-            " one-more-replica, one-more-rack, or all.",
+            help="Change to evaluate; repeatable: racks-reported, racks-assumed, any-replica, members-balanced,"
+            " add-replica, add-rack, or all.",
         ),
     ] = None,
-    advise: Annotated[
-        bool, typer.Option("--advise", help="Work out what each group takes, for several times as long.")
+    recommend: Annotated[
+        bool, typer.Option("--recommend", help="Compute recommendations for each group; takes several times as long.")
     ] = False,
     price: PriceOption = None,
-    output: Annotated[str, typer.Option(help="table, json or jsonl: a line for each group.")] = "table",
+    output: Annotated[
+        str, typer.Option(help="Output format: table, json, or jsonl with a line for each group.")
+    ] = "table",
 ) -> int:
-    """Say from snapshots what all groups of a cluster read across racks, and what would change that."""
+    """Audit the cross-rack reads of all groups of a cluster from snapshots."""
     check_output(output, "table", "json", "jsonl")
     check_writable("html", html)
     if find_spec("pyarrow") is None:
@@ -59,11 +61,11 @@ def fleet(
     cost = Price.from_option(price)
     wanted = what_if or []
     named = WHAT_IFS if ALL in wanted else dict.fromkeys((AS_IS, *wanted))
-    how = FleetAudit(cost, tuple(named), advise)
+    how = FleetAudit(cost, tuple(named), recommend)
     source = Path(snapshots)
     total = storage.count(source)
     with ExitStack() as kept:
-        folder = Path(out or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
+        folder = Path(output_dir or kept.enter_context(TemporaryDirectory(prefix="rackassign-")))
         with progress_display() as progress:
             storage.write_results(folder, audit_groups(_counted(storage.read_snapshots(source), total, progress), how))
         found = aggregate(storage.read_results(folder))
@@ -82,7 +84,7 @@ def fleet(
 
 
 def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: ProgressDisplay) -> Iterator[pa.RecordBatch]:
-    """Yield the same, and tell when each has been dealt with."""
+    """Yield the batches and advance the progress display after each."""
     done = 0
     for batch in batches:
         progress.count("Judging groups", done, total)

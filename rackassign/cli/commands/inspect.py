@@ -40,16 +40,16 @@ def inspect(
     rack_map: RackMapFile = "",
     price: PriceOption = None,
     interval: Interval = INTERVAL_S,
-    min_local: Annotated[
-        str, typer.Option(help="Exit 1 if a group has fewer of its partitions at home, as in 95%.")
+    fail_under: Annotated[
+        str, typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, as in 95%.")
     ] = "",
-    html: Annotated[str, typer.Option(help="File to write a report to: one page, without scripts or network.")] = "",
+    html: Annotated[str, typer.Option(help="HTML file for a report: one page without scripts or network access.")] = "",
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Say how much groups of any client read across racks, what it costs, and what would gain most."""
+    """Report cross-rack reads of consumer groups, their cost and the changes that gain most."""
     check_output(output, "table", "json")
-    least = _share(min_local)
+    least = _share(fail_under)
     check_interval(interval)
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
@@ -76,7 +76,7 @@ def inspect(
     if any(_below(inspected, least) for inspected in survey.inspections):
         return BELOW
     if least is not None and any(odd.unseen for odd in survey.skipped):
-        raise KafkaUnavailableError("not all groups were seen, so it cannot be said that all are local enough")
+        raise KafkaUnavailableError("not all groups could be described, so --fail-under cannot be evaluated")
     return ENOUGH
 
 
@@ -106,5 +106,5 @@ def _share(text: str) -> float | None:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError(f"min-local: expected a percentage like 95%, got {text!r}")
+        raise ConfigError(f"fail-under: expected a percentage like 95%, got {text!r}")
     return share

@@ -42,27 +42,29 @@ class _Wanted(NamedTuple):
 def plan(
     file: Annotated[str, typer.Argument(help="Scenario(s) as JSON or JSON lines; - is stdin.")] = "-",
     *,
-    strategy: Annotated[str, typer.Option(help=f"What decides: {', '.join(STRATEGY_NAMES)}.")] = "range",
-    locality: Annotated[str, typer.Option(help=f"What is near: {', '.join(LOCALITY_MODES)}.")] = "any-replica",
+    strategy: Annotated[str, typer.Option(help=f"Assignment strategy: {', '.join(STRATEGY_NAMES)}.")] = "range",
+    locality: Annotated[
+        str, typer.Option(help=f"Replicas that count as local: {', '.join(LOCALITY_MODES)}.")
+    ] = "any-replica",
     max_skew: Annotated[
-        int, typer.Option(help="By how many more than one partition members may differ if that makes more local.")
+        int, typer.Option(help="Extra imbalance allowed for locality: members may differ by up to 1 + N partitions.")
     ] = 0,
     time_limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds after which a balanced plan that keeps what members have is taken, as a group's leader does.",
+            help="Seconds after which a balanced plan that keeps owned partitions is taken, as a leader does.",
             show_default="no limit",
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say why what is not local is not, and what would help.")
+        bool, typer.Option("--explain", help="Explain non-local partitions and recommend changes.")
     ] = False,
     output: Annotated[
         str,
-        typer.Option(help=f"One of {', '.join(OUTPUTS)}.", show_default="json, or jsonl for several values"),
+        typer.Option(help=f"Output format: {', '.join(OUTPUTS)}.", show_default="json, or jsonl for several values"),
     ] = "",
 ) -> int:
-    """Work out the assignment of a consumer group offline."""
+    """Compute the assignment of a consumer group offline."""
     # Together with the solver it takes longer to import than all other commands.
     from rackassign.strategies import Options  # noqa: PLC0415
     from rackassign.strategies import strategy as strategy_named  # noqa: PLC0415
@@ -185,10 +187,10 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(plain_text(_said(advice)), highlight=False)
+        console.print(plain_text(_describe(advice)), highlight=False)
 
 
-def _said(advice: Recommendation) -> str:
+def _describe(advice: Recommendation) -> str:
     """Put an advice into words."""
     if advice.kind == "member":
         change = f"one more member in rack {advice.rack}, subscribed to {', '.join(advice.topics)}"

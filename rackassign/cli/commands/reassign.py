@@ -1,4 +1,4 @@
-"""`rackassign repair`: other replicas for partitions that exist, planned first, and undone if that is wanted."""
+"""`rackassign reassign`: other replicas for partitions that exist, planned first, and undone if that is wanted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rackassign.cli.output import check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted
-from rackassign.cli.render.layout import waiting as told_waiting
+from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError, RackassignError
@@ -32,46 +32,64 @@ if TYPE_CHECKING:
     from rackassign.reassignment.executor import Direction
 
 DONE, NO, INTERRUPTED = 0, 1, 130
-PLAN = "rackassign-repair.json"
+PLAN = "rackassign-reassignment.json"
 TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
 
 _LOOK_EVERY_S = 5.0
 
 app = typer.Typer(
-    help="Give partitions other replicas: complete them, spread them over racks, replace brokers.",
+    help="Reassign partitions: add missing replicas, spread them over racks, remove brokers.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-PlanFile = Annotated[str, typer.Option("--plan", help="File of the plan, and of the lists as they were.")]
-StateFile = Annotated[str, typer.Option("--state", help="File of brokers that were seen, and of placeholders.")]
-Wave = Annotated[int, typer.Option(min=1, help="Partitions that are reassigned at the same time.")]
-Throttle = Annotated[
-    str, typer.Option(help="Bytes a second that a broker sends, and receives, for it: 50M; empty for no limit.")
+PlanFile = Annotated[str, typer.Option("--plan-file", help="File of the plan and of the original replica lists.")]
+StateFile = Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")]
+BatchSize = Annotated[
+    int, typer.Option("--batch-size", min=1, help="Number of partitions that are reassigned at the same time.")
 ]
-Patience = Annotated[float, typer.Option(min=0, help="Seconds after which a partition that is stuck is given up.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds after which what is not done is given up; 0 for no end.")]
-Output = Annotated[str, typer.Option(help="table or json.")]
+Throttle = Annotated[
+    str, typer.Option(help="Replication throttle of each broker in bytes per second, as in 50M; empty for no throttle.")
+]
+StallTimeout = Annotated[
+    float, typer.Option("--stall-timeout", min=0, help="Seconds without progress after which a partition is given up.")
+]
+Timeout = Annotated[
+    float, typer.Option(min=0, help="Seconds after which the remaining partitions are given up; 0 for no limit.")
+]
+Output = Annotated[str, typer.Option(help="Output format: table or json.")]
 
 
 @app.command()
 def plan(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
-    rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
-    replace: Annotated[
-        list[int] | None, typer.Option(help="A broker that is dead or is to go: it loses what it has.")
+    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    rf: Annotated[
+        int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
+    ] = 0,
+    remove_broker: Annotated[
+        list[int] | None,
+        typer.Option("--remove-broker", help="Broker to decommission; all its replicas are moved off. Repeatable."),
     ] = None,
-    even: Annotated[bool, typer.Option("--even", help="Have brokers carry evenly, which moves more.")] = False,
-    for_group: Annotated[str, typer.Option(help="A consumer group: replicas go to the racks of its members.")] = "",
-    rules: Annotated[str, typer.Option(help="JSON file of further rules: leader_racks, max_per_rack, ..")] = "",
-    import_: Annotated[str, typer.Option("--import", help="Take the lists of kafka-reassign-partitions.")] = "",
+    rebalance: Annotated[
+        bool, typer.Option("--rebalance", help="Balance the replicas of brokers as well, which moves more.")
+    ] = False,
+    near_group: Annotated[
+        str, typer.Option("--near-group", help="Consumer group ID; replicas are placed in the racks of its members.")
+    ] = "",
+    constraints: Annotated[
+        str, typer.Option("--constraints", help="JSON file of placement constraints: leader_racks, max_per_rack, ...")
+    ] = "",
+    reassignment_json_file: Annotated[
+        str,
+        typer.Option("--reassignment-json-file", help="JSON file of kafka-reassign-partitions with the replica lists."),
+    ] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Write the plan down also if it leaves brokers much less even than now.")
+        bool, typer.Option("--force", help="Write the plan even if it leaves brokers much less balanced than now.")
     ] = False,
     allow_placeholders: Annotated[
-        bool, typer.Option("--allow-placeholders", help="More replicas than brokers were ever seen: the rest waits.")
+        bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
     ] = False,
     ignore_racks: IgnoreRacks = False,
     plan: PlanFile = PLAN,
@@ -79,7 +97,7 @@ def plan(
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Work out a repair with the fewest copies, and write it down; nothing is changed. Exit 1 if it is too uneven."""
+    """Compute a reassignment with the fewest copies and write it to a file. Exit 1: the result is too unbalanced."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.monitoring.serialize import selector_warnings  # noqa: PLC0415
@@ -90,26 +108,30 @@ def plan(
     from rackassign.reassignment.service import prepare, prepare_from_lists  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
-    wish = ReassignmentRequest(
+    request = ReassignmentRequest(
         tuple(sorted(set(topic))) if topic else None,
         rf or None,
-        frozenset(replace or ()),
-        even,
-        for_group,
-        read_json(rules, lambda parsed: parsed) if rules else {},
+        frozenset(remove_broker or ()),
+        rebalance,
+        near_group,
+        read_json(constraints, lambda parsed: parsed) if constraints else {},
         force,
         ignore_racks,
         allow_placeholders,
     )
-    given = read_json(import_, read_reassignment) if import_ else None
-    if given is not None and wish != ReassignmentRequest(force=force):
-        raise ConfigError("--import says it all: leave out --topic, --rf, --replace, --even, --for-group and --rules")
+    given = read_json(reassignment_json_file, read_reassignment) if reassignment_json_file else None
+    if given is not None and request != ReassignmentRequest(force=force):
+        raise ConfigError(
+            "--reassignment-json-file cannot be combined with --topic, --replication-factor,"
+            " --remove-broker, --rebalance,"
+            " --near-group and --constraints"
+        )
     with journal.file_lock(file):
         journal.require_finished(file)
         try:
             with admin_client(bootstrap, client_config) as admin:
                 prepared = (
-                    prepare(admin, wish, known) if given is None else prepare_from_lists(admin, given, force=force)
+                    prepare(admin, request, known) if given is None else prepare_from_lists(admin, given, force=force)
                 )
         except UnevenError as error:
             warn(f"{error}; nothing is written")
@@ -117,7 +139,7 @@ def plan(
         planned = prepared.planned
         written = bool(planned.moves or planned.waiting)
         if planned.obsolete_placeholders:
-            # Where nothing is left to be done, nobody applies anything.
+            # Without moves, no `apply` follows that could update the state file.
             state_file.write(
                 Path(state),
                 known.for_cluster(prepared.journal.cluster).with_placeholders(
@@ -133,9 +155,9 @@ def plan(
     console = plain_console()
     show_prepared(prepared, console)
     if written:
-        named = "" if plan == PLAN else f" --plan {plan}"
+        named = "" if plan == PLAN else f" --plan-file {plan}"
         console.print(
-            f"written to {plan}: `repair apply{named}` does it, `repair rollback{named}` undoes it", soft_wrap=True
+            f"written to {plan}: `reassign apply{named}` does it, `reassign rollback{named}` undoes it", soft_wrap=True
         )
     if put_by is not None:
         console.print(f"the plan that was there before is kept in {put_by}", soft_wrap=True)
@@ -148,35 +170,40 @@ def apply(
     bootstrap: Bootstrap,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
-    wave: Wave = 50,
+    batch_size: BatchSize = 50,
     throttle: Throttle = "",
-    patience: Patience = 30.0,
+    stall_timeout: StallTimeout = 30.0,
     timeout: Timeout = 0.0,
-    watch: Annotated[
-        float, typer.Option(min=0, help="Seconds to go on looking: what waits for a broker is done when one comes.")
+    wait_for_brokers: Annotated[
+        float,
+        typer.Option(
+            "--wait-for-brokers", min=0, help="Seconds to keep running and place pending replicas when a broker joins."
+        ),
     ] = 0.0,
-    settle: Annotated[float, typer.Option(min=0, help="Seconds a group of --for-group has to take it up.")] = 30.0,
+    verify_timeout: Annotated[
+        float, typer.Option("--verify-timeout", min=0, help="Seconds for the group of --near-group to rebalance.")
+    ] = 30.0,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Carry a plan out, or on if it was begun; exit 1 if something of it cannot be done."""
+    """Apply or resume a reassignment plan. Exit 1: some partitions could not be reassigned."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
 
-    pace = _pace(wave, throttle, patience, timeout)
-    # What is wrong with the plan is said before anything else is begun.
+    pace = _pace(batch_size, throttle, stall_timeout, timeout)
+    # An invalid plan file is reported before anything else is done.
     with (
         journal.open_exclusive(Path(plan)) as found,
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
-        work = _Work(admin, Path(plan), Path(state), pace, stop)
+        work = _Run(admin, Path(plan), Path(state), pace, stop)
         kept, outcome = work.carry(found, "apply")
-        if watch:
-            kept, outcome = work.watched(kept, outcome, watch)
+        if wait_for_brokers:
+            kept, outcome = work.watched(kept, outcome, wait_for_brokers)
         group = kept.request.group if kept.request is not None else ""
-        measured = work.measured(group, settle) if group and not stop() else None
+        measured = work.measured(group, verify_timeout) if group and not stop() else None
     return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
 
 
@@ -186,26 +213,26 @@ def rollback(
     bootstrap: Bootstrap,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
-    wave: Wave = 50,
+    batch_size: BatchSize = 50,
     throttle: Throttle = "",
-    patience: Patience = 30.0,
+    stall_timeout: StallTimeout = 30.0,
     timeout: Timeout = 0.0,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Make all lists as they were before the plan, order and all; exit 1 if something of it cannot be done."""
+    """Restore the original replica lists of a plan. Exit 1: some partitions could not be restored."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
 
-    pace = _pace(wave, throttle, patience, timeout)
-    # What is wrong with the plan is said before anything else is begun.
+    pace = _pace(batch_size, throttle, stall_timeout, timeout)
+    # An invalid plan file is reported before anything else is done.
     with (
         journal.open_exclusive(Path(plan)) as found,
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
-        kept, outcome = _Work(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
+        kept, outcome = _Run(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
 
 
@@ -213,7 +240,9 @@ def rollback(
 def export(
     *,
     plan: PlanFile = PLAN,
-    before: Annotated[bool, typer.Option("--before", help="The lists as they were, in place of the new ones.")] = False,
+    original: Annotated[
+        bool, typer.Option("--original", help="Print the original replica lists instead of the new ones.")
+    ] = False,
 ) -> int:
     """Print a plan as the JSON that `kafka-reassign-partitions --execute` takes."""
     # Imports a client and the solver, which other commands do without.
@@ -221,27 +250,27 @@ def export(
     from rackassign.reassignment.kafka_json import write_reassignment  # noqa: PLC0415
 
     moves = journal.read(Path(plan)).moves
-    lists = {place: move.before if before else move.after for place, move in moves.items()}
+    lists = {place: move.before if original else move.after for place, move in moves.items()}
     sys.stdout.write(write_reassignment(lists) + "\n")
     return DONE
 
 
 @contextmanager
-def told_if_interrupted(plan: Path) -> Iterator[None]:
-    """Say what a run leaves that is ended in the middle, and what puts it right."""
+def explain_interruption(plan: Path) -> Iterator[None]:
+    """Print what an interrupted run leaves behind and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         warn(
             "ended in the middle: partitions may be between their old list and the new one, or still be reassigned"
-            f" (`repair status --plan {plan}` tells which); `repair apply --plan {plan}` goes on,"
-            f" `repair rollback --plan {plan}` goes back"
+            f" (`reassign status --plan-file {plan}` shows which); `reassign apply --plan-file {plan}` goes on,"
+            f" `reassign rollback --plan-file {plan}` goes back"
         )
         raise
 
 
-class _Work:
-    """One run on a cluster: journal and registry are written down as it goes."""
+class _Run:
+    """One run on a cluster; plan file and state file are written as it proceeds."""
 
     def __init__(
         self, admin: KafkaAdminClient, plan: Path, state: Path, pace: ExecutionLimits, stop: Callable[[], bool]
@@ -249,32 +278,32 @@ class _Work:
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
 
         self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
-        # One that cannot be read is told before anything is begun.
+        # An unreadable state file is reported before anything is changed.
         state_file.read(state)
 
     def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, ExecutionResult]:
-        """Carry a journal out or back, and show how far it is."""
+        """Apply or roll back a plan and show its progress."""
         from rackassign.placement import state_file  # noqa: PLC0415 - as above
         from rackassign.reassignment import journal  # noqa: PLC0415
         from rackassign.reassignment.service import check_cluster, execute, updated_state  # noqa: PLC0415
 
         check_cluster(self._admin, kept)
         if direction == "apply":
-            # One of another cluster is told before anything is begun.
+            # A state file of another cluster is reported before anything is changed.
             state_file.read(self._state).for_cluster(kept.cluster)
         with progress_display() as display:
 
-            def told(progress: Progress) -> None:
+            def on_progress(progress: Progress) -> None:
                 display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
 
-            with told_if_interrupted(self._plan):
+            with explain_interruption(self._plan):
                 kept, outcome = execute(
                     self._admin,
                     kept,
                     direction,
                     keep=lambda written: journal.write(self._plan, written),
                     limits=self._pace,
-                    report_progress=told,
+                    report_progress=on_progress,
                     stop=self._stop,
                 )
         if direction == "apply":
@@ -282,7 +311,7 @@ class _Work:
         return kept, outcome
 
     def watched(self, kept: Journal, outcome: ExecutionResult, seconds: float) -> tuple[Journal, ExecutionResult]:
-        """Go on for some time: what is still to be done may become possible."""
+        """Keep running for some time: pending partitions may become possible."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement import state_file  # noqa: PLC0415
@@ -296,11 +325,11 @@ class _Work:
                 if more is not None and not self._stop():
                     kept, outcome = self.carry(more, "apply")
             except (KafkaError, RackassignError) as error:
-                warn(f"not seen now: {type(error).__name__}: {error}")
+                warn(f"cluster not available: {type(error).__name__}: {error}")
         return kept, outcome
 
     def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
-        """Return what a group reads at home, once it does as well as it can or time is up; None if it is not seen."""
+        """Return the locality of a group once it is the best possible or time is up; None if it is unavailable."""
         from kafka.errors import KafkaError  # noqa: PLC0415 - as above
 
         from rackassign.placement.group_locality import describe_readers  # noqa: PLC0415
@@ -336,18 +365,23 @@ def _end(
     waiting = sum(broker < 0 for row in kept.waiting.values() for broker in row) if direction == "apply" else 0
     if output == "json":
         local = None if measured is None else {name: getattr(measured, name) for name in ("local", "cross", "unknown")}
-        told = {**outcome_as_json(outcome), "phase": kept.phase, "waiting_replicas": waiting, "group_partitions": local}
-        sys.stdout.write(json.dumps(told) + "\n")
+        result = {
+            **outcome_as_json(outcome),
+            "phase": kept.phase,
+            "waiting_replicas": waiting,
+            "group_partitions": local,
+        }
+        sys.stdout.write(json.dumps(result) + "\n")
     else:
         console = plain_console()
         show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
         if waiting:
-            console.print(f"{told_waiting(waiting)}; see --watch", soft_wrap=True)
+            console.print(f"{pending_replicas(waiting)}; see --wait-for-brokers", soft_wrap=True)
         if measured is not None:
-            console.print(f"the group reads {share(measured)} of its partitions at home", soft_wrap=True)
+            console.print(f"the group reads {share(measured)} of its partitions locally", soft_wrap=True)
         if outcome.final:
             warn(
-                f"{counted(len(outcome.final), 'partition')} can no longer be had as the plan says, and"
+                f"{counted(len(outcome.final), 'partition')} can no longer be reassigned as planned, and"
                 f" {'is' if len(outcome.final) == 1 else 'are'} left alone: {_ENDS[direction]}"
             )
     if stopped:
@@ -356,8 +390,9 @@ def _end(
 
 
 _ENDS = {
-    "apply": "`repair rollback` takes back the rest, and `repair abandon` leaves all as it is; either ends the plan",
-    "rollback": "all that can be taken back is once no other is told as not done",
+    "apply": "`reassign rollback` takes back the rest, and `reassign abandon` leaves all as it is;"
+    " either ends the plan",
+    "rollback": "all partitions that can be restored have been once no other is listed as not done",
 }
 
 

@@ -1,4 +1,4 @@
-"""`rackassign repair status` and `repair abandon`: where a plan stands, and an end to one that finds none."""
+"""`rackassign reassign status` and `reassign abandon`: the progress of a plan, and how to give one up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS: Mapping[PartitionState, str] = {
     "as-planned": "as planned",
     "as-before": "as before the plan",
     "on-its-way": "between the two: being reassigned, or left in the middle",
-    "changed-by-others": "with replicas that the plan does not know: somebody else has changed them",
+    "changed-by-others": "with replicas that the plan does not know: changed by another tool or user",
     "gone": "no longer there",
 }
 
@@ -40,7 +40,7 @@ def status(
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Tell how far a plan is, by what the cluster tells now; exit 1 if it was begun and is not over."""
+    """Report the progress of a plan from the current state of the cluster. Exit 1: it is not finished."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
@@ -51,10 +51,10 @@ def status(
         seen = look(admin, found)
     _show(found, seen, output)
     if output == "table" and found.open:
-        named = "" if plan == PLAN else f" --plan {plan}"
+        named = "" if plan == PLAN else f" --plan-file {plan}"
         plain_console().print(
-            f"not over: `repair apply{named}` goes on, `repair rollback{named}` goes back,"
-            f" `repair abandon{named}` leaves all as it is",
+            f"not over: `reassign apply{named}` goes on, `reassign rollback{named}` goes back,"
+            f" `reassign abandon{named}` leaves all as it is",
             soft_wrap=True,
         )
     return NO if found.open else DONE
@@ -68,7 +68,7 @@ def abandon(
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
-    """Give a plan up and leave all partitions as they are now; only a throttle of it is taken away."""
+    """Abandon a plan: leave all partitions as they are now and remove its throttle."""
     check_output(output, "table", "json")
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal, service  # noqa: PLC0415
@@ -79,7 +79,7 @@ def abandon(
     _show(kept, seen, output)
     if output == "table":
         plain_console().print(
-            f"left as it is; {plan} still has the lists as they were: `repair export --before` prints them",
+            f"left as it is; {plan} still has the lists as they were: `reassign export --original` prints them",
             soft_wrap=True,
         )
     return DONE

@@ -25,18 +25,20 @@ NOW = "now"
 COMPARED = ("kafka", "striped", "optimal")
 
 
-def place(
-    file: Annotated[str, typer.Argument(help="Layout as JSON: brokers and topics of a scenario; - is stdin.")] = "-",
+def simulate_placement(
+    file: Annotated[str, typer.Argument(help="Layout as JSON (brokers and topics of a scenario); - is stdin.")] = "-",
     *,
-    placer: Annotated[str, typer.Option(help="A name, or module:Class.")] = "optimal",
-    compare: Annotated[bool, typer.Option("--compare", help=f"Beside it {', '.join(COMPARED)}.")] = False,
+    placer: Annotated[str, typer.Option(help="Placer: a name or module:Class.")] = "optimal",
+    compare: Annotated[bool, typer.Option("--compare", help=f"Compare with {', '.join(COMPARED)}.")] = False,
     placer_config: PlacerConfig = None,
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
-    rf: Annotated[int, typer.Option("--rf", min=0, help="Replicas of each partition; 0: as many as there are.")] = 0,
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    rf: Annotated[
+        int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
+    ] = 0,
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Place the replicas of a layout anew, and say how good that is."""
+    """Simulate the placement of a layout's replicas and print its metrics."""
     check_output(output, "table", "json")
     # Together with the solver it takes longer to import than other commands.
     from rackassign.placement.layout import Layout  # noqa: PLC0415
@@ -51,7 +53,7 @@ def place(
     layouts = {name: replace(made, brokers=layout.brokers) for name, (made, _) in found.items()}
     for name, (_, notes) in found.items():
         for note in notes:
-            warn(f"{name}: not proven best: {note}")
+            warn(f"{name}: not proven optimal: {note}")
     quality = {NOW: LayoutMetrics.of(layout)} | {name: LayoutMetrics.of(made, layout) for name, made in layouts.items()}
     if output == "json":
         written = {
@@ -67,7 +69,7 @@ def place(
 
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:
-    """Return the layout as a placer would have it, and its notes; `optimal` moves little, others begin anew."""
+    """Return the layout that a placer makes, and its notes; `optimal` moves few replicas, others place all of them."""
     from rackassign.placement.constraints import PlacementConstraints  # noqa: PLC0415
     from rackassign.placement.placers.optimal import rebalance  # noqa: PLC0415
     from rackassign.placement.validated_placer import load_validated_placer  # noqa: PLC0415 - as above

@@ -27,12 +27,16 @@ def snapshot(
     group: Groups = None,
     all_: All = False,
     rack_map: RackMapFile = "",
-    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file instead, for the audit of a fleet.")] = "",
-    interval: Annotated[float, typer.Option(min=0, help="Seconds to measure what is written, for --parquet.")] = 0.0,
+    parquet: Annotated[str, typer.Option(help="Folder for a Parquet file, which `fleet` reads, instead of JSON.")] = "",
+    interval: Annotated[
+        float, typer.Option(min=0, help="Seconds over which produced bytes are measured, for --parquet.")
+    ] = 0.0,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="json or jsonl.", show_default="json, or jsonl for several groups")] = "",
+    output: Annotated[
+        str, typer.Option(help="Output format: json or jsonl.", show_default="json, or jsonl for several groups")
+    ] = "",
 ) -> int:
-    """Write live groups as scenarios, for `rackassign plan` and for keeping."""
+    """Export live consumer groups as scenarios for `rackassign plan`."""
     names = wanted_groups(group, all_=all_)
     output = output or ("json" if names is not None and len(names) == 1 else "jsonl")
     check_output(output, "json", "jsonl")

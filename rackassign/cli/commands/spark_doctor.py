@@ -1,4 +1,4 @@
-"""`rackassign spark-doctor`: the racks of a Spark application's executors, and how much it can read at home."""
+"""`rackassign spark-doctor`: the racks of the executors of a Spark application, and the local share to expect."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _AS_LIBRDKAFKA = {
 def spark_doctor(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[str, typer.Option(help="What the application reads.")],
-    master: Annotated[str, typer.Option(help="Of Spark; its own configuration says if left out.")] = "",
+    topic: Annotated[str, typer.Option(help="Topic that the application reads.")],
+    master: Annotated[str, typer.Option(help="Spark master URL (default: from the Spark configuration).")] = "",
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", help="NAME=VALUE of Spark's configuration; as often as needed.")
+        list[str] | None, typer.Option("--conf", help="Spark configuration: NAME=VALUE; repeatable.")
     ] = None,
     rack_env: Annotated[
-        str, typer.Option(help="Environment variable of executors that holds the rack.")
+        str, typer.Option("--rack-env", help="Environment variable of executors that holds the rack.")
     ] = RACK_VARIABLE,
     client_config_file: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="table or json.")] = "table",
+    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
 ) -> int:
-    """Say which racks executors are in and what share they can read at home; exit 1 if something is wrong."""
+    """Report the racks of executors and the local share to expect. Exit 1: problems found."""
     check_output(output, "table", "json")
     client = _client(bootstrap, client_config_file)
     from rackassign.spark import doctor  # noqa: PLC0415 - other commands do without
@@ -72,10 +72,12 @@ def spark_doctor(
 def _client(bootstrap: str, file: str) -> dict[str, str]:
     """Return the properties of the file for librdkafka."""
     given = client_config(bootstrap, file)
-    told = Settings({name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given})
+    properties = Settings(
+        {name: str(given[argument]) for argument, name in _AS_LIBRDKAFKA.items() if argument in given}
+    )
     if "ssl_check_hostname" in given:
-        told["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
-    return told
+        properties["ssl.endpoint.identification.algorithm"] = "https" if given["ssl_check_hostname"] else "none"
+    return properties
 
 
 def _session(master: str, conf: list[str]) -> SparkSession:
@@ -113,7 +115,7 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
     racks = ", ".join(diagnosis.broker_racks) or "none"
     console.print(plain_text(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
     expected = diagnosis.expected
-    for name, share in (("off", expected.off), ("late", expected.late), ("pull", expected.pull)):
-        console.print(plain_text(f"read at home with binding={name}: {share:.0%} to be expected"))
+    for name, share in (("none", expected.none), ("executor", expected.executor), ("pull", expected.pull)):
+        console.print(plain_text(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
     for finding in diagnosis.findings:
         console.print(plain_text(f"- {finding}"))

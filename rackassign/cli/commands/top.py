@@ -41,10 +41,12 @@ def top(
     rack_map: RackMapFile = "",
     price: PriceOption = None,
     interval: Interval = INTERVAL_S,
-    looks: Annotated[int, typer.Option(min=0, help="End after so many; 0 for never.")] = 0,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=0, help="Number of refreshes; 0 runs until stopped.")
+    ] = 0,
     client_config: ClientConfig = "",
 ) -> int:
-    """Show what groups read across racks, again and again until stopped."""
+    """Show cross-rack reads of consumer groups live until stopped."""
     names = wanted_groups(group, all_=all_)
     check_interval(interval)
     racks = read_rack_map(rack_map)
@@ -61,7 +63,7 @@ def top(
                 Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True
             ) as live,
         ):
-            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=looks):
+            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=iterations):
                 picture = _picture(survey, racks, cost)
                 if screen:
                     live.update(picture, refresh=True)

@@ -18,7 +18,7 @@ from rackassign.fleet.what_if import AS_IS
 from rackassign.monitoring import Price
 
 _MOST_GROUPS = 25
-_MOST_TOLD = 10
+_MAX_SHOWN = 10
 
 
 def show(fleet: Fleet, price: Price, console: Console) -> None:
@@ -28,9 +28,9 @@ def show(fleet: Fleet, price: Price, console: Console) -> None:
         console.print(_groups(fleet, figures))
     if len(fleet.what_ifs) > 1:
         console.print(_changes(fleet, figures))
-    told = [group for group in fleet.groups if group.required_changes]
-    if told:
-        console.print(_told(told))
+    changes = [group for group in fleet.groups if group.required_changes]
+    if changes:
+        console.print(_required_changes(changes))
     console.print(plain_text(_totals(fleet, figures)), soft_wrap=True)
 
 
@@ -80,12 +80,12 @@ def _with(groups: Iterable[GroupSums], what_if: str) -> Totals:
     return total(groups, lambda group: group.at_best(what_if))
 
 
-def _told(groups: Sequence[GroupSums]) -> Table:
-    more = len(groups) - _MOST_TOLD
+def _required_changes(groups: Sequence[GroupSums]) -> Table:
+    more = len(groups) - _MAX_SHOWN
     table = _table(caption=f"{more:,} groups more are in --output json" if more > 0 else None)
     for column in ("group", "what it takes"):
         table.add_column(column, overflow="fold")
-    for group in groups[:_MOST_TOLD]:
+    for group in groups[:_MAX_SHOWN]:
         table.add_row(plain_text(group.name), plain_text("\n".join(group.required_changes or ())))
     return table
 

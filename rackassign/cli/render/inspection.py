@@ -22,7 +22,7 @@ _TRAFFIC = ("cross/s", "USD a month")
 _HOLDS = {
     "any-replica": "readers are sent to near replicas (all brokers have a replica selector)",
     "leader": "readers are sent to leaders (no broker has a replica selector)",
-    "unknown": "no broker tells whether it has a replica selector, so leaders are taken to serve",
+    "unknown": "no broker reports a replica selector, so reads are assumed to go to leaders",
     "mixed": "some brokers send readers to near replicas, others keep them (not all have a replica selector)",
 }
 
@@ -67,7 +67,7 @@ def _could(inspected: GroupAnalysis) -> tuple[str, str]:
 
 
 def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
-    """All there is to say of one group."""
+    """Render one group in full."""
     parts: list[RenderableType] = [_modes(inspected)]
     if survey.measured.seconds:
         parts.append(_rack_pairs(inspected))
@@ -85,14 +85,16 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
 
 
 def _modes(inspected: GroupAnalysis) -> Text:
-    said = ", ".join(
+    shares = ", ".join(
         f"{format_percent(counts.local, _total(counts))} if"
         f" {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
         for mode, counts in inspected.by_mode.items()
     )
     live = inspected.snapshot.live
     who = "the broker's assignor" if live.kind == "consumer" else "strategy"
-    return Text(strip_control_chars(f"{who} {live.strategy or 'none'}; local: {said}; {_HOLDS[inspected.read_policy]}"))
+    return Text(
+        strip_control_chars(f"{who} {live.strategy or 'none'}; local: {shares}; {_HOLDS[inspected.read_policy]}")
+    )
 
 
 def _rack_pairs(inspected: GroupAnalysis) -> Table:
@@ -149,7 +151,7 @@ def actions(survey: ClusterReport, price: Price) -> Table | None:
 
 
 def totals(survey: ClusterReport, price: Price) -> str:
-    """Say what all groups together read across racks."""
+    """Return the totals of all groups."""
     groups = f"{len(survey.inspections)} group{'' if len(survey.inspections) == 1 else 's'}"
     if not survey.measured.seconds:
         return f"{groups}; bytes were not measured"

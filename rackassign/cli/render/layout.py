@@ -37,7 +37,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def waiting(replicas: int) -> str:
-    """Tell how many replicas have no broker."""
+    """Return how many replicas have no broker."""
     return f"{counted(replicas, 'replica')} {'waits' if replicas == 1 else 'wait'} for a broker"
 
 

@@ -1,4 +1,4 @@
-"""What the commands that repair print."""
+"""Tables and JSON of reassignments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMED = 5
 
 
 def prepared_as_json(prepared: PreparedReassignment) -> dict[str, Any]:
-    """Return a repair that could begin."""
+    """Return a prepared reassignment."""
     near = prepared.readers
     return {
         **planned_as_json(prepared.planned),
@@ -62,7 +62,7 @@ def planned_as_json(planned: ReassignmentPlan) -> dict[str, Any]:
 
 
 def outcome_as_json(outcome: ExecutionResult) -> dict[str, Any]:
-    """Return what became of a repair."""
+    """Return the result of a reassignment."""
     return {
         "done": len(outcome.done),
         "changed": outcome.sent,
@@ -81,7 +81,7 @@ def _by_topic(rows: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
 
 
 def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
-    """Print a repair that could begin."""
+    """Print a prepared reassignment."""
     from rackassign.monitoring.format import format_bytes  # noqa: PLC0415 - as above
 
     planned = prepared.planned
@@ -98,14 +98,14 @@ def show_prepared(prepared: PreparedReassignment, console: Console) -> None:
         count = sum(len(planned.before.topics[topic]) for topic in planned.topics)
         now = " now" if planned.waiting or planned.skipped else ""
         console.print(
-            f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to repair{now}", soft_wrap=True
+            f"{counted(topics, 'topic')}, {counted(count, 'partition')}: nothing to reassign{now}", soft_wrap=True
         )
     if prepared.readers is not None:
         _show_gain(prepared.readers, prepared.readers.with_layout(planned.after), console)
 
 
 def show_planned(planned: ReassignmentPlan, console: Console) -> None:
-    """Print what would change: the lists, what is left out, and the figures of the whole."""
+    """Print the replica lists that would change, what is skipped, and the metrics of the layout."""
     from rackassign.placement.metrics import LayoutMetrics  # noqa: PLC0415 - as above
 
     if planned.moves:
@@ -117,7 +117,7 @@ def show_planned(planned: ReassignmentPlan, console: Console) -> None:
 
 
 def show_rest(planned: ReassignmentPlan, console: Console) -> None:
-    """Print what would not change although it might have to, and what is not as good as it might be."""
+    """Print what is skipped or pending, and what is not proven optimal."""
     _reasons("left out", planned.skipped, console)
     if planned.waiting:
         count = sum(broker < 0 for row in planned.waiting.values() for broker in row)
@@ -127,12 +127,12 @@ def show_rest(planned: ReassignmentPlan, console: Console) -> None:
         console.print(
             f"{counted(len(planned.obsolete_placeholders), 'partition')} {waits} for a broker no longer", soft_wrap=True
         )
-    for doubt in planned.notes:
-        console.print(plain_text(f"not proven best: {doubt}"), soft_wrap=True)
+    for note in planned.notes:
+        console.print(plain_text(f"not proven optimal: {note}"), soft_wrap=True)
 
 
 def show_outcome(outcome: ExecutionResult, verb: str, console: Console) -> None:
-    """Print what became of a repair."""
+    """Print the result of a reassignment."""
     console.print(
         f"{counted(len(outcome.done), 'partition')} {verb}, {outcome.sent} of them changed now"
         + (f"; {len(outcome.failed)} not" if outcome.failed else ""),
@@ -170,17 +170,17 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
     name = near.inspection.snapshot.live.name
     racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
     possible = near.inspection.reach("cooperative-sticky").partitions
-    unknown = f", {near.unknown} nobody knows where" if near.unknown else ""
+    unknown = f", {near.unknown} of unknown rack" if near.unknown else ""
     console.print(plain_text(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
     console.print(
-        f"read at home: now {share(near.inspection.partitions)}, with the best assignment {share(possible)};"
-        f" after the repair {share(after)}",
+        f"read locally: now {share(near.inspection.partitions)}, with the best assignment {share(possible)};"
+        f" after the reassignment {share(after)}",
         soft_wrap=True,
     )
 
 
 def share(partitions: Locality) -> str:
-    """Show the part of the partitions that is surely read at home."""
+    """Return the share of partitions that are known to be read locally."""
     from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - as above
 
     return format_percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)

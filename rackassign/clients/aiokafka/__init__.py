@@ -1,4 +1,4 @@
-"""aiokafka: the same assignors for any `AIOKafkaConsumer`, and what only the consumer itself can be given."""
+"""aiokafka: the same assignors for any `AIOKafkaConsumer`, and a consumer with fetch metrics and warnings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Assignors for aiokafka's `partition_assignment_strategy`.
 
-They run in the task of the consumer's coordinator, on its loop. What they decide is in `clients.common.assignor`;
-here is how aiokafka asks for it: bytes are what it takes and gives, since its own classes know version 0 of the
-protocol only, without racks. An error here would end the coordinator's task, and with it the consumer; none leaves.
+They run in the task of the consumer's coordinator, on its loop. Planning is in `clients.common.assignor`; this module
+adapts it to the interface of aiokafka. Subscriptions and assignments are exchanged as bytes, since aiokafka's own
+classes support only version 0 of the protocol, without racks. An exception here would end the coordinator's task, and
+with it the consumer; no exception leaves this module.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ R = TypeVar("R")
 
 
 class _PerConsumerMethod(Generic[P, R]):
-    """A method that can be called on the class: aiokafka does not make an instance of one it is given."""
+    """A method that can be called on the class: aiokafka does not instantiate a class it is given."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -49,20 +50,20 @@ def _made(kind: type[RackAwareAssignor]) -> RackAwareAssignor:
 
 
 class RackAwareAssignor(Assignor):
-    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+    """Shared base of the assignors: sends the rack, reads the live topology, and never raises.
 
     Takes the arguments of `clients.common.assignor.Assignor`. An instance belongs to one consumer. The class itself
-    may be given too, and then the rack is that of `RACKASSIGN_RACK`.
+    may be given too; then the rack is that of `RACKASSIGN_RACK`.
     """
 
-    _host: ClassVar[ClientAdapter] = internals
+    _adapter: ClassVar[ClientAdapter] = internals
     _package = __package__
 
     _join: Sequence[JoinMember] | None = None
 
     @_PerConsumerMethod
     def metadata(self, topics: Iterable[str]) -> bytes:
-        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""
         topics = tuple(sorted(topics))
         try:
             self._find_caller()
@@ -73,13 +74,13 @@ class RackAwareAssignor(Assignor):
 
     @_PerConsumerMethod
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
-        """Decide for the whole group; called on its leader.
+        """Compute the assignment of the whole group; called on its leader.
 
-        Where the join was read by us, planning is left to a thread: the consumer's loop goes on meanwhile.
+        If the join was decoded by `read_joins`, planning runs on a thread, so that the consumer's loop continues.
 
         Args:
             cluster: aiokafka's live `ClusterMetadata`.
-            members: What aiokafka has decoded of each member of the join; used where it could not be read by us.
+            members: Metadata of each member as decoded by aiokafka; used if `read_joins` could not decode it.
 
         Returns:
             An assignment for every member, encoded.
@@ -95,53 +96,53 @@ class RackAwareAssignor(Assignor):
         later = internals.Later(
             planning, lambda planned: _encoded(self._settle(planned or self._plain(cluster, read())))
         )
-        # Who called `set_decoded_members` waits for this, and hands the host what comes of it.
+        # The caller of `set_decoded_members` awaits this, and passes the result to aiokafka.
         return cast("dict[str, bytes]", later)
 
     def assigns(self) -> bool:
-        """Tell whether `assign` is ours, and not a subclass's, which may go by its members and change what is given."""
+        """Return whether `assign` is not overridden; a subclass may use its members and change the result."""
         return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
     @_PerConsumerMethod
     def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
-        """Take note of this member's own assignment; as the leader, of the group's."""
+        """Record this member's own assignment; as the leader, that of the group."""
         try:
             generation = None if self._membership is None else self._membership.generation()
             self._assigned(_partitions(assignment), -1 if generation is None else generation)
         except Exception:  # noqa: BLE001 - as above
-            self._once.warn("assignment", "%s: an assignment could not be noted", self.name, exc_info=True)
+            self._once.warn("assignment", "%s: an assignment could not be recorded", self.name, exc_info=True)
 
-    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        """Store the members of the next `assign`, decoded; `set_decoded_members` stores what else is known of them."""
+    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Ignore the subscriptions: `set_decoded_members` gets the members with all their fields."""
 
     def set_decoded_members(self, members: Sequence[JoinMember]) -> None:
-        """Take the members of the next `assign`, as they are read by us."""
+        """Store the decoded members of the next `assign`."""
         self._join = members
 
     def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
-        """Tie this assignor to its consumer, and read what members send to that.
+        """Bind this assignor to its consumer, and decode the joins of that consumer.
 
         Args:
-            membership: Of the consumer.
-            racks: Its memory of racks, if it has one.
+            membership: Membership of the consumer.
+            racks: Rack cache of the consumer, if it has one.
 
         Raises:
-            ConfigError: It is tied to another one.
+            ConfigError: It is bound to another consumer.
         """
         super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
             internals.read_joins(membership, self._once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
-        """Use the memory of racks of a consumer that is not started yet."""
+        """Use the rack cache of a consumer that is not started yet."""
         self._racks = racks
 
     def config_error(self, error: ConfigError) -> None:
-        """Say what keeps an instance from being made of a class."""
+        """Report why a class could not be instantiated."""
         self._once.warn("environment", "%s: no rack is sent: %s", self.name, error)
 
     def _find_caller(self) -> None:
-        """Find the consumer that is joining; one that was stopped gives way to the next."""
+        """Find the consumer that is joining; a stopped consumer is replaced by the next."""
         known = self._membership
         found = internals.membership_from_stack()
         if found is None:
@@ -153,13 +154,13 @@ class RackAwareAssignor(Assignor):
             self._membership = None
             self.bind(found)
         elif not known.same_consumer(found):
-            self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)
+            self._once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
 
 
 class RackAwareRangeAssignor(RackAwareAssignor):
-    """Range assignment that keeps partitions near their readers (KIP-881).
+    """Range assignment that keeps partitions local to their readers (KIP-881).
 
-    The same result as Java's `RangeAssignor`, partition by partition. Takes the arguments of
+    The result equals that of Java's `RangeAssignor`, partition by partition. Takes the arguments of
     `RackAwareAssignor`.
     """
 
@@ -167,7 +168,7 @@ class RackAwareRangeAssignor(RackAwareAssignor):
 
 
 class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
+    """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, kafka-python's and aiokafka's, so that mixed groups stay
     sticky.
@@ -177,10 +178,10 @@ class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
 
 
 class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
-    """A place in a group of cooperative members (KIP-429). Takes the arguments of `OptimalAssignor`.
+    """Membership in a group of cooperative members (KIP-429). Takes the arguments of `OptimalAssignor`.
 
-    aiokafka gives up everything before it joins, so this member claims nothing, and what it had may go to others. As
-    the leader it keeps to the protocol of the others: what they claim it withholds until they have given it up.
+    aiokafka revokes everything before it joins, so this member claims nothing, and its partitions may go to others. As
+    the leader it follows the protocol of the others: it withholds the partitions they claim until they revoke them.
     """
 
     name = "cooperative-sticky"
@@ -193,14 +194,14 @@ def _encoded(decided: Mapping[str, Partitions]) -> dict[str, bytes]:
     return dict(zip(decided, encode_assignments(decided.values()), strict=True))
 
 
-def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
-    """Return what the host has read of a subscription, of version 0."""
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - aiokafka is untyped
+    """Return the subscription that aiokafka has decoded, of version 0."""
     topics = tuple(topic for topic in getattr(metadata, "subscription", None) or () if isinstance(topic, str))
     user_data = getattr(metadata, "user_data", None)
     return Subscription(topics, user_data if isinstance(user_data, bytes) else None)
 
 
-def _partitions(assignment: Any) -> Partitions:  # noqa: ANN401 - the host is untyped
+def _partitions(assignment: Any) -> Partitions:  # noqa: ANN401 - aiokafka is untyped
     owned: dict[str, list[int]] = {}
     for topic, partition in assignment.partitions():
         owned.setdefault(topic, []).append(partition)

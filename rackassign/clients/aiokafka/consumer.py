@@ -1,4 +1,4 @@
-"""An `AIOKafkaConsumer` with all of it switched on, and the same for one you already have."""
+"""An `AIOKafkaConsumer` with assignor, fetch metrics and warnings, and `attach` for an existing one."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ except ModuleNotFoundError:
 log = logging.getLogger(__name__)
 
 FOLLOWS = "client_rack" in inspect.signature(AIOKafkaConsumer.__init__).parameters
-"""Whether the installed aiokafka reads from followers, as it does since 0.14."""
+"""Whether the installed aiokafka supports follower fetching, as it does since 0.14."""
 
 ConsumerT = TypeVar("ConsumerT", bound=AIOKafkaConsumer)
 
 
 def attach(consumer: ConsumerT) -> ConsumerT:
-    """Give a consumer a meter, and a look at whether local is local.
+    """Add fetch metrics and a check of follower fetching to a consumer.
 
-    Call it before `start()`: later it works too, but fetches that are under way are not counted. Nothing global is
-    changed, and attaching twice changes nothing more. The consumer gets a method `locality()`, which returns a
-    `FetchLocality`. Assignors of ours that were given as classes get the consumer's `client_rack`.
+    Call it before `start()`. Later calls work too, but fetches that are under way are not counted. Nothing global is
+    changed, and a second call has no further effect. The consumer gets a method `locality()`, which returns a
+    `FetchLocality`. Assignors of this package that were passed as classes get the consumer's `client_rack`.
 
-    One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, and if partitions
-    with a near replica keep being read from afar.
+    One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, and
+    if partitions with a local replica keep being read across racks.
 
     Args:
-        consumer: Any `AIOKafkaConsumer`, with whatever assignors.
+        consumer: Any `AIOKafkaConsumer`, with any assignors.
 
     Returns:
-        The same consumer.
+        The consumer.
 
     Raises:
-        ConfigError: If it is no `AIOKafkaConsumer`, or an assignor of it is another consumer's.
+        ConfigError: If it is no `AIOKafkaConsumer`, or one of its assignors belongs to another consumer.
     """
     if not isinstance(consumer, AIOKafkaConsumer):
         raise ConfigError(f"attach takes an AIOKafkaConsumer, got {type(consumer).__name__}")
@@ -80,7 +80,7 @@ def attach(consumer: ConsumerT) -> ConsumerT:
 
 @dataclass(frozen=True, slots=True)
 class _Attached:
-    """What a consumer is given once, however often it is attached."""
+    """State of an attached consumer, which exists once however often it is attached."""
 
     once: WarnOnce
     racks: BrokerRackCache
@@ -111,27 +111,27 @@ def _warn_of_version(ours: list[RackAwareAssignor], once: WarnOnce) -> None:
         )
 
 
-def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - the host takes anything
-    """Make an instance of a class of ours; leave everything else to the host."""
+def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - aiokafka accepts anything
+    """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
         return assignor(rack, locality="any-replica" if FOLLOWS else "leader")
     return assignor
 
 
 class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is untyped
-    """An `AIOKafkaConsumer` that reads near home.
+    """An `AIOKafkaConsumer` that reads locally.
 
-    Takes all arguments of `AIOKafkaConsumer`. What differs: `client_rack` is also the rack of the assignor, the
-    default `partition_assignment_strategy` is `RackAwareStickyAssignor`, and `attach` is done.
-    An assignor of ours that is given as a class gets the same rack, one given as an instance keeps its own.
+    Takes all arguments of `AIOKafkaConsumer`. Differences: `client_rack` is also the rack of the assignor, the
+    default `partition_assignment_strategy` is `RackAwareStickyAssignor`, and `attach` is called.
+    An assignor of this package that is passed as a class gets the same rack; an instance keeps its own.
 
     With aiokafka before 0.14, which cannot read from followers, only leaders count for those classes.
 
     Args:
         *topics: Topics to subscribe to.
-        client_rack: The rack this consumer stands in, as the brokers write theirs in `broker.rack`. Left out,
-            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are asked (see
-            `detect_rack`), which blocks the loop until one answers, and one must know it.
+        client_rack: The rack of this consumer, as the brokers write theirs in `broker.rack`. If omitted,
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
+            `detect_rack`), which blocks the loop until one responds; it is an error if none has a rack.
         **configs: As for `AIOKafkaConsumer`.
 
     Raises:
@@ -148,5 +148,5 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
         attach(self)
 
     def locality(self) -> FetchLocality:
-        """Return what was fetched so far, by topic and by the rack it came from."""
+        """Return the traffic fetched so far, by topic and by rack."""
         return _attached(self, internals.client_rack(self)).reads.locality()

@@ -1,4 +1,4 @@
-"""What a leader assigned in its last generations, and which ownership claims that contradicts.
+"""The assignments of a leader in its last generations, and the ownership claims that contradict them.
 
 An assignment is made in the middle of a join and counts only once the join is complete: the leader then receives its
 own part of it, with the generation. If another join begins first, the assignment is discarded.
@@ -22,18 +22,18 @@ from dataclasses import dataclass, replace
 from rackassign.model import Group, Member, Partitions, Plan
 
 ROUNDS = 2
-"""Generations that are remembered: a member may speak of the one before the last."""
+"""Number of generations that are kept: a member may refer to the one before the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAssignment:
-    """What a leader decided for a group.
+    """An assignment that a leader computed for a group.
 
     Args:
-        assignment: What each member is handed.
-        complete: Whether that is all of it; if not, something is withheld for the next round.
-        group: From what it was decided; None if that could not be made sense of.
-        plan: What was planned; None with `group`.
+        assignment: Partitions of each member.
+        complete: Whether it is complete; if not, some partitions are withheld for the next rebalance.
+        group: Group for which it was computed; None if the group could not be decoded.
+        plan: The plan; None if `group` is.
     """
 
     assignment: Mapping[str, Partitions]
@@ -43,44 +43,44 @@ class LeaderAssignment:
 
 
 class AssignmentHistory:
-    """The decisions of one consumer, as the leader of its group."""
+    """The assignments of one consumer, as the leader of its group."""
 
     __slots__ = ("_made", "_true", "last")
 
     def __init__(self) -> None:
         self.last: LeaderAssignment | None = None
-        """The one the group lives by; None unless the group's last generation was decided here."""
+        """The current assignment of the group; None unless this leader computed it for the group's last generation."""
         self._made: LeaderAssignment | None = None
         self._true: dict[int, LeaderAssignment] = {}
 
     def on_join(self) -> None:
-        """Take note that a join begins: had the last decision come true, this leader would know."""
+        """Start a join: if the last assignment had been completed, it would have been committed by now."""
         self._made = self.last = None
 
     def propose(self, decision: LeaderAssignment) -> None:
-        """Take note of a decision that the members are about to get."""
+        """Record an assignment that the members are about to get."""
         self._made = decision
 
     def commit(self, generation: int) -> None:
-        """Take note that an assignment is complete, by whomever it was made."""
-        # Generations may begin anew, with a group that was removed: what is ahead is of a former life.
+        """Record that an assignment is complete, whichever leader computed it."""
+        # Generations restart if a group was removed; higher ones are of the removed group.
         self._true = {made: old for made, old in self._true.items() if generation - ROUNDS < made < generation}
         if self._made is not None:
             self._true[generation] = self._made
         self.last, self._made = self._made, None
 
     def get(self, generation: int) -> LeaderAssignment | None:
-        """Return what was decided here for one of the last two generations; None if it was not."""
+        """Return this leader's assignment of one of the last two generations; None if there is none."""
         return self._true.get(generation)
 
 
 def drop_stale_claims(group: Group, generation: int | None, decisions: AssignmentHistory) -> Group:
-    """Return the group with nothing claimed that is known not to be owned.
+    """Return the group without claims that are known to be false.
 
     Args:
-        group: As it joins.
-        generation: The one that this join makes; None if it is not known, and then all is believed.
-        decisions: What this leader handed out.
+        group: The group as it joins.
+        generation: Generation of this join; None if it is not known, and then all claims are accepted.
+        decisions: Assignments of this leader.
     """
     if generation is None:
         return group
@@ -97,8 +97,8 @@ def drop_stale_claims(group: Group, generation: int | None, decisions: Assignmen
 
 
 def plausible_claims(member: Member, generation: int, decisions: AssignmentHistory) -> Partitions:
-    """Return what of a member's claims may be true; the very same if all of it."""
-    # A claim of a generation that is not over is none that can be checked by it.
+    """Return those claims of a member that may be true; the identical object if all of them may be."""
+    # A claim of a generation that is not over cannot be checked by that generation.
     known = member.generation is not None and member.generation < generation
     if known and member.generation != generation - 1:
         return member.owned

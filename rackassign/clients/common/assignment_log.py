@@ -1,4 +1,4 @@
-"""What a member was given, in one line for people."""
+"""One-line description of a member's assignment for the log."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from rackassign.locality import RackSets
 from rackassign.model import LocalityMode, Partition, Partitions, Topology
 
 _NAMED = 5
-"""Partitions that are named; the others are counted."""
+"""Number of partitions that are named; the others are counted."""
 
 
 def format_assignment(
     rack: str | None, owned: Partitions, before: Partitions | None, topology: Topology, mode: LocalityMode
 ) -> str:
-    """Say how much of an assignment is local, what is not and why, and how much came from others.
+    """Describe how much of an assignment is local, which partitions are not and why, and how many were moved.
 
     Args:
-        rack: The member's.
-        owned: What it has now.
-        before: What it had; None or nothing at its start, when nothing has moved.
-        topology: With the topics of `owned`; a topic that is missing is unknown.
+        rack: Rack of the member.
+        owned: Its partitions now.
+        before: Its partitions before; None or nothing at its start, when nothing has moved.
+        topology: Topology with the topics of `owned`; a topic that is missing is unknown.
         mode: Which replicas make a partition local.
     """
     racks = RackSets.of(topology, mode)
@@ -31,7 +31,7 @@ def format_assignment(
         return f"no rack: {total} partitions{tail}"
     home = racks.bits.get(rack, 0)
     local = unknown = 0
-    afar: list[tuple[str, int]] = []
+    cross_rack: list[tuple[str, int]] = []
     for topic in sorted(owned):
         known = topology.topics.get(topic, ())
         for partition in owned[topic]:
@@ -39,24 +39,26 @@ def format_assignment(
             if near & home:
                 local += 1
             elif near:
-                afar.append((topic, partition))
+                cross_rack.append((topic, partition))
             else:
                 unknown += 1
     places = topology.broker_racks()
-    named = [f"{topic}-{p} {_whence(topology.topics[topic][p], places, rack, mode)}" for topic, p in afar[:_NAMED]]
-    if len(afar) > _NAMED:
-        named.append(f"{len(afar) - _NAMED} more")
+    named = [
+        f"{topic}-{p} {_read_source(topology.topics[topic][p], places, rack, mode)}" for topic, p in cross_rack[:_NAMED]
+    ]
+    if len(cross_rack) > _NAMED:
+        named.append(f"{len(cross_rack) - _NAMED} more")
     reasons = f" ({'; '.join(named)})" if named else ""
-    doubt = f", {unknown} of unknown rack" if unknown else ""
-    return f"rack {rack}: {local} of {total} partitions local{reasons}{doubt}{tail}"
+    unknown_part = f", {unknown} of unknown rack" if unknown else ""
+    return f"rack {rack}: {local} of {total} partitions local{reasons}{unknown_part}{tail}"
 
 
 def _fresh(owned: Partitions, before: Partitions) -> int:
     return sum(len(set(partitions).difference(before.get(topic, ()))) for topic, partitions in owned.items())
 
 
-def _whence(partition: Partition, places: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
-    """Say where a partition is read from that is not local: from its leader."""
+def _read_source(partition: Partition, places: Mapping[int, str], rack: str, mode: LocalityMode) -> str:
+    """Describe where a partition that is not local is read from: from its leader."""
     source = None if partition.leader is None else places.get(partition.leader)
-    whence = "from a leader of unknown rack" if source is None else f"from rack {source}"
-    return whence if mode == "leader" else f"{whence}: no replica in {rack}"
+    source_text = "from a leader of unknown rack" if source is None else f"from rack {source}"
+    return source_text if mode == "leader" else f"{source_text}: no replica in {rack}"

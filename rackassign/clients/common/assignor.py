@@ -1,10 +1,11 @@
-"""What the assignors of all clients share: what they send, decide, remember and say.
+"""Shared base of the assignors of all clients: subscription, planning, history and logging.
 
-They run inside the client, where it handles its group, and on the group's leader they decide for everybody. So the
-first rule here: nothing raised in this module leaves it. If anything goes wrong, whatever it is, the group gets a
-plain range assignment, which is valid and balanced, and the log says why, once.
+Assignors run inside the client, where it handles its group. On the group leader they compute the assignment of all
+members. So the first rule is: no exception leaves this module. If anything fails, the group gets a plain range
+assignment, which is valid and balanced, and the reason is logged once.
 
-A client's own classes add three doors: what it calls for metadata, for an assignment and with one.
+The classes of each client add three entry points: for the member's metadata, for the assignment of the group and for
+the member's own assignment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rackassign.wire import Subscription, encode_subscription
 
 
 class EnvRackDefault:
-    """The default of `rack`: unlike None, which says that there is none."""
+    """The default of `rack`. In contrast, None means no rack."""
 
     def __repr__(self) -> str:
         return f"<{RACK_VARIABLE}>"
@@ -46,27 +47,27 @@ _NAMED_IN_LOG = 5
 
 
 class Assignor:
-    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+    """Shared base of all assignors: sends the rack, reads the live topology, and never raises.
 
     Args:
-        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. When it is
-            left out, and so when the class itself is given to a consumer, `RACKASSIGN_RACK` is read.
+        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
+            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read.
         locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
             replica selector and the members a `client_rack`), `leader` if all read from leaders.
-        name: Name on the wire. All members of a group must share one; the default is the standard name, so that
+        name: Name in the protocol. All members of a group must share one; the default is the standard name, so that
             Java and librdkafka members can be in the same group.
-        rack_monitor: How the racks of the replicas are watched while this member leads; None not to.
+        rack_monitor: How this member, while it leads, monitors the racks of the replicas; None to disable it.
 
     Raises:
-        ConfigError: If an option cannot work.
+        ConfigError: If an option is not valid.
     """
 
     strategy: ClassVar[str]
     name: str
-    _host: ClassVar[ClientAdapter]
+    _adapter: ClassVar[ClientAdapter]
     """The private side of the client."""
     _package: ClassVar[str]
-    """Of the client's assignors, for the names of their loggers."""
+    """Package of the client's assignors, for the names of their loggers."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Assignor:
             rack = rack_from_environment()
         self.rack = check_rack(rack)
         self.locality = validate_locality_mode(locality)
-        # A subclass may have a name of its own: the client finds it on the class where that is what it is given.
+        # A subclass may have its own name: if the client gets the class, it reads the name from the class.
         wanted: object = type(self).name if name is None else name
         if not isinstance(wanted, str):
             raise ConfigError(f"name must be a string, got {short_repr(wanted)}")
@@ -98,53 +99,53 @@ class Assignor:
 
     def _plan_with(self, options: Options, policy: RackChangePolicy | None) -> None:
         self._options = options
-        # A leader without rack gains nothing from racks (so does Java), and leaves the watch to the next one.
+        # A leader without rack gains nothing from racks (as in Java), and leaves monitoring to the next leader.
         watched = None if policy is None or self.rack is None else RackChangeDetector(self._strategy, options, policy)
         log = logging.getLogger(f"{self._package}.watcher")
         self._watcher = (
-            None if watched is None else RackMonitor(watched, self._decisions, self._host.topology, log, self._once)
+            None if watched is None else RackMonitor(watched, self._decisions, self._adapter.topology, log, self._once)
         )
 
     def __reduce_ex__(self, protocol: object, /) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} belongs to one consumer and can be neither copied nor pickled: give each consumer "
-            "the class, or an instance of its own"
+            f"{type(self).__name__} belongs to one consumer and can be neither copied nor pickled: pass the class to "
+            "each consumer, or an instance of its own"
         )
 
     def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
-        """Tie this assignor to its consumer: what `attach` does, and `assign` where it can.
+        """Bind this assignor to its consumer; `attach` does this, and `assign` if it can.
 
         Args:
-            membership: Of the consumer.
-            racks: Its memory of racks, if it has one.
+            membership: Membership of the consumer.
+            racks: Rack cache of the consumer, if it has one.
 
         Raises:
-            ConfigError: It is tied to another one.
+            ConfigError: It is bound to another consumer.
         """
         if self._membership is not None and not self._membership.same_consumer(membership):
-            raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: make one for each")
+            raise ConfigError(f"an instance of {type(self).__name__} belongs to one consumer: create one for each")
         self._membership = membership
         if racks is not None:
             self._racks = racks
-        self._host.on_refresh(membership.cluster(), self._refreshed, self._once, key=self)
+        self._adapter.on_refresh(membership.cluster(), self._refreshed, self._once, key=self)
 
     def _joining(self, topics: Iterable[str]) -> Subscription:
-        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""
         self._decisions.on_join()
         return self._subscription(tuple(sorted(topics)))
 
     def _decide(
         self, cluster: AnyCluster, members: Callable[[], list[JoinMember]], barely: Callable[[], list[JoinMember]]
     ) -> Mapping[str, Partitions]:
-        """Decide for the whole group; called on its leader.
+        """Compute the assignment of the whole group; called on its leader.
 
         Args:
             cluster: The client's live view.
-            members: Reads the join; whatever it raises is seen to.
-            barely: Reads of it as little as an assignment needs, and raises nothing.
+            members: Decodes the join; its exceptions are handled.
+            barely: Decodes only what a fallback assignment needs, and raises nothing.
 
         Returns:
-            What each member gets.
+            Partitions of each member.
         """
         planned = self._planning(cluster, members)()
         return self._settle(planned or self._plain(cluster, barely()))
@@ -152,10 +153,10 @@ class Assignor:
     def _planning(
         self, cluster: AnyCluster, members: Callable[[], list[JoinMember]]
     ) -> Callable[[], LeaderAssignment | None]:
-        """Read the join, and return what plans for it: a function that touches nothing of the client.
+        """Decode the join, and return a function that plans for it and uses nothing of the client.
 
-        Planning has a deadline: while it goes on most clients send no heartbeats, and a leader that is put out of its
-        group never hands anything out. The function returns None where planning failed, and raises nothing.
+        Planning has a deadline: meanwhile most clients send no heartbeats, and a leader that is removed from its
+        group never distributes the assignment. The function returns None if planning failed, and raises nothing.
         """
         begun = time.monotonic()
         self._find(cluster)
@@ -179,7 +180,7 @@ class Assignor:
         return plan
 
     def _settle(self, decision: LeaderAssignment) -> Mapping[str, Partitions]:
-        """Take note of a decision, and return what each member gets."""
+        """Record an assignment, and return the partitions of each member."""
         self._decisions.propose(decision)
         return decision.assignment
 
@@ -192,16 +193,16 @@ class Assignor:
         )
 
     def assignment_user_data(self, assignment: Mapping[str, Partitions]) -> Mapping[str, bytes]:
-        """Return what goes with each member's part of what was decided just now, as user data; mostly nothing."""
+        """Return user data of each member for the assignment just computed; usually empty."""
         del assignment
         return {}
 
     def _assigned(self, given: Partitions, generation: int) -> None:
-        """Take note of this member's own assignment; as the leader, of the group's."""
+        """Record this member's own assignment; as the leader, that of the group."""
         before, self._given = self._given, given
         self._decisions.commit(generation)
         self._complete(given, generation)
-        self._say(given, before)
+        self._log_assignment(given, before)
         if self._watcher is not None and self._membership is not None:
             self._watcher.look_later(self._membership, self._racks)
 
@@ -209,12 +210,12 @@ class Assignor:
         return Subscription(topics, rack=self.rack)
 
     def _complete(self, given: Partitions, generation: int) -> None:
-        """Do what there is to do when an assignment is complete; range has no use for it."""
+        """Handle a completed assignment; range has no use for it."""
 
     def _find(self, cluster: AnyCluster) -> None:
-        """Find the consumer this assignor belongs to, by the view of the cluster it was given."""
+        """Find the consumer of this assignor, by its view of the cluster."""
         if self._membership is None:
-            found = self._host.find_membership(cluster)
+            found = self._adapter.find_membership(cluster)
             if found is not None:
                 self.bind(found)
             else:
@@ -223,37 +224,37 @@ class Assignor:
                 )
         elif self._membership.cluster() is not cluster:
             self._watcher = None
-            self._once.warn("shared", "%s: one assignor serves two consumers; make one for each", self.name)
+            self._once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
 
     def _refreshed(self) -> None:
-        """Take note of the racks there are now; as the leader, look what has become of those decided by."""
+        """Record the current racks; as the leader, compare them with those of the last assignment."""
         if self._membership is not None:
-            self._racks.update(self._host.brokers(self._membership.cluster()))
+            self._racks.update(self._adapter.brokers(self._membership.cluster()))
             if self._watcher is not None:
                 self._watcher.refreshed(self._membership, self._racks)
 
     def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
-        """Make a group of what `assign` is given."""
+        """Build the group from the arguments of `assign`."""
         return self._seen(build_group(self._reader(cluster), members))
 
     def _reader(self, cluster: AnyCluster) -> Callable[[Iterable[str]], Topology]:
-        return lambda topics: self._host.topology(cluster, topics)
+        return lambda topics: self._adapter.topology(cluster, topics)
 
     def _seen(self, group: Group) -> Group:
-        """Take note of the brokers of a group, and complete it with those that are away."""
+        """Record the brokers of a group, and add those that are offline."""
         self._racks.update(group.topology.brokers)
         return replace(group, topology=self._racks.fill_missing(group.topology))
 
     def _plain(self, cluster: AnyCluster, members: list[JoinMember]) -> LeaderAssignment:
-        """Make an assignment that cannot fail."""
+        """Return an assignment that cannot fail."""
         return LeaderAssignment(fallback_range(cluster, members))
 
-    def _say(self, given: Partitions, before: Partitions | None) -> None:
-        """Log in one line what this member was given; as the leader, what the group was."""
+    def _log_assignment(self, given: Partitions, before: Partitions | None) -> None:
+        """Log this member's assignment in one line; as the leader, also that of the group."""
         if self._membership is None or not self._log.isEnabledFor(logging.INFO):
             return
         try:
-            topology = self._racks.fill_missing(self._host.topology(self._membership.cluster(), sorted(given)))
+            topology = self._racks.fill_missing(self._adapter.topology(self._membership.cluster(), sorted(given)))
             line = format_assignment(self.rack, given, before, topology, self.locality)
             decided = self._decisions.last
             if decided is not None and decided.group is not None and decided.plan is not None:
@@ -263,11 +264,11 @@ class Assignor:
             self._once.warn("line", "%s: an assignment cannot be described", self.name, exc_info=True)
 
     def _report(self, group: Group, plan: Plan, limit_s: float) -> None:
-        """Warn, once each, of what keeps racks from being of use."""
+        """Warn, once each, of conditions that make racks ineffective."""
         if plan.optimality_note:
             self._once.warn(
-                "doubt",
-                "%s: the assignment is balanced but not proven the nearest and stickiest: %s"
+                "not proven",
+                "%s: the assignment is balanced but not proven the most local and sticky: %s"
                 " (planning may take %.1f s, a third of the session timeout)",
                 *(self.name, plan.optimality_note, limit_s),
                 about=plan.optimality_note,
@@ -277,7 +278,7 @@ class Assignor:
         racks = sorted(set(group.topology.broker_racks().values()))
         without = [member.id for member in group.members if member.rack is None]
         if not racks:
-            self._once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is near", self.name)
+            self._once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is local", self.name)
         elif len(without) == len(group.members):
             self._once.warn("no member", "%s: no member of the group sends a rack", self.name)
         elif without:
@@ -290,7 +291,7 @@ class Assignor:
             if member.rack is not None and member.rack not in racks:
                 self._once.warn(
                     "rack",
-                    "%s: rack %r of member %s matches no broker, so it reads nothing at home; racks there are: %s",
+                    "%s: rack %r of member %s matches no broker, so it reads nothing locally; racks of brokers: %s",
                     *(self.name, member.rack, member.id, ", ".join(racks)),
                     about=member.rack,
                 )

@@ -1,4 +1,4 @@
-"""Assignments with nothing in them that can fail but the host itself: what a group gets when all else did."""
+"""Fallback assignments that can fail only if the client library does. A group gets one if planning failed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rackassign.model import Partitions
 
 
 def fallback_range(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
-    """Deal each topic out in runs, the first members getting one more."""
+    """Assign each topic in contiguous ranges, where the first members get one partition more."""
     return _dealt(cluster, members, level=False)
 
 
 def fallback_balanced(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
-    """Deal each topic out in runs, those that have the least so far getting one more."""
+    """Assign each topic in contiguous ranges, where the members with the lowest load get one partition more."""
     return _dealt(cluster, members, level=True)
 
 
 def exclude_claimed(target: Mapping[str, Partitions], members: list[JoinMember]) -> dict[str, Partitions]:
-    """Return what of it no other member says it owns, whatever the generation."""
+    """Return the target without partitions that other members claim, in any generation."""
     claimants: dict[tuple[str, int], set[str]] = {}
     for member in members:
         for topic, partitions in member.subscription.owned.items():

@@ -1,4 +1,4 @@
-"""What a consumer has fetched, by topic and by the rack of the broker that it fetched from."""
+"""Fetched bytes and records of a consumer, by topic and by rack of the broker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rackassign.model import TopicPartition
 
 
 class Traffic(NamedTuple):
-    """What was fetched.
+    """Fetched bytes and records.
 
     Args:
-        bytes: Of record batches, as they lie in the log, compressed if they are.
-        records: In them; a batch that is sent for the sake of its last record counts with all.
+        bytes: Bytes of record batches, as stored in the log, compressed if they are.
+        records: Records in these batches; if a batch is fetched because of its last record, all its records count.
     """
 
     bytes: int = 0
@@ -25,18 +25,18 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchLocality:
-    """What a consumer has read, by topic and by the rack it came from.
+    """Fetched traffic of a consumer, by topic and by rack.
 
     Args:
-        rack: The consumer's own; None if it has none.
-        topics: For each topic what came from each rack. None stands for brokers without a known rack.
+        rack: Rack of the consumer; None if it has none.
+        topics: For each topic the traffic from each rack. None is the key of brokers without a known rack.
     """
 
     rack: str | None
     topics: Mapping[str, Mapping[str | None, Traffic]]
 
     def by_rack(self, topic: str | None = None) -> dict[str | None, Traffic]:
-        """Return what came from each rack, of one topic or of all."""
+        """Return the traffic from each rack, of one topic or of all."""
         totals: dict[str | None, Traffic] = {}
         for name, of_topic in self.topics.items():
             if topic in {None, name}:
@@ -46,22 +46,22 @@ class FetchLocality:
         return totals
 
     def local(self, topic: str | None = None) -> Traffic:
-        """Return what came from the consumer's own rack."""
+        """Return the traffic from the consumer's own rack."""
         return Traffic() if self.rack is None else self.by_rack(topic).get(self.rack, Traffic())
 
     def unknown(self, topic: str | None = None) -> Traffic:
-        """Return what nobody can call local or not: one of the two racks is not known."""
+        """Return the traffic that is neither local nor cross-rack, because one of the two racks is not known."""
         by_rack = self.by_rack(topic)
         return _sum(by_rack.values()) if self.rack is None else by_rack.get(None, Traffic())
 
     def cross(self, topic: str | None = None) -> Traffic:
-        """Return what came from other racks."""
+        """Return the traffic from other racks."""
         if self.rack is None:
             return Traffic()
         return _sum(amount for rack, amount in self.by_rack(topic).items() if rack not in {None, self.rack})
 
     def local_share(self, topic: str | None = None) -> float | None:
-        """Return the part of the bytes that was local, 0 to 1, of those with known racks; None if there are none."""
+        """Return the local share of the bytes with known racks, 0 to 1; None if there are none."""
         local, cross = self.local(topic).bytes, self.cross(topic).bytes
         return local / (local + cross) if local + cross else None
 
@@ -74,7 +74,7 @@ def _sum(amounts: Iterable[Traffic]) -> Traffic:
 
 
 class FetchedPartitionLike(Protocol):
-    """What a response holds of one partition."""
+    """One partition of a fetch response."""
 
     @property
     def topic(self) -> str:
@@ -86,15 +86,15 @@ class FetchedPartitionLike(Protocol):
 
     @property
     def records(self) -> int:
-        """Records in them."""
+        """Records in these batches."""
 
 
 class LocalityMeter:
-    """Counts what one consumer fetches, by topic and by the rack it comes from. May be read from any thread.
+    """Counts the traffic of one consumer, by topic and rack. Thread-safe for readers.
 
     Args:
-        rack: The consumer's own.
-        rack_of: Tells the rack of a broker, as far as it is known.
+        rack: Rack of the consumer.
+        rack_of: Returns the rack of a broker, None if it is not known.
         on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
     """
 
@@ -131,19 +131,19 @@ class LocalityMeter:
                 self._on_pair(topic, rack)
 
     def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
-        """Return the pairs of all but these topics; what was counted of them stays counted."""
+        """Forget and return the pairs of all topics except these; their traffic stays counted."""
         with self._lock:
             over = [pair for pair in self._known if pair[0] not in topics]
             self._known.difference_update(over)
         return over
 
     def amount(self, topic: str, rack: str | None) -> Traffic:
-        """Return what of a topic came from a rack."""
+        """Return the traffic of a topic from a rack."""
         with self._lock:
             return self._counts.get((topic, rack), Traffic())
 
     def locality(self) -> FetchLocality:
-        """Return all that was counted so far."""
+        """Return all traffic counted so far."""
         with self._lock:
             counts = dict(self._counts)
         topics: dict[str, dict[str | None, Traffic]] = {}
@@ -154,13 +154,13 @@ class LocalityMeter:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """What a fetch response holds of one partition.
+    """One partition of a fetch response.
 
     Args:
-        partition: Which.
+        partition: The partition.
         size: Bytes of record batches.
         records: Records in the batches that are complete.
-        preferred_replica: The broker to read from instead, if the sender named one (KIP-392).
+        preferred_replica: The preferred read replica, if the response names one (KIP-392).
     """
 
     partition: TopicPartition
@@ -175,18 +175,18 @@ class FetchedPartition:
 
 
 Observer = Callable[[int, Sequence[FetchedPartition]], None]
-"""Called on the host's IO thread with a broker's node id and what one response of its holds."""
+"""Called on the client's IO thread with a broker's node ID and the partitions of one of its fetch responses."""
 
 
 _BATCH = struct.Struct(">8x i 4x b 4x h 34x i")
-"""The head of a record batch: its length from here on, the version of the format, attributes, number of records."""
+"""Header of a record batch: remaining length, version of the format, attributes, number of records."""
 
 _LENGTH_FROM = 12
 _CONTROL = 0x20
 
 
 def count_records(batches: bytes) -> int:
-    """Count the records in complete batches, by what their heads say; transaction markers are none."""
+    """Count the records in complete batches, by their headers; transaction markers are not counted."""
     count = place = 0
     while place + _BATCH.size <= len(batches):
         length, magic, attributes, records = _BATCH.unpack_from(batches, place)

@@ -1,9 +1,9 @@
-"""Whether local is local: a partition with a replica in the reader's rack, read from elsewhere all the same.
+"""Check that local partitions are read locally: whether a replica in the reader's rack is used for fetching.
 
-A plan with locality `any-replica` counts a partition as local if any replica is in the member's rack. That is true of
-the bytes only if the brokers name that replica when asked: with a rack-aware replica selector the leader answers the
-first fetch of a consumer that sends its rack with the follower to go to, and with no records. So a leader in another
-rack that keeps sending records, of a partition with an in-sync replica here, has no such selector.
+A plan with locality `any-replica` counts a partition as local if any replica is in the member's rack. The bytes are
+local only if the brokers name that replica. With a rack-aware replica selector, the leader's response to the first
+fetch of a consumer that sends its rack names the follower to read from, and contains no records. So if a leader in
+another rack keeps sending records of a partition with an in-sync replica in this rack, it has no such selector.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from rackassign.model import TopicPartition
 log = logging.getLogger(__name__)
 
 ENOUGH = 20
-"""Responses with records from afar until it is said. One could be by chance: a follower may lag for a moment."""
+"""Number of cross-rack responses with records before the warning. A follower may lag for a moment, so one is not
+enough."""
 
 
 class FollowerFetchCheck:
-    """Watches the fetch responses of one consumer and warns once if it cannot read at home.
+    """Checks the fetch responses of one consumer and warns once if it cannot read locally.
 
-    That is: no broker is in its rack, which the first response is the time to look for, or near replicas are never
-    named.
+    The warning is logged if no broker is in the consumer's rack, which is checked at the first response, or if local
+    replicas are never named.
 
     Args:
         rack: The consumer's `client_rack`.
-        racks: Tells the racks of the brokers there are now.
-        near_elsewhere: Tells of a broker and a partition whether the broker is in another rack while a replica in
+        racks: Returns the racks of the brokers in the current metadata.
+        near_elsewhere: Returns for a broker and a partition whether the broker is in another rack while a replica in
             this one is in sync.
     """
 
-    __slots__ = ("_afar", "_done", "_looked", "_near_elsewhere", "_rack", "_racks")
+    __slots__ = ("_cross_rack", "_done", "_looked", "_near_elsewhere", "_rack", "_racks")
 
     def __init__(
         self, rack: str, racks: Callable[[], Collection[str]], near_elsewhere: Callable[[int, TopicPartition], bool]
@@ -42,11 +43,11 @@ class FollowerFetchCheck:
         self._racks = racks
         self._looked = False
         self._near_elsewhere = near_elsewhere
-        self._afar = 0
+        self._cross_rack = 0
         self._done = False
 
     def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
-        """Take note of one response."""
+        """Process one response."""
         if not self._looked:
             self._looked = True
             self._look_for_rack()
@@ -54,12 +55,12 @@ class FollowerFetchCheck:
             return
         for partition in fetched:
             if partition.preferred_replica is not None:
-                # The brokers do name followers: all is well, for good.
+                # The brokers name followers: the check is done for good.
                 self._done = True
                 return
             if partition.size and self._near_elsewhere(broker, partition.partition):
-                self._afar += 1
-                if self._afar >= ENOUGH:
+                self._cross_rack += 1
+                if self._cross_rack >= ENOUGH:
                     self._warn(broker, partition.partition)
                     return
 
@@ -68,7 +69,7 @@ class FollowerFetchCheck:
         if self._rack not in racks:
             self._done = True
             log.warning(
-                "client_rack %r is the rack of no broker, so nothing is read at home; racks there are: %s",
+                "client_rack %r is the rack of no broker, so nothing is read locally; racks of brokers: %s",
                 *(self._rack, ", ".join(racks) or "none"),
             )
 

@@ -1,4 +1,4 @@
-"""What is done after each refresh of a client's metadata."""
+"""Actions after each refresh of a client's metadata."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rackassign.util.log_once import WarnOnce
 
 
 class MetadataListener:
-    """Calls back, and lets no error out: one would end the client's refreshes for good.
+    """Calls a callback and suppresses its exceptions, which would end the client's refreshes for good.
 
     Args:
-        callback: What is called.
-        once: For what goes wrong.
-        key: Whom it is for.
-        client: The client and its version, for people.
+        callback: The callback.
+        once: Logger for errors.
+        key: Key of the component that registered it.
+        client: Name and version of the client library, for log messages.
     """
 
     def __init__(self, callback: Callable[[], None], once: WarnOnce, key: object, client: str) -> None:
@@ -26,20 +26,18 @@ class MetadataListener:
         self._client = client
 
     def __call__(self, _cluster: object) -> None:
-        """Hear of a refresh."""
+        """Handle a refresh."""
         try:
             self._callback()
         except Exception:  # noqa: BLE001 - see the class
-            self._once.warn(
-                "refresh", "%s: a refresh of the metadata could not be looked at", self._client, exc_info=True
-            )
+            self._once.warn("refresh", "%s: handling a metadata refresh failed", self._client, exc_info=True)
 
 
-def track_broker_racks(host: ClientAdapter, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
-    """Take note of the brokers there are, now and after each refresh."""
+def track_broker_racks(adapter: ClientAdapter, cluster: AnyCluster, racks: BrokerRackCache, once: WarnOnce) -> None:
+    """Record the racks of the brokers, now and after each refresh."""
 
     def refreshed() -> None:
-        racks.update(host.brokers(cluster))
+        racks.update(adapter.brokers(cluster))
 
     refreshed()
-    host.on_refresh(cluster, refreshed, once, key=racks)
+    adapter.on_refresh(cluster, refreshed, once, key=racks)

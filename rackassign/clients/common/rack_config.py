@@ -13,26 +13,26 @@ AUTO = "auto"
 
 
 def resolve_rack(wanted: str | None, option: str = "client_rack") -> str | None:
-    """Return the rack a consumer is told; None: that of the environment, "auto": of any source there is.
+    """Return the configured rack of a consumer; None: that of the environment, "auto": that of any source.
 
     Args:
-        wanted: What it is told.
-        option: Where, for the message.
+        wanted: The configured value.
+        option: Name of the option, for the error message.
 
     Raises:
-        ConfigError: "auto" finds none, or it could not be sent.
+        ConfigError: "auto" found no rack, or the rack is not valid in the protocol.
     """
     rack = check_rack(detect_rack(network=wanted == AUTO) if wanted in {None, AUTO} else wanted)
     if rack is None and wanted == AUTO:
-        raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or see what `rackassign rack` says')
+        raise ConfigError(f'{option}="auto" found no rack: set {RACK_VARIABLE}, or check `rackassign detect-rack`')
     return rack
 
 
 def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, once: WarnOnce) -> bool:
-    """Warn if what the assignor takes for near is not what the consumer fetches from.
+    """Warn if the assignor's rack is not the rack that the consumer sends with its fetches.
 
     Returns:
-        Whether reading from followers is what the consumer is set up for.
+        Whether the consumer is configured for follower fetching.
     """
     racks = {a.rack for a in assignors if isinstance(a, Assignor) and a.locality == "any-replica"} - {None}
     for rack in sorted(filter(None, racks)):
@@ -46,7 +46,8 @@ def warn_on_rack_mismatch(assignors: Iterable[object], client_rack: str | None, 
         elif rack != client_rack:
             once.warn(
                 "client_rack",
-                "the assignor's rack is %r but client_rack is %r: partitions are near the one and read near the other",
+                "the assignor's rack is %r but client_rack is %r: partitions are assigned by the first and read by the"
+                " second",
                 *(rack, client_rack),
             )
     return bool(racks and client_rack)

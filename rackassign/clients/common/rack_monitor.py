@@ -1,25 +1,25 @@
-"""Whether the racks of replicas have changed in a way that is worth a rebalance (the second half of KIP-881).
+"""Detect changes of replica racks that are worth a rebalance (the second half of KIP-881).
 
-Nothing here waits or asks anybody: `Watch.check` is told what the group lives by, what the cluster looks like and what
-time it is, and says what to do. Its rules:
+The detector neither blocks nor makes requests: `RackChangeDetector.check` gets the group's last assignment, the
+topology and the current time, and returns what to do. Its rules:
 
-* What counts is the difference between the racks the last assignment was made from and those there are now, and not
-  that something happened in between. A rebalance that was asked for and lost is so asked for again, and a new leader
-  sees the same difference as the old one.
-* Racks are compared, and not replicas: an ISR that shrinks, a replica more in the same rack, a broker that is away
-  (`racks.memory` keeps its rack) are no difference.
+* What counts is the difference between the racks of the last assignment and the current ones, not the events in
+  between. So a rebalance that was requested and lost is requested again, and a new leader sees the same difference as
+  the old one.
+* Racks are compared, not replicas. A shrinking ISR, a new replica in the same rack, or a broker that is offline
+  (`racks.cache` keeps its rack) make no difference.
 * A difference must last. While replicas are moved the lists of old and new are one for a time, so each change of the
-  view begins the wait anew; but a view that never rests is acted upon after the interval.
-* What lasts is the cluster and not a copy of it: clients keep their metadata for minutes. So nothing is acted upon that
-  was not seen again after the wait, and new metadata are asked for until it was. A view that gains nothing may be one
-  half of a reassignment: it is looked at again as well, less and less often.
-* A rebalance stops consumers, so it must buy something: the group is planned again, from what its members have now,
-  and nothing is asked for if they would keep it, or read no more at home than before.
+  view restarts the wait. If a view never settles, it is acted upon after the interval.
+* The change must last in the cluster, not only in a copy of it: clients keep their metadata for minutes. So the
+  detector acts only upon a view that was seen again after the wait, and requests new metadata until then. A view
+  without a gain may be one half of a reassignment, so it is checked again as well, less and less often.
+* A rebalance stops consumers, so it must bring a gain. The group is planned again, from its members' current
+  partitions. No rebalance is requested if they would keep them, or if no more partitions would be local than before.
 
 The leader's monitor runs the check after each refresh of the metadata, some time after an assignment is complete (a
-refresh may have come while the join was under way), and when the check itself asks for it. It requests a rejoin
-explicitly. Changing a client's snapshot of the metadata would not do: no client has racks in it, and a join that
-kafka-python's snapshot starts is never read if it finishes between two polls and the patch for that is off.
+refresh may have come during the join), and when the check itself requests it. It requests a rejoin explicitly. Changing
+a client's snapshot of the metadata would not work: no client has racks in it, and a join that kafka-python's snapshot
+starts is never read if it finishes between two polls and the patch for that is off.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from rackassign.strategies import Options, Strategy
 from rackassign.util.log_once import WarnOnce
 
 _LEAST_S = 1.0
-"""Until it is looked whether a request was heard: the user must poll first."""
+"""Minimum seconds until a request is checked for its effect: the consumer must be polled first."""
 
 _LONGEST_S = 300.0
-"""After such a pause the client's own refreshes are as frequent (`metadata.max.age.ms`)."""
+"""Longest pause. The client's own refreshes are as frequent (`metadata.max.age.ms`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RackChangePolicy:
-    """How a leader watches the racks of the replicas.
+    """How a leader monitors the racks of the replicas.
 
     Args:
         min_change_duration_s: Seconds that a change must last.
-        min_interval_s: Seconds between two rebalances that are asked for, at least.
+        min_interval_s: Minimum seconds between two requested rebalances.
 
     Raises:
         ConfigError: If one is negative.
@@ -72,7 +72,7 @@ class RackView:
     """The racks of the counting replicas of each partition.
 
     Args:
-        racks: Names of the racks, in order; the place of each is its bit.
+        racks: Names of the racks, in order; the index of each is its bit.
         near: For each topic the racks of each partition, as bits.
         mode: Which replicas count.
     """
@@ -83,15 +83,15 @@ class RackView:
 
     @classmethod
     def of(cls, topology: Topology, mode: LocalityMode) -> RackView:
-        """Look at a topology."""
+        """Return the view of a topology."""
         racks = RackSets.of(topology, mode)
         near = {topic: tuple(bits) for topic, bits in racks.all_partition_racks(topology).items()}
         return cls(tuple(racks.bits), near, mode)
 
     def changed_from(self, before: RackView) -> int:
-        """Count the partitions whose racks are others than before, new ones included.
+        """Count the partitions whose racks differ from those before, including new ones.
 
-        In mode `leader` a partition that has none now is as it was.
+        In mode `leader` a partition without leader counts as unchanged.
         """
         names = self.racks if self.racks == before.racks else None
         changed = 0
@@ -112,12 +112,12 @@ class RackView:
 
 
 class RebalanceGain(NamedTuple):
-    """What a rebalance is asked for.
+    """The expected gain of a rebalance.
 
     Args:
         changed: Partitions whose replica racks have changed.
-        now: How local the group is as it is.
-        then: How local it will be.
+        now: Locality of the group with its current assignment.
+        then: Locality of the group after the rebalance.
         moved: Partitions that move.
     """
 
@@ -128,12 +128,12 @@ class RebalanceGain(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """What to do.
+    """Actions that the check requests.
 
     Args:
-        gain: Ask for a rebalance, for this; None not to.
-        again_s: Look again in so many seconds; None to wait for the next view.
-        refresh: Ask the brokers for new metadata.
+        gain: Gain of the rebalance to request; None to request none.
+        again_s: Seconds until the next check; None to wait for the next view.
+        refresh: Whether to request new metadata from the brokers.
     """
 
     gain: RebalanceGain | None = None
@@ -142,12 +142,12 @@ class CheckResult(NamedTuple):
 
 
 class RackChangeDetector:
-    """Watches what one group lives by, while it is led from here.
+    """Compares the topology with a group's last assignment, while this consumer leads the group.
 
     Args:
-        strategy: Plans the group again.
-        options: Of the strategy.
-        times: How long changes must last, and how often a rebalance may be asked for.
+        strategy: Strategy for planning the group again.
+        options: Options of the strategy.
+        times: How long changes must last, and how often a rebalance may be requested.
     """
 
     def __init__(self, strategy: Strategy, options: Options, times: RackChangePolicy) -> None:
@@ -170,13 +170,13 @@ class RackChangeDetector:
         seen_at: float | None = None,
         time_limit_s: float | None = None,
     ) -> CheckResult:
-        """Say what to do.
+        """Return what to do.
 
         Args:
-            now: Seconds, of a clock that only goes forward.
-            decided: What the group lives by; None if it was not decided here, and then there is nothing to do.
-            topology: What the cluster looks like, brokers that are away included.
-            seen_at: When it was that, on the same clock; now if left out.
+            now: Current time in seconds, of a monotonic clock.
+            decided: Current assignment of the group; None if this leader did not compute it, and then nothing is done.
+            topology: Topology of the cluster, including offline brokers.
+            seen_at: Time of the topology, on the same clock; `now` by default.
             time_limit_s: Seconds that planning may take; None for no limit.
         """
         if decided is None or decided.group is None or decided.plan is None or not decided.complete:
@@ -209,7 +209,7 @@ class RackChangeDetector:
         return CheckResult(gain, max(self.times.min_interval_s, _LEAST_S))
 
     def _look_after_vain(self, now: float) -> CheckResult:
-        """Ask for new metadata each time a pause is over; each is twice as long as the one before."""
+        """Request new metadata each time a pause is over; each pause is twice as long as the one before."""
         if now < self._due:
             return CheckResult(again_s=self._due - now)
         self._pause *= 2
@@ -219,7 +219,7 @@ class RackChangeDetector:
         return CheckResult(again_s=self._pause, refresh=True)
 
     def _due_at(self, seen_at: float, view: RackView) -> float:
-        """Return when this view has lasted."""
+        """Return the time at which this view has lasted long enough."""
         if self._seen is None:
             self._first = seen_at
         if view != self._seen:
@@ -232,7 +232,7 @@ class RackChangeDetector:
     def _gain(
         self, group: Group, plan: Plan, topology: Topology, changed: int, time_limit_s: float | None
     ) -> RebalanceGain | None:
-        """Plan the group again from what its members have; None if they keep it."""
+        """Plan the group again from its members' partitions; return None if they keep them."""
         now = replace(
             group,
             topology=topology,
@@ -247,7 +247,7 @@ class RackChangeDetector:
         )
         kept = Locality.count(now, plan.target, RackSets.of(topology, self._options.locality))
         then = Locality.of(now, again)
-        # A plan that is proven best moves nothing for nothing; that of another strategy may.
+        # A plan that is proven optimal has no needless moves; that of another strategy may have.
         better = moved and (again.optimal or then.cross < kept.cross)
         if not better and _sizes(again.target) == _sizes(plan.target):
             return None
@@ -255,7 +255,10 @@ class RackChangeDetector:
 
 
 def _with_all_topics(topology: Topology, before: Topology) -> Topology:
-    """Return a topology where a topic that is gone, or has lost partitions, is as it was: the host sees to that."""
+    """Return a topology in which removed topics, or topics that lost partitions, are unchanged.
+
+    The client library handles those.
+    """
     gone = {
         topic: partitions
         for topic, partitions in before.topics.items()
@@ -265,7 +268,7 @@ def _with_all_topics(topology: Topology, before: Topology) -> Topology:
 
 
 def _fits(row: tuple[float, ...], topic: str, topology: Topology) -> bool:
-    """Tell whether weights are those of the topic as it is now: partitions may have been added."""
+    """Return whether weights match the topic as it is now: partitions may have been added."""
     return len(row) == len(topology.topics.get(topic, ()))
 
 
@@ -274,15 +277,17 @@ def _sizes(target: Mapping[str, Partitions]) -> int:
 
 
 class RackMonitor:
-    """Watches the racks of replicas for the group that a consumer leads; all of it runs where the client calls us.
+    """Monitors the racks of replicas for the group that a consumer leads.
+
+    All of it runs where the client calls its assignors.
 
     Args:
-        watch: Says what to do.
-        decisions: What this consumer decided as the leader.
-        topology: Reads topics out of the client's view of the cluster.
-        log: For what a rebalance is asked for.
-        once: For what goes wrong.
-        clock: Seconds, only forward.
+        watch: Detector that decides what to do.
+        decisions: Assignments of this consumer as the leader.
+        topology: Returns topics of the client's view of the cluster.
+        log: Logger for the reasons of requested rebalances.
+        once: Logger for errors.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -306,16 +311,16 @@ class RackMonitor:
         self._asked = False
 
     def refreshed(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
-        """Look at metadata that have just come; never raises."""
+        """Check new metadata; never raises."""
         self._seen_at = self._clock()
         self.check(membership, racks)
 
     def check(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
-        """Look now, and again when that is wanted; never raises."""
+        """Check now, and again when that is requested; never raises."""
         try:
             self._look(membership, racks)
         except Exception:  # noqa: BLE001 - what cannot be watched must still be consumed
-            self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
+            self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
 
     def _look(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
         decided = self._decisions.last
@@ -335,16 +340,16 @@ class RackMonitor:
             membership.refresh_metadata()
 
     def look_later(self, membership: GroupMembership, racks: BrokerRackCache) -> None:
-        """Look when a change there is now would have lasted long enough; never raises."""
+        """Check when a current change would have lasted long enough; never raises."""
         try:
             if self._decisions.last is not None:
                 self._look_in(self._watch.times.min_change_duration_s, membership, racks)
                 if self._asked:
-                    # What it was asked for may go on: a reassignment does not end for a rebalance.
+                    # The cause of the rebalance may continue: a reassignment does not end because of a rebalance.
                     self._asked = False
                     membership.refresh_metadata()
         except Exception:  # noqa: BLE001 - as above
-            self._once.warn("watch", "the racks of replicas cannot be watched", exc_info=True)
+            self._once.warn("watch", "the racks of replicas cannot be monitored", exc_info=True)
 
     def _look_in(self, seconds: float, membership: GroupMembership, racks: BrokerRackCache) -> None:
         now = self._clock()

@@ -1,12 +1,13 @@
-"""The assignor that also places warm copies: who keeps which, besides who runs what (KIP-708, KIP-441).
+"""Assignor that also places standbys: which members keep copies of which partitions (KIP-708, KIP-441).
 
-Members say in their subscription's user data what Kafka Streams' members say there: their client tags, and how far
-their copies are. The leader says in each assignment's user data which copies that member is to keep. A task is a
+Members send in their subscription's user data what members of Kafka Streams send: their client tags, and the positions
+of their copies. The leader sends in each assignment's user data which copies the member is to keep. A task is a
 partition of a topic: the name of the topology is the topic's.
 
-Copies that members have are compared with the ends of the changelogs as the leader knows them. A member that is to take
-over a partition from one that lives keeps a copy of it first, and asks for another round once that is warm. Which ones
-are waited for stands where Kafka Streams' leader says what a host has on standby: those of the host `warming:0`.
+The leader compares the copies with the ends of the changelogs, as far as they are known. A member that is to take over
+a partition from a live member first keeps a copy of it, and requests another rebalance once that copy is warm. The
+partitions for which this is pending are sent where the leader of Kafka Streams sends the standbys of a host: they are
+those of the host `warming:0`.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ from rackassign.wire import (
 )
 
 Positions = Mapping[TopicPartition, int]
-"""Offsets in the changelog, by the partition whose state it holds."""
+"""Offsets in changelogs, by the partition whose state the changelog has."""
 
 OnStandbys = Callable[[frozenset[TopicPartition], frozenset[TopicPartition]], None]
-"""Told of copies that are to be kept from now on, and of those no more."""
+"""Called with the copies to be kept from now on, and with those to be removed."""
 
 NAME = "rackassign-standby"
 
 _WHEN_WARM = 0
-"""As the time of the next rebalance: as soon as all copies of this member are warm."""
+"""Value of the next rebalance's time: as soon as all copies of this member are warm."""
 
 _WARMING = "warming:0"
 _NAMED = 5
@@ -60,26 +61,26 @@ _LONGEST_S = 600.0
 
 
 class StandbyAssignor(CooperativeStickyAssignor):
-    """Sticky assignment near home, and standbys spread over client tags (KIP-708), for the cooperative protocol.
+    """Sticky and local assignment, with standbys spread over client tags (KIP-708), for the cooperative protocol.
 
     Args:
         rack: As for `Assignor`.
-        client_tags: Of this member, up to five; Kafka's `client.tag.*`.
-        standbys: How copies are placed; the leader's count. Its tags must be among this member's.
-        positions: Tells how far this member's copies are in their changelogs, those of partitions it runs left out.
-            It is called where the client handles its group, and must not block. Without it all copies that are to be
-            kept count as warm.
-        ends: Tells where changelogs end, as far as that is known; the same. Where no end is known, the furthest copy
+        client_tags: Client tags of this member, up to five; Kafka's `client.tag.*`.
+        standbys: How copies are placed; the leader's options apply. Their tags must be among this member's.
+        positions: Returns the changelog positions of this member's copies, except of partitions for which it is
+            active. It is called where the client handles its group, and must not block. Without it all copies that are
+            to be kept count as warm.
+        ends: Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy
             counts as warm.
-        on_standbys: Told of what is added and what is removed, in the same place. What this member runs from now on is
-            among what is removed; and it is not called when the member unsubscribes.
-        changelog: Names the changelog of a topic, for who reads the assignment.
+        on_standbys: Called with added and removed copies, in the same way. Partitions for which this member becomes
+            active are among the removed ones. It is not called when the member unsubscribes.
+        changelog: Returns the name of a topic's changelog, for readers of the assignment.
         locality: As for `Assignor`.
-        name: The same; of our own by default, since others cannot read what its members send.
-        rack_monitor: As of `Assignor`.
+        name: As for `Assignor`, with a default of its own, because other assignors cannot read what its members send.
+        rack_monitor: As for `Assignor`.
 
     Raises:
-        ConfigError: If an option cannot work; tags are refused with Kafka's own words.
+        ConfigError: If an option is not valid; errors in tags have Kafka's own messages.
     """
 
     name = NAME
@@ -103,10 +104,10 @@ class StandbyAssignor(CooperativeStickyAssignor):
             raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
         functions: dict[str, object] = {"ends": ends, "changelog": changelog}
         optional = {"positions": positions, "on_standbys": on_standbys}
-        functions.update({told: value for told, value in optional.items() if value is not None})
-        for told, value in functions.items():
+        functions.update({option: value for option, value in optional.items() if value is not None})
+        for option, value in functions.items():
             if not callable(value):
-                raise ConfigError(f"{told} must be a function, got {short_repr(value)}")
+                raise ConfigError(f"{option} must be a function, got {short_repr(value)}")
         self._standbys = standbys or StandbyOptions()
         self._tags = validate_client_tags(client_tags or {}, self._standbys.rack_aware_assignment_tags)
         self._positions = positions or self._all_warm
@@ -125,7 +126,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
 
     @property
     def standbys(self) -> frozenset[TopicPartition]:
-        """The partitions this member is to keep a copy of."""
+        """The partitions of which this member is to keep a copy."""
         return self._kept
 
     @property
@@ -134,7 +135,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         return self._generation
 
     def request_rejoin(self) -> None:
-        """Have this member join again with its next poll, if it is known whose it is."""
+        """Make this member rejoin with its next poll, if its consumer is known."""
         if self._membership is not None:
             self._membership.request_rejoin()
 
@@ -144,7 +145,7 @@ class StandbyAssignor(CooperativeStickyAssignor):
         if missing != self._missing:
             self._log.log(
                 logging.WARNING if missing > self._missing else logging.INFO,
-                "%s: %d standbys of %d partitions have no place: members are too few, or the values of their tags",
+                "%s: %d standbys of %d partitions cannot be placed: there are too few members, or values of their tags",
                 *(self.name, missing, partitions),
             )
         self._missing = missing
@@ -162,49 +163,49 @@ class StandbyAssignor(CooperativeStickyAssignor):
                 sums.setdefault(_task(place), position)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._tags))
         except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
-            self._once.warn("positions", "%s: what copies there are cannot be told", self.name, exc_info=True)
+            self._once.warn("positions", "%s: the positions of copies are not available", self.name, exc_info=True)
             user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._tags))
         return replace(sent, user_data=user_data)
 
     def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
         group = super()._group(cluster, members)
-        said = {joined.id: self._said(joined) for joined in members}
-        sums = {member: info.task_offset_sums for member, info in said.items()}
+        infos = {joined.id: self._decoded_user_data(joined) for joined in members}
+        sums = {member: info.task_offset_sums for member, info in infos.items()}
         try:
             self._copies = _lags(sums, self._ends())
         except Exception:  # noqa: BLE001 - the owner's function, whatever it raises or returns
-            self._once.warn("ends", "%s: where changelogs end cannot be told", self.name, exc_info=True)
+            self._once.warn("ends", "%s: the ends of changelogs are not available", self.name, exc_info=True)
             self._copies = _lags(sums, {})
         wanted = self._standbys.rack_aware_assignment_tags
-        untagged = sorted(member for member, info in said.items() if any(key not in info.tags for key in wanted))
+        untagged = sorted(member for member, info in infos.items() if any(key not in info.tags for key in wanted))
         if untagged:
             self._once.warn(
                 "untagged",
-                "%s: %d members do not have all of the tags %s, so their copies are not kept apart from others: %s",
+                "%s: %d members do not have all of the tags %s, so their copies are not separated from others: %s",
                 *(self.name, len(untagged), ", ".join(wanted), ", ".join(untagged[:_NAMED])),
                 about=tuple(untagged),
             )
-        return replace(group, members=tuple(replace(member, tags=said[member.id].tags) for member in group.members))
+        return replace(group, members=tuple(replace(member, tags=infos[member.id].tags) for member in group.members))
 
-    def _said(self, joined: JoinMember) -> StreamsSubscriptionInfo:
-        """Return what a member says of itself; nothing if that cannot be read."""
+    def _decoded_user_data(self, joined: JoinMember) -> StreamsSubscriptionInfo:
+        """Return the decoded user data of a member; empty if it cannot be decoded."""
         try:
             return decode_streams(joined.subscription.user_data or b"")
         except WireError as error:
             self._once.warn(
-                "said", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error, about=joined.id
+                "tags", "%s: tags of member %s cannot be read: %s", self.name, joined.id, error, about=joined.id
             )
             return StreamsSubscriptionInfo()
 
     def assignment_user_data(self, assignment: Mapping[str, Partitions]) -> dict[str, bytes]:
-        """Return what goes with each member's assignment; nothing where standbys could not be planned."""
+        """Return user data of each member's assignment; empty if standbys could not be planned."""
         found, self._found = self._found, None
         if found is None or assignment is not found.plan.assignment:
             return {}
         try:
             return {member: self._what_for(found, member, given) for member, given in assignment.items()}
-        except Exception:  # noqa: BLE001 - the owner's function names changelogs, and nobody would get anything
-            self._once.warn("told", "%s: members cannot be told what copies to keep", self.name, exc_info=True)
+        except Exception:  # noqa: BLE001 - without this no member would get an assignment
+            self._once.warn("user data", "%s: the copies to keep cannot be sent to members", self.name, exc_info=True)
             return {}
 
     def _what_for(self, found: StandbyPlan, member: str, given: Partitions) -> bytes:
@@ -222,15 +223,15 @@ class StandbyAssignor(CooperativeStickyAssignor):
         )
 
     def apply_standby_user_data(self, user_data: bytes | None) -> None:
-        """Take note of the copies this member is to keep; where nothing is said of them, they stay as they are."""
+        """Record the copies this member is to keep; without user data they are unchanged."""
         if not user_data:
             return
         try:
-            said = decode_streams_assignment(user_data)
-            told = map(_place, said.standby)
-            kept = frozenset(place for place in told if place.topic in self._topics and place.partition >= 0)
+            decoded = decode_streams_assignment(user_data)
+            standbys = map(_place, decoded.standby)
+            kept = frozenset(place for place in standbys if place.topic in self._topics and place.partition >= 0)
         except WireError as error:
-            self._once.warn("standbys", "%s: what copies to keep cannot be read: %s", self.name, error)
+            self._once.warn("standbys", "%s: the copies to keep cannot be decoded: %s", self.name, error)
             return
         before, self._kept = self._kept, kept
         if self._on_standbys is not None and kept != before:
@@ -238,28 +239,28 @@ class StandbyAssignor(CooperativeStickyAssignor):
                 self._on_standbys(kept - before, before - kept)
             except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
                 self._once.warn("on_standbys", "%s: on_standbys raised", self.name, exc_info=True)
-        awaited = kept.intersection(said.standby_hosts.get(_WARMING, ()))
+        awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
         if awaited != self._awaited:
             self._in_vain_s = 0.0
         self._awaited = awaited
-        if not awaited or said.next_rebalance_ms != _WHEN_WARM:
+        if not awaited or decoded.next_rebalance_ms != _WHEN_WARM:
             return
         if not self._in_vain_s:
             self._await_warm(awaited)
         elif self._membership is not None:
             self._once.warn(
                 "in vain",
-                "%s: copies that are warm here are not for the leader, which knows of later ends or has another "
-                "acceptable_recovery_lag; it is asked less and less often",
+                "%s: copies that are warm here are not warm for the leader, which has later ends or another "
+                "acceptable_recovery_lag; rebalances are requested less and less often",
                 self.name,
             )
             self._membership.call_later(self._in_vain_s, lambda: self._await_warm(awaited))
 
     def _await_warm(self, awaited: frozenset[TopicPartition]) -> None:
-        """Ask for another round once these copies are warm, unless another one comes before.
+        """Request another rebalance once these copies are warm, unless another one comes first.
 
-        A leader that has other ends or another acceptable lag may not agree: each round that is asked for in vain
-        doubles the time until the next one is.
+        A leader with other ends or another acceptable lag may not agree: each rebalance that is requested in vain
+        doubles the time until the next one.
         """
         if self._membership is None or self._awaited is not awaited:
             return
@@ -278,7 +279,7 @@ _FAR = 1 << 62
 
 
 def _lags(sums: Mapping[str, Mapping[TaskId, int]], ends: Positions) -> Copies:
-    """Return how many records the copies of each member lack; of the furthest one none, where no end is known."""
+    """Return the lag of each member's copies in records; 0 for the most advanced copy if no end is known."""
     furthest: dict[TopicPartition, int] = dict(ends)
     for theirs in sums.values():
         for task, position in theirs.items():

@@ -1,9 +1,10 @@
-"""The assignors that keep what they can: sticky, and cooperative-sticky.
+"""The assignors that keep assignments where they can: sticky, and cooperative-sticky.
 
-What a member says it owns decides who is left alone, and in the cooperative protocol who is waited for. A claim that
-is not true leaves a partition to nobody. So a member claims what its consumer holds now, and not what it was given
-once: the client empties that when membership is lost and trims it when a topic is unsubscribed, and tells no assignor.
-It sends the true generation with it (KIP-792), and a leader that withholds something asks for the next round itself.
+The claim of a member determines which partitions it keeps and, in the cooperative protocol, which partitions are
+withheld. A false claim leaves a partition without reader. So a member claims what its consumer owns now, and not its
+last assignment: the client empties the owned partitions when membership is lost and reduces them when a topic is
+unsubscribed, without notifying assignors. The member sends the true generation with its claim (KIP-792), and a leader
+that withholds partitions requests the next rebalance itself.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ Weights: TypeAlias = Mapping[str, Sequence[float]]
 
 
 class OptimalAssignor(Assignor):
-    """What sticky and cooperative-sticky share: balance, then locality, then as few moves as possible, all exact.
+    """Shared base of sticky and cooperative-sticky: balance, then locality, then as few moves as possible, all exact.
 
     Args:
         rack: As for `Assignor`.
-        locality: The same.
-        name: The same.
-        rack_monitor: As of `Assignor`.
+        locality: As for `Assignor`.
+        name: As for `Assignor`.
+        rack_monitor: As for `Assignor`.
         max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
             partitions if that makes more local.
-        costs: What reading across costs, by the reader's rack and the replica's; a pair that is missing costs 1.
+        costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
             Without costs every pair does.
         weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
-            mapping. Loads of weight are balanced then, and locality counts weight. The function is called where
-            the client handles its group (its IO thread, its event loop) whenever this member assigns: it must not
-            block. If it raises, the group is balanced by number, with a warning; and so for good once it has taken
-            longer than a third of the session timeout. Not together with `max_skew`.
+            mapping. Loads are then sums of weights, and locality counts weight. The function is called where the
+            client handles its group (its IO thread, its event loop) whenever this member assigns: it must not block.
+            If it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the
+            session timeout once, it is not called again. Not together with `max_skew`.
 
     Raises:
-        ConfigError: If an option cannot work.
+        ConfigError: If an option is not valid.
     """
 
     def __init__(
@@ -70,16 +71,16 @@ class OptimalAssignor(Assignor):
         self._slow = False
         self._costs = {} if costs is None else costs
         try:
-            _with(_NOBODY, self._costs, {} if weights is None or callable(weights) else weights)
+            _with(_EMPTY_GROUP, self._costs, {} if weights is None or callable(weights) else weights)
         except (InputError, AttributeError, TypeError, OverflowError) as error:
-            raise ConfigError(f"this cannot be used: {error}") from None
+            raise ConfigError(f"this option is not valid: {error}") from None
         self._begin()
 
     def _begin(self) -> None:
-        """Set what a kind of these remembers."""
+        """Initialize the state of the subclass."""
 
     def _read_group(self, group: Group) -> Group:
-        """Return the group with costs and weights, and with the brokers that are away."""
+        """Return the group with costs and weights, and with brokers that are offline."""
         group = self._seen(group)
         if self._weights is None:
             return _with(group, self._costs, {})
@@ -89,24 +90,24 @@ class OptimalAssignor(Assignor):
             return _with(group, self._costs, known)
         except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
             self._once.warn(
-                "weights", "%s: weights cannot be had; partitions are counted instead", self.name, exc_info=True
+                "weights", "%s: weights are not available; partitions are counted instead", self.name, exc_info=True
             )
             return _with(group, self._costs, {})
 
     def _timed_weights(self) -> Weights:
-        """Return what the user's function says, unless it has taken longer than a whole plan may."""
+        """Return the result of the user's function, unless it has taken longer than a whole plan may."""
         if self._slow or not callable(self._weights):
             return {}
         begun = time.monotonic()
         weights = self._weights()
         took_s, limit_s = time.monotonic() - begun, time_limit_s(self._membership)
         if took_s > limit_s:
-            # The group may be lost to this leader by now, and would be again, each time it leads.
+            # This leader may have been removed from the group by now, and would be again, each time it leads.
             self._slow = True
             self._once.warn(
                 "slow weights",
                 "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
-                " they are not asked for any more, and partitions are counted instead",
+                " the function is not called any more, and partitions are counted instead",
                 *(self.name, took_s, limit_s),
             )
         return weights
@@ -116,7 +117,7 @@ class OptimalAssignor(Assignor):
 
 
 class StickyAssignor(OptimalAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
+    """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, so that mixed groups stay sticky.
     """
@@ -128,7 +129,7 @@ class StickyAssignor(OptimalAssignor):
         self._last: StickyData | None = None
 
     def _subscription(self, topics: tuple[str, ...]) -> Subscription:
-        """Return topics and rack, and as user data what this member had last; null before there was anything."""
+        """Return topics and rack, and as user data this member's last partitions; null before the first assignment."""
         user_data = None
         if self._last is not None:
             owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in topics}
@@ -136,7 +137,7 @@ class StickyAssignor(OptimalAssignor):
         return Subscription(topics, user_data, rack=self.rack)
 
     def _complete(self, given: Partitions, generation: int) -> None:
-        """Remember what this member was given, and when."""
+        """Record this member's partitions and their generation."""
         self._last = StickyData(given, generation)
 
     def _group(self, cluster: AnyCluster, members: list[JoinMember]) -> Group:
@@ -146,16 +147,16 @@ class StickyAssignor(OptimalAssignor):
         try:
             data = decode_sticky(subscription.user_data)
         except WireError as error:
-            self._once.warn("user data", "%s: what a member had cannot be read: %s", self.name, error)
+            self._once.warn("user data", "%s: the last partitions of a member cannot be decoded: %s", self.name, error)
             return {}, None
         return data.owned, data.generation
 
 
 class CooperativeStickyAssignor(OptimalAssignor):
-    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
+    """Sticky and local assignment, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
 
-    An instance belongs to one consumer. Tied to it, it claims exactly what that holds. As long as it is not, it claims
-    what it was given last, and its leader makes up for what is not true.
+    An instance belongs to one consumer. Bound to it, it claims exactly the partitions the consumer owns. Until then it
+    claims its last assignment, and its leader corrects false claims.
     """
 
     strategy: ClassVar[str] = "cooperative-sticky"
@@ -166,23 +167,23 @@ class CooperativeStickyAssignor(OptimalAssignor):
         self._asked = 0
 
     def _subscription(self, topics: tuple[str, ...]) -> Subscription:
-        """Return topics and rack, what this member holds of them, and in which generation it was given that."""
+        """Return topics and rack, the owned partitions of these topics, and the generation of their assignment."""
         owned: Partitions = {}
         try:
             owned = self._held()
         except Exception:  # noqa: BLE001 - raised from here, every poll() would fail
-            self._once.warn("held", "%s: what is held cannot be told; nothing is claimed", self.name, exc_info=True)
+            self._once.warn("held", "%s: owned partitions are unknown; nothing is claimed", self.name, exc_info=True)
         claims = {topic: owned[topic] for topic in topics if owned.get(topic)}
         return Subscription(topics, None, claims, self._generation, self.rack)
 
     def _held(self) -> Partitions:
         if self._membership is None:
             return self._given or {}
-        # An eager member has given up everything by now, though its consumer still lists it.
+        # An eager member has revoked everything by now, though its consumer still lists it.
         return self._membership.owned() if self._membership.cooperative() else {}
 
     def _complete(self, given: Partitions, generation: int) -> None:
-        """Remember the generation; as the leader, ask for the round that hands out what was withheld."""
+        """Record the generation; as the leader, request the rebalance that assigns withheld partitions."""
         del given
         self._generation = generation
         decided = self._decisions.last
@@ -191,7 +192,7 @@ class CooperativeStickyAssignor(OptimalAssignor):
             return
         self._asked += 1
         if self._asked > _MOST_ROUNDS:
-            self._once.warn("rounds", "%s: members go on claiming what they were not given", self.name)
+            self._once.warn("rounds", "%s: members keep claiming partitions that were not assigned to them", self.name)
         elif self._membership is not None:
             self._membership.request_rejoin()
 
@@ -208,7 +209,7 @@ class CooperativeStickyAssignor(OptimalAssignor):
         return LeaderAssignment(free, complete=free == target)
 
     def _honest(self, members: list[JoinMember]) -> list[JoinMember]:
-        """Return the members with nothing claimed that is known not to be owned; all of it if that cannot be told."""
+        """Return the members without claims that are known to be false; without any claims if that is not known."""
         try:
             generation = self._new_generation()
             if generation is None:
@@ -223,17 +224,17 @@ class CooperativeStickyAssignor(OptimalAssignor):
 
 
 _MOST_ROUNDS = 5
-"""So often in a row a leader asks for another round. Two are enough unless a member's claims are never true."""
+"""Limit of consecutive rebalances that a leader requests. Two are enough unless a member's claims are always false."""
 
-_NOBODY = Group(Topology((), {}), ())
+_EMPTY_GROUP = Group(Topology((), {}), ())
 
 
 def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, Any]) -> Group:
-    """Return a group with costs and weights, checked."""
+    """Return a group with costs and weights, validated."""
     rows: dict[str, tuple[float, ...]] = {}
     for topic, row in weights.items():
         if isinstance(row, (Mapping, str)):
             raise InputError(f"weights.{topic}", "expected a list, got a mapping")
-        # Whatever counts as a number, numpy's too; what does not is refused by the group.
+        # All numeric types are accepted, numpy's too; the group rejects everything else.
         rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
     return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)

@@ -1,8 +1,8 @@
-"""The members of a join: their metadata read before the client library decodes it, and made into a `Group`.
+"""The members of a join: their metadata, read before the client library decodes it, and the `Group` built from it.
 
-What members send may be malformed, or odd without being unreadable: the same partition twice, a negative id. Malformed
-metadata is replaced by metadata that the client library can decode, and odd parts are left out. One member's mistake
-must not cost the group its assignment.
+Metadata may be malformed, or valid but inconsistent: the same partition twice, a negative ID. Malformed metadata is
+replaced by metadata that the client library can decode, and inconsistent parts are omitted. One member's error must not
+cost the group its assignment.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from rackassign.wire import Subscription, SubscriptionReader, decode_generation,
 
 
 class RawMember(Protocol):
-    """What a client holds of a member before it decodes what that sent; replaced in place."""
+    """A member before the client decodes its metadata, which is replaced in place."""
 
     member_id: str
     metadata: bytes
 
 
 def decode_join(members: Sequence[RawMember], assignor: Any, once: WarnOnce) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
-    """Read what members sent: make it readable for the host, and hand it to an assignor that takes it.
+    """Decode the metadata of members: make it decodable for the client, and pass it to an assignor that accepts it.
 
-    An assignor that takes it needs nothing of what the host decodes, so that is little. A subclass with an `assign` of
-    its own is given the members as they are: it may go by them.
+    Such an assignor needs nothing that the client decodes, so little is left to decode. A subclass that overrides
+    `assign` gets the complete members, since it may use them.
 
     Returns:
-        What each member sent, by member id.
+        Subscription of each member, by member ID.
     """
     read = sanitize_subscriptions(members, once)
-    # Ours by its class: what wraps one of ours may hand on whatever it is asked for, and assign by itself.
+    # Checked on the class: a wrapper of an assignor may forward every attribute, and assign by itself.
     if hasattr(type(assignor), "take_subscriptions") and assignor.assigns():
         assignor.take_subscriptions(read)
         _leave_the_topics(members, read)
@@ -46,10 +46,10 @@ def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict
     """Replace in place the metadata of those members that the client could not decode.
 
     Returns:
-        What each member sent, by member id.
+        Subscription of each member, by member ID.
     """
     reader = SubscriptionReader()
-    # Members that own nothing often send the same bytes, and nearly all list the same topics.
+    # Members that own nothing often send equal bytes, and nearly all list the same topics.
     sound: dict[bytes, Subscription] = {}
     legal: dict[tuple[str, ...], tuple[str, ...]] = {}
     read: dict[str, Subscription] = {}
@@ -65,19 +65,19 @@ def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict
 def _readable(
     member: RawMember, reader: SubscriptionReader, legal: dict[tuple[str, ...], tuple[str, ...]], once: WarnOnce
 ) -> tuple[Subscription, bytes]:
-    """Return a subscription and bytes of it that the client can decode: the member's own if it can."""
+    """Return a subscription and bytes of it that the client can decode: the member's own if possible."""
     name = member.member_id
     try:
         subscription = reader.read(member.metadata)
     except WireError as error:
-        once.warn("broken", "member %s gets nothing: its subscription is broken %s", name, error, about=name)
+        once.warn("broken", "member %s gets no partitions: its subscription is malformed %s", name, error, about=name)
         return _NOTHING, encode_subscription(_NOTHING, version=0)
     topics = subscription.topics
     if topics not in legal:
         legal[topics] = tuple(topic for topic in topics if TOPIC_NAME.fullmatch(topic))
     if len(legal[topics]) == len(topics):
         return subscription, member.metadata
-    once.warn("topics", "member %s subscribes to topics that cannot exist; they are left out", name, about=name)
+    once.warn("topics", "member %s subscribes to invalid topic names; they are ignored", name, about=name)
     cleaned = replace(subscription, topics=legal[topics])
     return cleaned, encode_subscription(cleaned)
 
@@ -86,7 +86,7 @@ _NOTHING = Subscription(())
 
 
 def _leave_the_topics(members: Sequence[RawMember], read: Mapping[str, Subscription]) -> None:
-    """Leave the host nothing to decode but the topics of all members, once: it uses nothing else."""
+    """Leave only the topics of all members, once, for the client to decode: it uses nothing else."""
     listed = {subscription.topics for subscription in read.values()}
     topics = sorted({topic for of_member in listed for topic in of_member})
     everything, nothing = (encode_subscription(Subscription(of), version=0) for of in (tuple(topics), ()))
@@ -99,9 +99,9 @@ class JoinMember:
     """A member of a join.
 
     Args:
-        id: Member id.
+        id: Member ID.
         instance_id: `group.instance.id` of a static member.
-        subscription: What it sent.
+        subscription: Its subscription.
     """
 
     id: str
@@ -110,7 +110,7 @@ class JoinMember:
 
 
 Claims = Callable[[Subscription], tuple[Partitions, int | None]]
-"""What a subscription says the member owned, and in which generation."""
+"""Returns the owned partitions and the generation that a subscription claims."""
 
 
 def build_group(
@@ -119,26 +119,26 @@ def build_group(
     """Return the members of a join and the part of the live topology that they subscribe to.
 
     Args:
-        topology: Tells the live brokers, and those of the topics that have metadata.
-        members: The join.
-        claims: Where they say what they owned; the fields of the subscription if left out.
+        topology: Returns the live brokers, and the given topics that have metadata.
+        members: Members of the join.
+        claims: Decodes claims; the fields of the subscription by default.
     """
-    # Members with equal subscriptions share one set, which then has to be hashed once.
+    # Members with equal subscriptions share one set, which then has to be hashed only once.
     topics: dict[tuple[str, ...], frozenset[str]] = {}
     made = tuple(_member(member, claims or owned_from_subscription, topics) for member in members)
     return Group(topology(sorted(frozenset().union(*topics.values()))), made)
 
 
 def to_member(joined: JoinMember) -> Member:
-    """Return one member as the model has it, with the claims in its fields."""
+    """Return a member of the model, with the claims in the fields of its subscription."""
     return _member(joined, owned_from_subscription, {})
 
 
 def owned_from_subscription(subscription: Subscription) -> tuple[Partitions, int | None]:
-    """Read the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
+    """Return the claims of cooperative members: the owned partitions and their generation (KIP-429, KIP-792)."""
     if subscription.generation >= 0:
         return subscription.owned, subscription.generation
-    # Members of before KIP-792 have it in their user data.
+    # Members older than KIP-792 send it in their user data.
     return subscription.owned, decode_generation(subscription.user_data)
 
 
@@ -158,5 +158,5 @@ def _member(joined: JoinMember, claims: Claims, topics: dict[tuple[str, ...], fr
     try:
         return member(owned=owned)
     except InputError:
-        # A partition twice, or a negative one: the member checks itself, so nobody else need look first.
+        # A partition twice, or a negative one: the constructor checks this, so no check is needed before.
         return member(owned={topic: tuple(sorted({p for p in ids if p >= 0})) for topic, ids in owned.items()})

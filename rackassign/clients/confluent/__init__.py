@@ -1,13 +1,13 @@
-"""confluent-kafka: a consumer that joins with kafka-python and reads with librdkafka, and a meter for any.
+"""confluent-kafka: a consumer that joins with kafka-python and reads with librdkafka, and a meter for any consumer.
 
-Rules of this room:
+Rules of this package:
 
-* librdkafka has no door for an assignor, so a consumer of kafka-python is the member of the group, and never reads; and
-  one of librdkafka's is told what to read, and is in no group. Nobody else tells the two apart.
-* Both are served by the thread that calls `poll()`, and by no other: what a partition is given up for has happened by
-  the time the group is joined again, and a user who does not come back has left the group.
-* Commits go by the member, for it knows the generation.
-* confluent-kafka's names are used as they are documented; what is private of kafka-python is in its own room.
+* librdkafka has no interface for assignors. So a consumer of kafka-python is the member of the group and never reads,
+  and a consumer of librdkafka is in no group and reads the partitions assigned to it. Users see a single consumer.
+* Both are served by the thread that calls `poll()`, and by no other: partitions are revoked before the member rejoins,
+  and a consumer that is no longer polled leaves the group.
+* The member commits, because it has the generation.
+* Only documented names of confluent-kafka are used. Private attributes of kafka-python are used in its package.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Commits that nobody waits for: one is on its way, and those that come meanwhile are merged until it is answered.
+"""Asynchronous commits: one is in flight, and those made meanwhile are merged until it is answered.
 
-kafka-python sends a broker no more than a few requests at once, fails what is more, and repeats no commit of this kind.
+kafka-python sends a broker no more than a few requests at once, fails further ones, and never retries such a commit.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from rackassign.clients.confluent.fetcher import Place, leader_epoch, to_topic_p
 from rackassign.clients.confluent.group_member import GroupMember, Offsets
 
 Answer = tuple[KafkaError | None, list[TopicPartition]]
-"""What has come of which offsets."""
+"""Result of a commit, and its offsets."""
 
 _Merged = dict[Place, TopicPartition]
-"""The offset of each partition that was asked for last."""
+"""The last offset of each partition that is to be committed."""
 
 
 class AsyncCommitQueue:
-    """What is to be committed by and by; for any thread. It tells nobody: whoever wants to know takes the answers.
+    """Queue of asynchronous commits; thread-safe. Results are not pushed but taken with `take_answer`.
 
-    What fails for a while is sent again, until its partition is given up.
+    A commit with a temporary error is sent again, until its partition is revoked.
 
     Args:
-        member: Who commits.
+        member: Member that commits.
     """
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
-        # Never held while the member is called, which calls back.
+        # Never held during calls of the member, which may call back.
         self._lock = Lock()
         self._waiting: _Merged = {}
         self._sent: _Merged | None = None
@@ -41,14 +41,14 @@ class AsyncCommitQueue:
         self._answers: deque[Answer] = deque()
 
     def add(self, offsets: Iterable[TopicPartition]) -> None:
-        """Commit these, or the later ones that are added for the same partitions before it comes to that."""
+        """Commit these, or later offsets that are added for the same partitions before the commit is sent."""
         with self._lock:
             self._waiting |= _merged(offsets)
         self.send()
 
     def send(self) -> None:
-        """Send what waits, unless an answer is still to come."""
-        self._hear()
+        """Send pending offsets, unless a commit is in flight."""
+        self._receive()
         with self._lock:
             if self._sent is not None or not self._waiting:
                 return
@@ -64,10 +64,10 @@ class AsyncCommitQueue:
             done(error.args[0])
 
     def flush(self, more: Iterable[TopicPartition], wait_s: float) -> None:
-        """Commit all that is open, and more, and wait for it."""
-        self._hear()
+        """Commit all pending offsets, and more, and wait for it."""
+        self._receive()
         with self._lock:
-            # What is on its way goes once more, for nobody can wait for that answer alone.
+            # A commit in flight is sent again, because its response alone cannot be awaited.
             flushed = {**self._again(), **self._waiting, **_merged(more)}
             self._sent, self._waiting, self._dropped = flushed or None, {}, set()
         if not flushed:
@@ -80,31 +80,31 @@ class AsyncCommitQueue:
         self._answered(flushed, error)
 
     def drop(self, places: Iterable[Place]) -> None:
-        """Send nothing more of partitions that are given up."""
+        """Discard pending offsets of revoked partitions."""
         with self._lock:
             self._dropped.update(places)
             self._refuse([self._waiting.pop(place) for place in self._dropped & set(self._waiting)])
 
     def end(self, wait_s: float) -> None:
-        """Commit all that is open, wait for it, and send nothing more of it."""
+        """Commit all pending offsets, wait for it, and send none of them afterwards."""
         self.flush([], wait_s)
         with self._lock:
             failed = list(self._waiting)
         self.drop(failed)
 
     def take_answer(self) -> Answer | None:
-        """Return what has come of a commit, the oldest first and each once; None if there is nothing to tell."""
+        """Return the result of a commit, oldest first and each once; None if there is none."""
         with self._lock:
             return self._answers.popleft() if self._answers else None
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         sent = self._sent
         if sent is None:
             return
         try:
             self._member.run_commit_callbacks()
         except KafkaException as error:
-            # Then no answer will come.
+            # Then there is no response.
             self._answered(sent, error.args[0])
 
     def _answered(self, sent: _Merged, error: KafkaError | None) -> None:
@@ -121,19 +121,19 @@ class AsyncCommitQueue:
             self._sent = None
 
     def _again(self) -> _Merged:
-        """Return what of that on its way may be sent again; the rest is refused."""
+        """Return the offsets in flight that may be sent again; fail the rest."""
         sent = self._sent or {}
         self._refuse([offset for place, offset in sent.items() if place in self._dropped])
         return {place: offset for place, offset in sent.items() if place not in self._dropped}
 
     def _refuse(self, offsets: list[TopicPartition]) -> None:
         if offsets:
-            over = KafkaError(KafkaError.ILLEGAL_GENERATION, "given up before it was committed")
+            over = KafkaError(KafkaError.ILLEGAL_GENERATION, "the partition was revoked before it was committed")
             self._answers.append((self._trouble or over, offsets))
 
 
 def offsets_of(partitions: Iterable[TopicPartition]) -> Offsets:
-    """Return the same as the member takes it."""
+    """Return the offsets in the form of the member's commit."""
     return {to_topic_partition(each): (each.offset, each.metadata or "", leader_epoch(each)) for each in partitions}
 
 
@@ -142,5 +142,5 @@ def _merged(offsets: Iterable[TopicPartition]) -> _Merged:
 
 
 def _passes(error: KafkaError) -> bool:
-    # What is still held after a rebalance may be committed in the next generation.
+    # Partitions that are still owned after a rebalance may be committed in the next generation.
     return bool(error.retriable()) or error.code() == KafkaError.REBALANCE_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""How a consumer ends: by `close()`, or without it, when nobody has it any more."""
+"""Closing of a consumer: by `close()`, or without it, when the object is garbage-collected."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CLOSE_S = 10.0
 def close_consumer(
     member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
 ) -> None:
-    """Give up everything, leave the group and end both clients, whatever of it fails.
+    """Revoke everything, leave the group and close both clients, even if a step fails.
 
     Raises:
-        KafkaException: Something could not be committed, or the group not be left in order.
+        KafkaException: A commit failed, or leaving the group did.
     """
     try:
         try:
@@ -38,17 +38,17 @@ def close_consumer(
 def close_in_background(
     member: GroupMember, reader: PartitionFetcher, rebalances: RebalanceHandler, commits: Commits
 ) -> None:
-    """Do the same for a consumer that was dropped; on a thread, for nobody knows on which one it is dropped.
+    """Close a consumer that was garbage-collected; on a new thread, since the current thread may be any.
 
-    Nobody is called back about partitions: there is no consumer to do it with. The process waits for this at its end.
+    No rebalance callbacks are called, because there is no consumer to pass to them. The process waits for this at exit.
     """
     rebalances.callbacks = Callbacks()
 
     def run() -> None:
-        log.warning("a consumer was dropped without close(): it leaves its group")
+        log.warning("a consumer was garbage-collected without close(): it leaves its group")
         try:
             close_consumer(member, reader, rebalances, commits)
         except Exception:
-            log.exception("a consumer that was dropped did not end in order")
+            log.exception("closing a garbage-collected consumer failed")
 
     threading.Thread(target=run, name="rackassign-dropped-consumer").start()

@@ -1,4 +1,4 @@
-"""What is committed, and by whom: the member, which knows the generation; never librdkafka."""
+"""Commits of the consumer. The member sends them, because it has the generation; librdkafka never commits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rackassign.clients.confluent.group_member import GroupMember
 log = logging.getLogger(__name__)
 
 _LAST_S = 5.0
-"""So long the last commit of partitions that are given up may take; the group waits for it."""
+"""Time limit for the last commit of partitions to be revoked; the group waits for it."""
 
 
 class Commits:
     """The commits of one consumer.
 
     Args:
-        member: Who commits.
-        reader: Who knows what was delivered.
-        properties: Whether that is committed by itself, or stored, and who is told.
+        member: Member that commits.
+        reader: Fetcher with the positions of delivered records.
+        properties: Whether delivered or stored offsets are committed, how often, and the callback.
     """
 
     def __init__(self, member: GroupMember, reader: PartitionFetcher, properties: ConsumerConfig) -> None:
@@ -39,11 +39,11 @@ class Commits:
         self._due = monotonic() + (properties.auto_commit_s or 0.0)
 
     def store(self, message: Message | None, offsets: Sequence[TopicPartition] | None) -> None:
-        """Keep what is to be committed.
+        """Store offsets to be committed.
 
         Raises:
-            KafkaException: Everything that is delivered is kept anyway; or something is not assigned, and then nothing
-                is kept.
+            KafkaException: All delivered offsets are stored automatically; or a partition is not assigned, and then
+                nothing is stored.
         """
         if self._properties.auto_store:
             raise kafka_exception(INVALID_ARG, "store_offsets() needs enable.auto.offset.store=false")
@@ -56,12 +56,12 @@ class Commits:
         self._stored |= {to_topic_partition(offset): offset for offset in chosen}
 
     def drop(self, places: Places) -> None:
-        """Forget partitions that are no longer held; nothing of them is committed any more."""
+        """Discard the offsets of partitions that are no longer owned; they are not committed any more."""
         self.forget(places)
         self._outbox.drop(places)
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Forget what was delivered of partitions: they are read from somewhere else."""
+        """Discard the stored offsets of partitions that were sought."""
         for place in places:
             self._stored.pop(place, None)
             self._sent.pop(place, None)
@@ -74,20 +74,21 @@ class Commits:
         asynchronous: bool,
         timeout: float,
     ) -> list[TopicPartition] | None:
-        """Commit by the generation there is now, and only what is assigned in it.
+        """Commit with the current generation, and only partitions that are assigned in it.
 
         Returns:
-            What was committed, if it was waited for.
+            The committed offsets of a synchronous commit.
 
         Raises:
-            KafkaException: Nothing of it is assigned, there is nothing, or, if it is waited for, the commit failed.
+            KafkaException: None of the partitions is assigned, there is nothing to commit, or a synchronous commit
+                failed.
         """
         chosen = _chosen(message, offsets)
         asked = self._ready(self._reader.held) if chosen is None else [each for each in chosen if each.offset >= 0]
         ours = [each for each in asked if to_topic_partition(each) in self._reader.held]
         if asked and not ours:
-            # It was given out in a generation that is over; whoever has it now may be further.
-            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, "nothing of this is assigned any more")
+            # It was read in a generation that is over; the new owner may have committed further.
+            raise kafka_exception(KafkaError.ILLEGAL_GENERATION, "none of these partitions is assigned any more")
         if asynchronous:
             if ours:
                 self._send(ours)
@@ -95,38 +96,38 @@ class Commits:
         if not ours:
             raise kafka_exception(NO_OFFSET, "there is nothing to commit")
         end = monotonic() + timeout
-        # First what was asked for first.
+        # Pending commits first.
         self._outbox.flush([], timeout)
         self._member.commit(offsets_of(ours), max(0.0, end - monotonic()))
         return [TopicPartition(each.topic, each.partition, each.offset) for each in ours]
 
     def serve(self) -> None:
-        """Commit what is due, without waiting for it, and tell what has come of commits."""
+        """Send due commits without waiting, and report results of commits."""
         self._outbox.send()
-        self._tell()
+        self._report_results()
         interval = self._properties.auto_commit_s
         if interval is None or monotonic() < self._due:
             return
         self._due = monotonic() + interval
-        ready = self._news(self._reader.held)
+        ready = self._uncommitted(self._reader.held)
         if ready:
             self._send(ready)
 
     def commit_before_revoke(self, places: Places) -> None:
-        """Commit what was delivered of partitions that are about to be given up, and all that is open."""
-        self._outbox.flush([] if self._properties.auto_commit_s is None else self._news(places), _LAST_S)
-        self._tell()
+        """Commit delivered offsets of partitions about to be revoked, and all pending offsets."""
+        self._outbox.flush([] if self._properties.auto_commit_s is None else self._uncommitted(places), _LAST_S)
+        self._report_results()
 
     def end(self) -> None:
-        """Commit all that is open, and tell what has come of it; nothing is afterwards."""
+        """Commit all pending offsets and report the results; no further commits are possible."""
         self._outbox.end(_LAST_S)
-        self._tell()
+        self._report_results()
 
     def _send(self, offsets: list[TopicPartition]) -> None:
         self._sent |= {to_topic_partition(each): each.offset for each in offsets}
         self._outbox.add(offsets)
 
-    def _tell(self) -> None:
+    def _report_results(self) -> None:
         while (answer := self._outbox.take_answer()) is not None:
             error, offsets = answer
             if error is not None:
@@ -146,17 +147,17 @@ class Commits:
             return self._reader.positions(places)
         return [offset for place, offset in self._stored.items() if place in places]
 
-    def _news(self, places: Places) -> list[TopicPartition]:
+    def _uncommitted(self, places: Places) -> list[TopicPartition]:
         return [each for each in self._ready(places) if self._sent.get(to_topic_partition(each)) != each.offset]
 
 
 def _chosen(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
-    """Return what the user named; None if that is nothing."""
+    """Return the given offsets; None if none are given."""
     if message is not None and offsets is not None:
         raise ValueError("message and offsets exclude each other")
     if message is None:
         return None if offsets is None else list(offsets)
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if message.error() is not None or topic is None or partition is None or offset is None:
-        raise kafka_exception(INVALID_ARG, "this message is no record")
+        raise kafka_exception(INVALID_ARG, "this message is an error, not a record")
     return [make_offset(Place(topic, partition), offset + 1, message.leader_epoch())]

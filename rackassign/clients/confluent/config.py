@@ -1,8 +1,8 @@
-"""Which of librdkafka's properties are whose: some are for the member of the group, some for the reader, some for both.
+"""Distribution of librdkafka's properties: to the group member, to the fetcher, or to both.
 
-The member is a consumer of kafka-python, and a property that it needs and cannot be told is refused: a group that is
-joined otherwise than it was meant is worse than none. All other properties are left to librdkafka, which refuses what
-it does not know itself.
+The member is a consumer of kafka-python. A property that it would need but does not support is rejected: joining a
+group with other settings than intended is worse than not joining. All other properties are passed to librdkafka, which
+rejects unknown ones.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rackassign.errors import ConfigError
 from rackassign.util.redaction import Settings, shown_setting
 
 Whose = Literal["member", "both"]
-"""The member's alone, or the reader's as well."""
+"""For the member only, or also for the fetcher."""
 
-"""For a rack that is to be found out."""
+"""Value for a rack to be detected."""
 
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
@@ -39,7 +39,7 @@ _ASSIGNORS = {
 _STARTS = {
     **dict.fromkeys(("smallest", "earliest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("largest", "latest", "end"), OFFSET_END),
-    # librdkafka itself then says that there is none.
+    # librdkafka itself then reports that there is no offset.
     "error": OFFSET_INVALID,
 }
 
@@ -54,7 +54,7 @@ _WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        # As confluent-kafka does, which then has a string.
+        # As confluent-kafka does, which converts it to a string.
         return str(value)
     if not isinstance(value, str):
         raise ConfigError(f"{name}: expected a string, got {shown_setting(name, value)}")
@@ -66,20 +66,20 @@ def _number(name: str, value: object) -> int:
         return int(value)
     try:
         text = _text(name, value).strip()
-        # librdkafka reads 0x10 as well.
+        # librdkafka accepts 0x10 as well.
         return int(text, 16 if text.lower().startswith("0x") else 10)
     except (ConfigError, ValueError):
         raise ConfigError(f"{name}: expected a number, got {shown_setting(name, value)}") from None
 
 
 def _switch(name: str, value: object) -> bool:
-    # As librdkafka reads it.
+    # As librdkafka parses it.
     return _one_of("true", "false", *_ON, *_OFF)(name, str(value).lower()) in {"true", *_ON}
 
 
 def _one_of(*known: str) -> Callable[[str, object], str]:
     def read(name: str, value: object) -> str:
-        # librdkafka heeds neither case nor what is around.
+        # librdkafka ignores case and surrounding whitespace.
         text = {word.lower(): word for word in known}.get(_text(name, value).strip().lower())
         if text is None:
             raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
@@ -89,7 +89,7 @@ def _one_of(*known: str) -> Callable[[str, object], str]:
 
 
 def _servers(name: str, value: object) -> list[str]:
-    # librdkafka also takes PROTOCOL://HOST:PORT.
+    # librdkafka also accepts PROTOCOL://HOST:PORT.
     return [server.strip().rpartition("//")[2] for server in _text(name, value).split(",")]
 
 
@@ -127,10 +127,10 @@ _TABLE: Mapping[str, tuple[Whose, str, Callable[[str, object], Any]]] = {
     "ssl.cipher.suites": ("both", "ssl_ciphers", _text),
     "ssl.endpoint.identification.algorithm": ("both", "ssl_check_hostname", _checks_names),
 }
-"""For each property whose it is, what kafka-python calls it, and how its value is read."""
+"""For each property its receiver, its name in kafka-python, and the parser of its value."""
 
 _DEFAULTS: Mapping[str, object] = {
-    # Where librdkafka's default is another one than kafka-python's.
+    # Properties with another default in librdkafka than in kafka-python.
     "isolation.level": "read_committed",
     "allow.auto.create.topics": False,
 }
@@ -141,21 +141,21 @@ _OURS = (
 )
 _CA = "ssl.ca.pem"
 _NEITHER = ("sasl.", "ssl.", "group.", "oauth_cb", "enable.ssl.", "enable.sasl.")
-"""What begins like this matters for the membership, and kafka-python has nothing of the kind."""
+"""Prefixes of properties that affect the membership and do not exist in kafka-python."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """What a consumer was told.
+    """The configuration of a consumer.
 
     Args:
         member: Arguments for the consumer of kafka-python.
-        reader: Properties for the one of librdkafka.
-        start: Where a partition begins of which nothing is committed, as a logical offset of librdkafka's.
-        auto_commit_s: Positions are committed so often, in seconds; None if the user does that.
-        auto_store: Whether everything that is delivered is to be committed, and not what the user stores.
-        on_commit: Told of commits that nobody waits for.
-        stats_cb: Given librdkafka's statistics.
+        reader: Properties for the consumer of librdkafka.
+        start: Initial position of a partition without committed offset, as a logical offset of librdkafka.
+        auto_commit_s: Interval of automatic commits in seconds; None if they are disabled.
+        auto_store: Whether all delivered offsets are to be committed, rather than those that the user stores.
+        on_commit: Called with the results of asynchronous commits.
+        stats_cb: Called with librdkafka's statistics.
     """
 
     member: Mapping[str, Any]
@@ -168,20 +168,20 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], assignors: Sequence[Any] | None = None) -> ConsumerConfig:
-        """Divide the properties among those they are for.
+        """Distribute the properties.
 
         Args:
             config: As for `confluent_kafka.Consumer`.
-            assignors: Instead of `partition.assignment.strategy`.
+            assignors: Assignors in place of `partition.assignment.strategy`.
 
         Raises:
-            ConfigError: One of them is wrong, or cannot be kept.
+            ConfigError: A property is not valid, or not supported.
         """
         given = _plain_names(config)
         if not given.get("group.id"):
             raise ConfigError("group.id is missing")
         if not any(_servers("bootstrap.servers", given.get("bootstrap.servers") or "")):
-            # Otherwise kafka-python would ask this very machine.
+            # Otherwise kafka-python would connect to localhost.
             raise ConfigError("bootstrap.servers is missing")
         member: dict[str, Any] = {"enable_auto_commit": False}
         reader: dict[str, Any] = {STATISTICS: _STATISTICS_MS}
@@ -193,7 +193,7 @@ class ConsumerConfig:
                 if whose == "both":
                     reader[name] = value
             elif name.startswith(_NEITHER) and name not in _OURS:
-                raise ConfigError(f"{name}: kafka-python, which joins the group, cannot be told this")
+                raise ConfigError(f"{name}: kafka-python, which joins the group, does not support this")
             elif name not in _OURS:
                 reader[name] = value
         _check_login(member)
@@ -210,7 +210,7 @@ class ConsumerConfig:
         start = _one_of(*_STARTS)("auto.offset.reset", given.get("auto.offset.reset") or "latest")
         interval_ms = _number("auto.commit.interval.ms", given.get("auto.commit.interval.ms", 5000))
         commits = interval_ms > 0 and _switch("enable.auto.commit", given.get("enable.auto.commit", True))
-        # What librdkafka would commit or store by itself is neither fenced nor known to us.
+        # Commits by librdkafka itself would be neither fenced nor visible here.
         reader |= {"auto.offset.reset": start, "enable.auto.commit": False, "enable.auto.offset.store": False}
         return cls(
             member=Settings(member),
@@ -231,7 +231,7 @@ def _callback(given: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - of 
 
 
 def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties by their names of today, those of the topic among the others."""
+    """Return the properties by their current names, with those of the topic among them."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"expected a dict of properties, got {type(config).__name__}")
     flat = {**(config.get("default.topic.config") or {}), **config}
@@ -240,11 +240,11 @@ def _plain_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return what kafka-python makes of its `ssl_*`, which has nothing for authorities that are in no file.
+    """Return the SSL context for kafka-python's `ssl_*` arguments, which support CA certificates only in files.
 
     Args:
-        authorities: As PEM.
-        member: Arguments for the consumer of kafka-python; what they say of files and names is kept.
+        authorities: CA certificates as PEM.
+        member: Arguments for the consumer of kafka-python; their files and hostname check are used.
 
     Raises:
         ConfigError: A file or the PEM cannot be read.
@@ -265,17 +265,17 @@ def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
         if member.get("ssl_ciphers"):
             context.set_ciphers(member["ssl_ciphers"])
     except (OSError, ValueError) as error:
-        raise ConfigError(f"ssl.*: what goes with {_CA} cannot be read: {error}") from None
+        raise ConfigError(f"ssl.*: a file used with {_CA} cannot be read: {error}") from None
     return context
 
 
 def _check_login(member: Mapping[str, Any]) -> None:
-    """Refuse what cannot be complete."""
+    """Reject incomplete credentials."""
     if not member.get("security_protocol", "").startswith("SASL_"):
         return
     mechanism = member.get("sasl_mechanism")
     if mechanism is None:
-        # librdkafka's default is GSSAPI, and kafka-python has none.
+        # librdkafka's default is GSSAPI; kafka-python has no default.
         raise ConfigError(f"{member['security_protocol']} needs sasl.mechanism")
     if mechanism in _WITH_PASSWORD and not {"sasl_plain_username", "sasl_plain_password"} <= set(member):
         raise ConfigError(f"{mechanism} needs sasl.username and sasl.password")
@@ -286,6 +286,6 @@ def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> li
     if given.get(name) is None:
         return None if assignors is None else list(assignors)
     if assignors is not None:
-        raise ConfigError(f"{name}: assignors are given as well")
+        raise ConfigError(f"{name}: cannot be combined with assignors")
     named = [strategy.strip() for strategy in _text(name, given[name]).split(",")]
     return [_ASSIGNORS[_one_of(*_ASSIGNORS)(name, strategy)] for strategy in named]

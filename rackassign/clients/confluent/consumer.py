@@ -1,4 +1,4 @@
-"""A consumer with our assignors and librdkafka's speed, used like confluent-kafka's."""
+"""A consumer with rackassign's assignors and librdkafka's throughput, with the interface of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOK_S = 0.1
-"""So often the group is looked after while somebody polls; heartbeats go on without."""
+"""Interval at which the group is served during a poll; heartbeats are independent of it."""
 
 _SETTLING_S = 0.01
-"""The same while a rebalance is under way."""
+"""The interval while a rebalance is under way."""
 
 _COMMIT_S = 30.0
 _MAX_POLL_MS = 300_000
 
 
 class RackAwareConsumer:
-    """A `confluent_kafka.Consumer` that reads near home, with the assignors of this package.
+    """A `confluent_kafka.Consumer` that reads locally, with the assignors of this package.
 
-    Two clients share the work: kafka-python's joins the group and commits, librdkafka's reads. What they are told is
-    one dict of librdkafka's properties. With kafka-python's own consumers of the same assignors it makes one group.
+    It consists of two clients: that of kafka-python joins the group and commits, that of librdkafka reads. Both are
+    configured by one dict of librdkafka's properties. It can be in one group with kafka-python's consumers that use the
+    same assignors.
 
-    | property | what becomes of it |
+    | property | use |
     |---|---|
-    | `client.rack` | also the assignor's; left out, `RACKASSIGN_RACK` is read; "auto" asks further (`detect_rack`) |
+    | `client.rack` | also the assignor's; if omitted, `RACKASSIGN_RACK`; "auto" tries more sources (`detect_rack`) |
     | `partition.assignment.strategy` | `cooperative-sticky` (if left out, too), `sticky` or `range`, of this package |
     | `group.id`, `group.instance.id`, `session.timeout.ms`, `heartbeat.interval.ms` | the member's |
     | `max.poll.interval.ms` | the member's |
@@ -58,44 +59,45 @@ class RackAwareConsumer:
     | `sasl.kerberos.service.name`, `ssl.endpoint.identification.algorithm` | both clients' |
     | `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.key.password` | both clients' |
     | `ssl.ca.pem`, `ssl.crl.location`, `ssl.cipher.suites` | both clients' |
-    | any other of `group.*`, `sasl.*`, `ssl.*` and `enable.ssl.*`, other strategies | refused: for the member |
-    | `statistics.interval.ms` | 5000 if left out, for `locality()`, and to see partitions that librdkafka forgets |
-    | all others | librdkafka's alone |
+    | any other of `group.*`, `sasl.*`, `ssl.*` and `enable.ssl.*`, other strategies | rejected: needed by the member |
+    | `statistics.interval.ms` | 5000 by default, for `locality()`, and to detect stalled partitions |
+    | all others | librdkafka's only |
 
-    What is as in confluent-kafka: callbacks run in `poll()`, `consume()`, `unsubscribe()` and `close()`, on the
-    caller's thread; partitions are revoked, and may be committed, before the group is joined again; who does not poll
-    for `max.poll.interval.ms` has left the group.
+    As in confluent-kafka: callbacks run in `poll()`, `consume()`, `unsubscribe()` and `close()`, on the
+    caller's thread; partitions are revoked, and may be committed, before the member rejoins; a consumer that is not
+    polled for `max.poll.interval.ms` leaves the group.
 
-    What differs:
+    Differences:
 
-    * Errors of the group are raised out of `poll()` and `consume()` as `KafkaException`, where librdkafka gives out a
-      message with an error; so is `UNKNOWN_TOPIC_OR_PART`, once for each topic of a subscription that does not exist
-      after a second. It may still come. Of an exceeded `max.poll.interval.ms` only `on_lost` tells.
-    * Of asynchronous commits one is on its way at a time. Those that are made meanwhile are merged into the last offset
-      of each partition, and `on_commit` is told of the merged ones, once. What fails for a while is sent again, until
-      its partition is given up; what is open then, or at `close()`, is committed before.
-    * A commit is refused with `ILLEGAL_GENERATION` if nothing of it is assigned; what of it is assigned is committed.
-    * `assign()` and its kin work within `on_assign` only, to say where to begin; they do not choose partitions.
-    * `pause()`, `resume()` and `seek()` of what is not assigned are refused; `seek()` right after the assignment works.
-    * It is no subclass: `isinstance(consumer, confluent_kafka.Consumer)` is False. Such an instance is a client of
-      librdkafka's, which would be in the group by itself; this is two clients, and the member is the other one.
-    * The constructor waits for a broker, since the member must know its version: without one it raises `_TIMED_OUT`
-      after 30 s, and nothing of it stays behind. One that is dropped without `close()` leaves its group, on a thread
-      and without callbacks of partitions; one that is there when the interpreter ends does not.
-    * There is no `consumer_group_metadata()`: confluent-kafka has none to make for a member that is not its own, so
-      offsets cannot be sent to a transaction. And there is no `set_sasl_credentials()`.
+    * Errors of the group are raised by `poll()` and `consume()` as `KafkaException`, where librdkafka returns a
+      message with an error. So is `UNKNOWN_TOPIC_OR_PART`, once for each topic of a subscription that does not exist
+      after a second; the topic may still be created. An exceeded `max.poll.interval.ms` is reported only by `on_lost`.
+    * Of asynchronous commits one is in flight at a time. Those that are made meanwhile are merged into the last offset
+      of each partition, and `on_commit` is called once for the merged ones. A commit with a temporary error is sent
+      again, until its partition is revoked; pending commits are sent before that, and before `close()`.
+    * A commit fails with `ILLEGAL_GENERATION` if none of its partitions is assigned; otherwise the assigned ones are
+      committed.
+    * `assign()` and its variants work only within `on_assign`, to set initial offsets; they do not choose partitions.
+    * `pause()`, `resume()` and `seek()` of unassigned partitions fail; `seek()` right after the assignment works.
+    * It is no subclass: `isinstance(consumer, confluent_kafka.Consumer)` is False. Such an instance is one client of
+      librdkafka, which would be in the group itself. This class has two clients, and the member is the other one.
+    * The constructor waits for a broker, since the member needs its version. Without a broker it raises `_TIMED_OUT`
+      after 30 s, and releases all resources. A consumer that is garbage-collected without `close()` leaves its group,
+      on a thread and without rebalance callbacks; one that exists at interpreter exit does not.
+    * There is no `consumer_group_metadata()`: confluent-kafka cannot create it for a member that is not its own, so
+      offsets cannot be sent to a transaction. There is no `set_sasl_credentials()` either.
 
-    Only commits, `position()`, `committed()` and the meters may be used beside the thread that polls.
+    Only commits, `position()`, `committed()` and the meters may be used on other threads than the polling one.
 
     Args:
         config: librdkafka's properties.
-        more: The same, as keywords: `RackAwareConsumer(**config)`.
-        assignors: What the member offers the group, in the order of preference.
-        logger: For what librdkafka has to say.
+        more: Properties as keywords: `RackAwareConsumer(**config)`.
+        assignors: Assignors that the member offers to the group, in order of preference.
+        logger: Logger for librdkafka's messages.
 
     Raises:
-        ConfigError: A property cannot work, or "auto" finds no rack.
-        KafkaException: librdkafka refuses a property, or no broker answers.
+        ConfigError: A property is not valid, or "auto" finds no rack.
+        KafkaException: librdkafka rejects a property, or no broker responds.
     """
 
     def __init__(
@@ -113,14 +115,16 @@ class RackAwareConsumer:
         racks = BrokerRackCache()
         self._meter = StatsMeter(rack, racks.rack_of)
         self._stalls = StallDetector()
-        told = dict(properties.reader)
+        reader_properties = dict(properties.reader)
         if rack is not None:
-            told["client.rack"] = rack
+            reader_properties["client.rack"] = rack
         listeners: list[Callable[[str], object]] = [self._stalls]
         if properties.stats_cb is not None:
             listeners.append(properties.stats_cb)
-        # It objects without asking any broker, so it is first.
-        self._reader = PartitionFetcher(ConsumerFactory(told, logger, self._meter, listeners), properties.start)
+        # It validates its properties without a connection, so it is created first.
+        self._reader = PartitionFetcher(
+            ConsumerFactory(reader_properties, logger, self._meter, listeners), properties.start
+        )
         try:
             self._member = GroupMember({**properties.member, **given_rack}, racks)
         except BaseException:
@@ -128,7 +132,7 @@ class RackAwareConsumer:
             raise
         self._commits = Commits(self._member, self._reader, properties)
         self._rebalances = RebalanceHandler(self, self._member, self._reader, self._commits, self._stalls)
-        # A batch that is long in coming must not cost the membership.
+        # Waiting for a batch must not cost the membership.
         self._patience_s = properties.member.get("max_poll_interval_ms", _MAX_POLL_MS) / 2000
         self._looked = 0.0
         self._next_look = 0.0
@@ -149,13 +153,13 @@ class RackAwareConsumer:
         on_revoke: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Subscribe to topics, in place of those before; the group is joined by polling.
+        """Subscribe to topics, in place of those before; polling joins the group.
 
         Args:
-            topics: Names, and regular expressions, which begin with ^ and are Python's. None of them: `unsubscribe`.
-            on_assign: Called with this consumer and the partitions that came on top.
-            on_revoke: Called before partitions are given up.
-            on_lost: Called after they were lost; `on_revoke` is, without it.
+            topics: Names, and Python regular expressions, which begin with ^. An empty list is `unsubscribe`.
+            on_assign: Called with this consumer and the added partitions.
+            on_revoke: Called before partitions are revoked.
+            on_lost: Called after partitions were lost; if omitted, `on_revoke` is called.
         """
         self._check_polls()
         if isinstance(topics, str) or not all(isinstance(topic, str) for topic in topics):
@@ -171,7 +175,7 @@ class RackAwareConsumer:
         self._next_look = 0.0
 
     def unsubscribe(self) -> None:
-        """Give up everything and leave the group."""
+        """Revoke everything and leave the group."""
         self._check_polls()
         try:
             self._give_up_all()
@@ -179,7 +183,7 @@ class RackAwareConsumer:
             self._member.leave()
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """Return a message, or None after so many seconds; negative: wait for ever."""
+        """Return a message, or None after so many seconds; if negative, wait forever."""
         self._check_polls()
         end = _end(timeout)
         while True:
@@ -190,15 +194,15 @@ class RackAwareConsumer:
                 return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Return messages: as many as asked for, or what there is after so many seconds.
+        """Return messages: as many as requested, or those available after so many seconds.
 
-        Those that are there are also returned if a rebalance is to go on, or if half of `max.poll.interval.ms` is over.
+        Available messages are also returned if a rebalance is to continue, or after half of `max.poll.interval.ms`.
         """
         self._check_polls()
         end = _end(timeout)
         messages: list[Message] = []
         while True:
-            # What is in hand counts as delivered, so it is, before anything can be given up.
+            # Messages taken count as delivered, so they must be returned before anything can be revoked.
             wait_s = min(_LOOK_S, max(0.0, end - monotonic())) if messages else self._serve(end)
             messages = self._standing(messages + self._reader.consumer.consume(num_messages - len(messages), wait_s))
             now = monotonic()
@@ -213,36 +217,37 @@ class RackAwareConsumer:
         *,
         timeout: float = _COMMIT_S,
     ) -> list[TopicPartition] | None:
-        """Commit a message, offsets, or all that was delivered; with `enable.auto.offset.store=false`, was stored.
+        """Commit a message, offsets, or all delivered offsets; with `enable.auto.offset.store=false`, all stored ones.
 
         Args:
-            message: Its record has been processed.
-            offsets: The next ones to be read.
-            asynchronous: Do not wait; `on_commit` of the configuration is told in a later `poll()` or in `close()`.
-            timeout: How long to wait, in seconds.
+            message: The last processed record.
+            offsets: Offsets of the next records to read.
+            asynchronous: Do not wait; `on_commit` of the configuration is called in a later `poll()` or in `close()`.
+            timeout: Time limit in seconds.
 
         Returns:
-            What was committed; None if that is not waited for.
+            The committed offsets; None for an asynchronous commit.
 
         Raises:
-            KafkaException: `ILLEGAL_GENERATION`, `UNKNOWN_MEMBER_ID` or `REBALANCE_IN_PROGRESS`: poll, and whoever has
-                the partitions processes the records again. `_NO_OFFSET`: there is nothing. `_TIMED_OUT` or others.
+            KafkaException: `ILLEGAL_GENERATION`, `UNKNOWN_MEMBER_ID` or `REBALANCE_IN_PROGRESS`: continue to poll; the
+                new owner of the partitions processes the records again. `_NO_OFFSET`: there is nothing to commit.
+                `_TIMED_OUT` or others.
         """
         self._check_open()
         return self._commits.commit(message, offsets, asynchronous=asynchronous, timeout=timeout)
 
     def store_offsets(self, message: Message | None = None, offsets: Sequence[TopicPartition] | None = None) -> None:
-        """Keep what is to be committed; needs `enable.auto.offset.store=false`."""
+        """Store offsets to be committed; needs `enable.auto.offset.store=false`."""
         self._check_open()
         self._commits.store(message, offsets)
 
     def committed(self, partitions: Sequence[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Return what is committed of partitions."""
+        """Return the committed offsets of partitions."""
         self._check_open()
         return self._reader.consumer.committed(list(partitions), timeout=timeout)
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the offset after the last record that was delivered of each; `OFFSET_INVALID` if none was."""
+        """Return the offset after the last delivered record of each partition; `OFFSET_INVALID` if there is none."""
         self._check_open()
         known = {
             to_topic_partition(each): each.offset
@@ -254,53 +259,53 @@ class RackAwareConsumer:
         ]
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on with a partition from an offset."""
+        """Continue reading a partition at an offset."""
         self._check_open()
         self._reader.seek(partition)
         self._commits.forget([to_topic_partition(partition)])
         self._stalls.forget([to_topic_partition(partition)])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver nothing of these until they are resumed, or given up."""
+        """Deliver no records of these partitions until they are resumed or revoked."""
         self._check_open()
         self._reader.pause(partitions)
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        """Deliver these again."""
+        """Resume delivery of these partitions."""
         self._check_open()
         self._reader.resume(partitions)
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the partitions there are; while they are revoked they still are, and when they were lost no more."""
+        """Return the assigned partitions; partitions being revoked are included, lost ones are not."""
         self._check_open()
         return [TopicPartition(*place) for place in sorted(self._reader.held)]
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Within `on_assign`: say from which offsets to begin."""
-        self._check_telling()
+        """Within `on_assign`: set initial offsets."""
+        self._check_in_callback()
         for partition in partitions:
             self._reader.begin_at(partition)
 
     def incremental_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        """Within `on_assign`: say from which offsets to begin."""
+        """Within `on_assign`: set initial offsets."""
         self.assign(partitions)
 
     def unassign(self) -> None:
-        """Within `on_revoke` and `on_lost`: nothing, for that is done anyway."""
-        self._check_telling()
+        """Do nothing within `on_revoke` and `on_lost`: partitions are unassigned in any case."""
+        self._check_in_callback()
 
     def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002 - as in confluent-kafka
-        """Within `on_revoke` and `on_lost`: nothing, for that is done anyway."""
-        self._check_telling()
+        """Do nothing within `on_revoke` and `on_lost`: partitions are unassigned in any case."""
+        self._check_in_callback()
 
     def memberid(self) -> str:
-        """Return the id in the group; empty before there is one."""
+        """Return the member ID; empty before there is one."""
         self._check_open()
         return self._member.id
 
     def consumer_group_metadata(self) -> Any:  # noqa: ANN401 - as confluent-kafka's
-        """Refuse: see the class."""
-        raise kafka_exception(NOT_IMPLEMENTED, "there is none for a member of kafka-python's")
+        """Raise an error: see the class docstring."""
+        raise kafka_exception(NOT_IMPLEMENTED, "not available for a group member of kafka-python")
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:  # noqa: ANN401 - as confluent-kafka's
         """Return the metadata of the cluster, or of one topic."""
@@ -308,7 +313,7 @@ class RackAwareConsumer:
         return self._reader.consumer.list_topics(**({} if topic is None else {"topic": topic}), timeout=timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:
-        """Return the id of the cluster."""
+        """Return the ID of the cluster."""
         self._check_open()
         return self._reader.consumer.cluster_id(timeout)
 
@@ -318,25 +323,25 @@ class RackAwareConsumer:
         timeout: float = -1,
         cached: bool = False,  # noqa: FBT001, FBT002 - as in confluent-kafka
     ) -> tuple[int, int]:
-        """Return the first offset of a partition, and the one after its last."""
+        """Return the first offset of a partition, and the offset after its last record."""
         self._check_open()
         return self._reader.consumer.get_watermark_offsets(partition, timeout=timeout, cached=cached)
 
     def offsets_for_times(self, partitions: Sequence[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Return the first offsets from the times on that are given as offsets, in milliseconds."""
+        """Return the first offsets at or after the times given as offsets, in milliseconds."""
         self._check_open()
         return self._reader.consumer.offsets_for_times(list(partitions), timeout=timeout)
 
     def locality(self) -> FetchLocality:
-        """Return what was read so far, by topic and by the rack it came from; as of the last statistics."""
+        """Return the traffic so far, by topic and by rack; as of the last statistics."""
         return self._meter.locality()
 
     def bytes_by_rack(self) -> dict[str | None, int]:
-        """Return the bytes read so far, by the rack they came from; None stands for brokers without a known rack."""
+        """Return the bytes read so far, by rack; None is the key of brokers without a known rack."""
         return self._meter.bytes_by_rack()
 
     def close(self) -> None:
-        """Give up everything, leave the group and end; what was delivered is committed if that is done by itself."""
+        """Revoke everything, leave the group and close; with automatic commits, commit delivered records."""
         if self._closed:
             return
         self._check_polls()
@@ -346,29 +351,29 @@ class RackAwareConsumer:
             self._closed = True
 
     def __del__(self) -> None:
-        # Of one that was not made whole there is nothing; and at the very end no thread can begin.
+        # Nothing to close if the constructor failed; and during interpreter exit no thread can be started.
         if not getattr(self, "_closed", True) and not sys.is_finalizing():
             close_in_background(self._member, self._reader, self._rebalances, self._commits)
 
     def _serve(self, end: float) -> float:
-        """Look after the group if it is time to; return how long records may be waited for until the next time."""
+        """Serve the group if it is due; return for how long records may be awaited until the next time."""
         now = monotonic()
         if now >= self._next_look:
-            # Until it is done the next look is due: it may be left by what a callback raises.
+            # The next time is due immediately until this is done: a callback may raise.
             self._rebalances.serve(max(0.0, min(_LOOK_S, end - now)))
             self._looked = now = monotonic()
             self._next_look = now + (_SETTLING_S if self._rebalances.rebalance_pending() else _LOOK_S)
         return max(0.0, min(end, self._next_look) - now)
 
     def _must_serve(self, now: float) -> bool:
-        """Tell whether the group cannot wait for a batch; it is looked after next then."""
+        """Return whether the group cannot wait for a batch and must be served next."""
         must = self._rebalances.rebalance_pending() or now - self._looked > self._patience_s
         if must:
             self._next_look = 0.0
         return must
 
     def _standing(self, messages: list[Message]) -> list[Message]:
-        """Return what of this may be delivered: no records, once the membership is gone; they are another's by now."""
+        """Return the messages that may be delivered: no records after a loss of membership, as others own them now."""
         if not messages or not self._member.lost():
             return messages
         self._next_look = 0.0
@@ -386,13 +391,13 @@ class RackAwareConsumer:
 
     def _check_polls(self) -> None:
         self._check_open()
-        if self._rebalances.telling:
-            raise kafka_exception(STATE, "not within a callback of a rebalance")
+        if self._rebalances.in_callback:
+            raise kafka_exception(STATE, "not allowed within a rebalance callback")
 
-    def _check_telling(self) -> None:
+    def _check_in_callback(self) -> None:
         self._check_open()
-        if not self._rebalances.telling:
-            raise kafka_exception(STATE, "the group assigns; subscribe() says what")
+        if not self._rebalances.in_callback:
+            raise kafka_exception(STATE, "partitions are assigned by the group; use subscribe()")
 
 
 def _end(timeout: float) -> float:

@@ -1,4 +1,4 @@
-"""Errors of kafka-python as those that users of confluent-kafka know."""
+"""Conversion of kafka-python's errors to those of confluent-kafka."""
 # ruff: noqa: SLF001 - confluent-kafka names librdkafka's own codes with an underscore; they are public
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka.errors import (
     NodeNotReadyError,
     RetriableError,
 )
-from kafka.errors import KafkaError as HostError
+from kafka.errors import KafkaError as KafkaPythonError
 
 FAIL = KafkaError._FAIL
 INVALID_ARG = KafkaError._INVALID_ARG
@@ -26,7 +26,7 @@ TIMED_OUT = KafkaError._TIMED_OUT
 TRANSPORT = KafkaError._TRANSPORT
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION
 
-_LOCAL: tuple[tuple[type[HostError], int], ...] = (
+_LOCAL: tuple[tuple[type[KafkaPythonError], int], ...] = (
     (KafkaTimeoutError, TIMED_OUT),
     (KafkaConnectionError, TRANSPORT),
     (NodeNotReadyError, TRANSPORT),
@@ -34,21 +34,21 @@ _LOCAL: tuple[tuple[type[HostError], int], ...] = (
 
 
 def kafka_exception(code: int, reason: str) -> KafkaException:
-    """Return an exception with one of the codes of confluent-kafka."""
+    """Return an exception with an error code of confluent-kafka."""
     return KafkaException(KafkaError(code, reason))
 
 
-def to_confluent_error(error: HostError) -> KafkaError:
-    """Return what kafka-python says in the terms of confluent-kafka; the codes of brokers are the same in both."""
+def to_confluent_error(error: KafkaPythonError) -> KafkaError:
+    """Convert an error of kafka-python to one of confluent-kafka; error codes of brokers are equal in both."""
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, CommitFailedError):
-        # It wraps what the broker said. Without that the host did not even ask, being no member.
+        # It wraps the broker's error. Without one kafka-python sent no request, as it is no member.
         cause = error.args[0] if error.args else None
-        return KafkaError(_code(cause) if isinstance(cause, HostError) else KafkaError.UNKNOWN_MEMBER_ID, reason)
+        return KafkaError(_code(cause) if isinstance(cause, KafkaPythonError) else KafkaError.UNKNOWN_MEMBER_ID, reason)
     return KafkaError(_code(error), reason, retriable=isinstance(error, RetriableError))
 
 
-def _code(error: HostError) -> int:
+def _code(error: KafkaPythonError) -> int:
     for kind, code in _LOCAL:
         if isinstance(error, kind):
             return code
@@ -57,8 +57,8 @@ def _code(error: HostError) -> int:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise what kafka-python raises in the block as a `KafkaException`."""
+    """Convert errors of kafka-python in the block to `KafkaException`."""
     try:
         yield
-    except HostError as error:
+    except KafkaPythonError as error:
         raise KafkaException(to_confluent_error(error)) from error

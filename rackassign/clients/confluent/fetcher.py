@@ -1,4 +1,4 @@
-"""The fetching half of the consumer: a librdkafka consumer in no group, and what replaces it by a new one."""
+"""The fetching half of the consumer: a librdkafka consumer in no group, and its replacement by a new one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Places = frozenset[model.TopicPartition]
 
 
 class PartitionFetcher:
-    """Reads what it is told to, from where it is told to.
+    """Reads assigned partitions from given offsets.
 
-    A partition that is taken waits until it is known where it begins. librdkafka gives out nothing of a partition
-    that it has been told to stop reading, also if it has fetched it already.
+    A partition that is taken waits until its initial offset is known. librdkafka returns no records of a partition that
+    was unassigned, even if it has fetched them already.
 
     Args:
-        make: Makes a consumer of librdkafka, which must not be used otherwise where partitions are meant.
-        start: Where a partition begins of which nothing is committed.
+        make: Creates a consumer of librdkafka, whose partitions must not be changed elsewhere.
+        start: Initial position of a partition without committed offset.
     """
 
     def __init__(self, make: Callable[[], confluent_kafka.Consumer], start: int) -> None:
@@ -36,9 +36,9 @@ class PartitionFetcher:
         self.consumer = make()
         self._start = start
         self.held: Places = frozenset()
-        """All that was taken and not dropped."""
+        """All partitions that were taken and not dropped."""
         self.waiting: Places = frozenset()
-        """Those of them that are not read yet."""
+        """Those of them that are not being read yet."""
         self._begins: dict[Place, TopicPartition] = {}
         self._begun: dict[Place, TopicPartition] = {}
         self._paused: set[Place] = set()
@@ -49,14 +49,15 @@ class PartitionFetcher:
         self.held |= places
 
     def unknown(self) -> Places:
-        """Return those that wait for what is committed of them."""
+        """Return the waiting partitions whose committed offset is needed."""
         return self.waiting - set(self._begins)
 
     def begin(self, committed: Mapping[Place, CommittedOffset] | None) -> None:
-        """Read all that wait, from where they were told to begin, or from what is committed.
+        """Read all waiting partitions, from the offsets set for them, or from committed offsets.
 
         Args:
-            committed: Of those for which it is unknown; None if it still is, and then they wait on.
+            committed: Committed offsets of the partitions that need them; None if still unknown, and then they keep
+                waiting.
         """
         places = self.waiting if committed is not None else self.waiting.intersection(self._begins)
         self.waiting -= places
@@ -75,11 +76,11 @@ class PartitionFetcher:
         self.consumer.resume([begin for begin in begins if to_topic_partition(begin) not in self._paused])
 
     def reading(self) -> Places:
-        """Return those of which something may come."""
+        """Return the partitions being read."""
         return self.held - self.waiting - self._paused
 
     def recreate(self) -> None:
-        """Go on with another consumer of librdkafka; everything waits, to be taken up again where it is."""
+        """Replace the consumer of librdkafka; all partitions wait, to be continued at their positions."""
         fresh = self._make()
         self._stay(self.held - self.waiting)
         old, self.consumer = self.consumer, fresh
@@ -99,7 +100,7 @@ class PartitionFetcher:
             self._let_go(read)
 
     def _stay(self, places: Places) -> None:
-        """Have partitions wait that are read, to begin where they are, or where they began."""
+        """Make partitions wait that are being read, to begin at their position or initial offset."""
         known = {to_topic_partition(position): position for position in self.positions(places)}
         self._begins.update((place, known.get(place, self._begun[place])) for place in places)
         self.waiting |= places
@@ -108,26 +109,26 @@ class PartitionFetcher:
         try:
             self.consumer.incremental_unassign([TopicPartition(*place) for place in sorted(places)])
         except KafkaException as error:
-            # Whatever it is, nothing must be read on that is not held. What is begins anew where it was.
-            log.warning("librdkafka does not let go of some partitions, and is told to begin anew: %s", error)
+            # Whatever the error is, only owned partitions may be read. Those are restarted at their positions.
+            log.warning("librdkafka cannot unassign some partitions, and is assigned all others again: %s", error)
             self._stay(self.held - self.waiting)
             self.consumer.unassign()
 
     def positions(self, places: Iterable[Place]) -> list[TopicPartition]:
-        """Return the next offset of each partition of which something was delivered since it was taken or sought."""
+        """Return the next offset of each partition with delivered records since it was taken or sought."""
         asked = [TopicPartition(*place) for place in sorted(self.held.intersection(places) - self.waiting)]
         return [position for position in self.consumer.position(asked) if position.offset >= 0] if asked else []
 
     def begin_at(self, partition: TopicPartition) -> None:
-        """Have a partition that waits begin at an offset; a logical one of librdkafka's will do too."""
+        """Set the initial offset of a waiting partition; it may be a logical offset of librdkafka."""
         if to_topic_partition(partition) in self.waiting and partition.offset != confluent_kafka.OFFSET_INVALID:
             self._begins[to_topic_partition(partition)] = partition
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on from an offset.
+        """Continue at an offset.
 
         Raises:
-            KafkaException: It is not held.
+            KafkaException: The partition is not owned.
         """
         place = self._checked(partition)
         if place in self.waiting:
@@ -139,25 +140,25 @@ class PartitionFetcher:
         except KafkaException as error:
             if error.args[0].code() != STATE:
                 raise
-            # librdkafka seeks nothing that it is only about to begin.
+            # librdkafka cannot seek in a partition that is only about to begin.
             self.consumer.incremental_unassign([TopicPartition(*place)])
             self._read([partition])
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deliver nothing of these until they are resumed.
+        """Deliver no records of these partitions until they are resumed.
 
         Raises:
-            KafkaException: One is not held; then nothing is paused.
+            KafkaException: A partition is not owned; then none is paused.
         """
         places = {self._checked(partition) for partition in partitions}
         self._paused |= places
         self.consumer.pause([TopicPartition(*place) for place in sorted(places - self.waiting)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Deliver these again.
+        """Resume delivery of these partitions.
 
         Raises:
-            KafkaException: One is not held; then nothing is resumed.
+            KafkaException: A partition is not owned; then none is resumed.
         """
         places = {self._checked(partition) for partition in partitions}
         self._paused -= places
@@ -171,7 +172,7 @@ class PartitionFetcher:
 
 
 def to_topic_partition(partition: TopicPartition) -> Place:
-    """Return the partition that confluent-kafka's speaks of, without the rest."""
+    """Return the topic and partition of confluent-kafka's class, without the other fields."""
     return Place(partition.topic, partition.partition)
 
 
@@ -194,13 +195,13 @@ def _begin(place: Place, committed: Mapping[Place, CommittedOffset], start: int)
 
 
 class ConsumerFactory:
-    """Makes one consumer after the other with the same properties; only the newest one's statistics count.
+    """Creates consumers with equal properties, one after the other; only the newest one's statistics count.
 
     Args:
-        properties: Of librdkafka.
-        logger: For what it has to say.
-        meter: Told its statistics, and that they begin anew.
-        listeners: Told its statistics, too.
+        properties: Properties of librdkafka.
+        logger: Logger for its messages.
+        meter: Gets its statistics, and is reset for a new consumer.
+        listeners: Get its statistics, too.
     """
 
     def __init__(
@@ -217,16 +218,16 @@ class ConsumerFactory:
         self._made = 0
 
     def __call__(self) -> confluent_kafka.Consumer:
-        """Return a new one."""
+        """Create a consumer."""
         number = self._made + 1
 
         def see(statistics: str) -> None:
-            # One that is closed may have a last word.
+            # A closed consumer may emit statistics once more.
             if number == self._made:
                 for listener in self._listeners:
                     listener(statistics)
 
         made = confluent_kafka.Consumer({**self._properties, "stats_cb": see}, **self._more)
         self._made = number
-        self._meter.begin_anew()
+        self._meter.reset()
         return made

@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaConsumer, OffsetAndMetadata
-from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError as HostError
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.errors import KafkaError as KafkaPythonError
 
 from rackassign.clients.confluent.errors import INVALID_ARG, kafka_exception, to_confluent_error, translate_errors
 from rackassign.clients.confluent.topic_metadata import PendingTopics
@@ -25,52 +25,52 @@ log = logging.getLogger(__name__)
 _METADATA_MS = 200
 
 Offsets = Mapping[TopicPartition, tuple[int, str, int]]
-"""For each partition the next offset to be read, what the user adds to it, and the leader epoch; -1 if not known."""
+"""For each partition the next offset to read, the user's metadata, and the leader epoch; -1 if not known."""
 
 
-class _Begun:
-    """Makes the client of a consumer, and can end it if the consumer comes to nothing: its thread runs by then."""
+class _ClientFactory:
+    """Creates the client of a consumer, and can close it if the constructor of the consumer fails: its thread runs."""
 
     def __init__(self) -> None:
         self._made: Any = None
 
-    def __call__(self, **config: Any) -> Any:  # noqa: ANN401 - the host's
-        """Return a client, as the host would."""
+    def __call__(self, **config: Any) -> Any:  # noqa: ANN401 - kafka-python's client
+        """Return a client, as kafka-python would."""
         self._made = KafkaConsumer.DEFAULT_CONFIG["kafka_client"](**config)
         return self._made
 
     def close(self) -> None:
-        """End it, if there is one."""
+        """Close it, if there is one."""
         if self._made is not None:
             self._made.close()
 
 
 class GroupMember:
-    """A place in a group; for the thread that polls, but for commits.
+    """A membership in a group; for the polling thread, except for commits.
 
     Args:
         arguments: For `rackassign.clients.kafka_python.RackAwareConsumer`.
-        racks: Told where brokers are.
+        racks: Cache that gets the racks of brokers.
 
     Raises:
-        ConfigError: An argument cannot work, or the installed kafka-python.
-        KafkaException: No broker answers.
+        ConfigError: An argument is not valid, or the installed kafka-python is not supported.
+        KafkaException: No broker responds.
     """
 
     def __init__(self, arguments: Mapping[str, Any], racks: BrokerRackCache) -> None:
-        begun = _Begun()
+        begun = _ClientFactory()
         try:
             with translate_errors():
                 self._consumer = RackAwareConsumer(**arguments, kafka_client=begun)
         except (AssertionError, TypeError, ValueError) as error:
             begun.close()
-            # The host checks some of its arguments so.
+            # kafka-python checks some of its arguments with assertions.
             raise ConfigError(f"kafka-python: {error}") from error
         except BaseException:
             begun.close()
             raise
         try:
-            self._seat = internals.GroupOnlyMember(self._consumer)
+            self._member = internals.GroupOnlyMember(self._consumer)
         except BaseException:
             self._consumer.close()
             raise
@@ -90,11 +90,11 @@ class GroupMember:
 
     @property
     def id(self) -> str:
-        """Its id in the group; empty before it has one."""
+        """Its member ID; empty before it has one."""
         return str(self._consumer.group_metadata().member_id)
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe to topics; those that begin with ^ are regular expressions."""
+        """Subscribe to topics; names that begin with ^ are regular expressions."""
         pattern = pattern_of(topics)
         try:
             with translate_errors():
@@ -105,34 +105,34 @@ class GroupMember:
         self._awaited.begin(() if pattern else topics)
 
     def needs_rejoin_for(self, topics: Sequence[str]) -> bool:
-        """Tell whether the host takes these only after it has left: it does not go from names to patterns or back."""
+        """Return whether kafka-python must leave first: it cannot change from names to patterns or back."""
         return self._by_pattern is not None and self._by_pattern is not (pattern_of(topics) is not None)
 
     def leave(self) -> None:
-        """Leave the group and subscribe to nothing."""
+        """Leave the group and unsubscribe."""
         with translate_errors():
             self._consumer.unsubscribe()
         self._by_pattern = None
         self._awaited.begin(())
 
     def poll(self, wait_s: float) -> None:
-        """Do what a member has to do; while nothing is owned and a join goes on, wait for it.
+        """Run the group's protocol; while nothing is owned and a join is under way, wait for it.
 
         Raises:
-            GiveUpFirst: Partitions must be given up before the next join.
-            KafkaException: The group cannot be joined; or a topic does not exist, which is said once.
+            RevocationRequired: Partitions must be revoked before the next join.
+            KafkaException: The group cannot be joined; or a topic does not exist, which is raised once.
         """
         if self._by_pattern is None or self._awaited.wait():
             return
         self._check_topics()
         try:
             with translate_errors():
-                # For a pattern the host waits for metadata before each join, and does not join without.
-                self._seat.poll(max(1000 * wait_s, _METADATA_MS if self._by_pattern else 0))
+                # For a pattern kafka-python waits for metadata before each join, and does not join without.
+                self._member.poll(max(1000 * wait_s, _METADATA_MS if self._by_pattern else 0))
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
-            # The next look tries again, as librdkafka would.
+            # The next call tries again, as librdkafka would.
             log.info("%s", error.args[0].str())
 
     def _check_topics(self) -> None:
@@ -140,55 +140,55 @@ class GroupMember:
         if missing is None:
             return
         if missing in getattr(self._cluster, "unauthorized_topics", ()):
-            raise kafka_exception(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"{missing}: this client may not see it")
+            raise kafka_exception(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"{missing}: not authorized to read the topic")
         if not self._creates_topics:
-            raise kafka_exception(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: there is no such topic, or not yet")
+            raise kafka_exception(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{missing}: the topic does not exist (yet)")
 
     def _knows(self, topic: str) -> bool:
         return self._cluster is None or self._cluster.partitions_for_topic(topic) is not None
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that partitions are given up, as `poll` asked for."""
-        self._seat.acknowledge_revocation(partitions)
+        """Confirm that partitions are revoked, as `poll` requested."""
+        self._member.acknowledge_revocation(partitions)
 
     def take_new_assignment(self) -> internals.MemberAssignment | None:
-        """Return what was given since the last call; None if nothing was."""
-        return self._seat.take_new_assignment()
+        """Return the assignment received since the last call; None if there was none."""
+        return self._member.take_new_assignment()
 
     def lost(self) -> bool:
-        """Tell whether it is out of the group."""
-        return self._seat.lost()
+        """Return whether it has lost its membership."""
+        return self._member.lost()
 
     def rebalance_pending(self) -> bool:
-        """Tell whether a rebalance is under way, or wanted by the next `poll`."""
-        return self._by_pattern is not None and self._seat.rebalance_pending()
+        """Return whether a rebalance is under way, or will be started by the next `poll`."""
+        return self._by_pattern is not None and self._member.rebalance_pending()
 
     def committed(
         self, partitions: Iterable[TopicPartition], wait_s: float
     ) -> Mapping[TopicPartition, internals.CommittedOffset] | None:
-        """Return what is committed of partitions, as far as anything is; None if that is not known yet.
+        """Return the committed offsets of partitions that have any; None if they are not known yet.
 
         Raises:
-            KafkaException: The coordinator refuses to say.
+            KafkaException: The coordinator returns an error.
         """
         with translate_errors():
-            return self._seat.committed(partitions, 1000 * wait_s)
+            return self._member.committed(partitions, 1000 * wait_s)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
-        """Return the next offset to be written of each partition; nothing if that is not known in time."""
-        asked = [HostPartition(*place) for place in partitions]
+        """Return the end offset of each partition; nothing if they are not known in time."""
+        asked = [KafkaPythonPartition(*place) for place in partitions]
         try:
             found = self._consumer.end_offsets(asked, timeout_ms=1000 * wait_s)
-        except HostError as error:
+        except KafkaPythonError as error:
             log.debug("%s: %s", type(error).__name__, error)
             return {}
         return {TopicPartition(*place): end for place, end in found.items()}
 
     def commit(self, offsets: Offsets, wait_s: float) -> None:
-        """Commit by the member's generation.
+        """Commit with the member's generation.
 
         Raises:
-            KafkaException: It is over, or the coordinator does not answer in time.
+            KafkaException: The generation is over, or the coordinator does not respond in time.
         """
         with translate_errors():
             self._consumer.commit(_for_host(offsets), timeout_ms=1000 * wait_s)
@@ -197,22 +197,22 @@ class GroupMember:
         """Commit with the member's generation; a later `poll` or `run_commit_callbacks` reports the result."""
 
         def answered(_offsets: object, answer: object) -> None:
-            done(to_confluent_error(answer) if isinstance(answer, HostError) else None)
+            done(to_confluent_error(answer) if isinstance(answer, KafkaPythonError) else None)
 
         with translate_errors():
             self._consumer.commit_async(_for_host(offsets), callback=answered)
 
     def run_commit_callbacks(self) -> None:
-        """Have it said what has come of commits so far.
+        """Run the callbacks of completed commits.
 
         Raises:
-            KafkaException: Another has taken the place of this member; nothing more will be said.
+            KafkaException: Another member with this instance ID has joined; no further callbacks are called.
         """
         with translate_errors():
-            self._seat.run_commit_callbacks()
+            self._member.run_commit_callbacks()
 
     def close(self, wait_s: float) -> None:
-        """Leave the group, and end."""
+        """Leave the group, and close."""
         with translate_errors():
             self._consumer.close(autocommit=False, timeout_ms=1000 * wait_s)
 
@@ -221,12 +221,12 @@ def pattern_of(topics: Sequence[str]) -> str | None:
     """Return one regular expression for all topics; None if none of them is one."""
     if not any(topic.startswith("^") for topic in topics):
         return None
-    # The host looks for a match at the beginning of a name, and librdkafka anywhere; for what begins with ^ it is one.
+    # kafka-python matches at the beginning of a name, and librdkafka anywhere; with a leading ^ both are equal.
     return "|".join(f"(?:{topic})" if topic.startswith("^") else f"(?:{re.escape(topic)}$)" for topic in topics)
 
 
 def _for_host(offsets: Offsets) -> dict[Any, Any]:
     return {
-        HostPartition(*place): OffsetAndMetadata(offset, text, epoch)
+        KafkaPythonPartition(*place): OffsetAndMetadata(offset, text, epoch)
         for place, (offset, text, epoch) in offsets.items()
     }

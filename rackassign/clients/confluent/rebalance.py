@@ -1,4 +1,4 @@
-"""What becomes of an assignment: the reader follows the member, and the user is told before and after."""
+"""Rebalances of the consumer: the fetcher follows the member, and callbacks are called before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.kafka_python.internals import MemberAssignment, RevocationRequired
 
 _ENDS_S = 0.3
-"""Whoever does not answer in so long is asked again later."""
+"""Time limit of a request for end offsets; it is repeated later."""
 
 Callback = Callable[[Any, list[TopicPartition]], object]
 """Called with the user's consumer and partitions, as confluent-kafka's."""
@@ -24,12 +24,12 @@ Callback = Callable[[Any, list[TopicPartition]], object]
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a user wants to be told.
+    """Rebalance callbacks of the user.
 
     Args:
-        on_assign: What comes on top.
-        on_revoke: What is about to be given up, and can still be committed.
-        on_lost: What was lost with the membership; left out, `on_revoke` is told.
+        on_assign: Called with added partitions.
+        on_revoke: Called with partitions about to be revoked, which can still be committed.
+        on_lost: Called with partitions that were lost with the membership; if omitted, `on_revoke` is called.
     """
 
     on_assign: Callback | None = None
@@ -38,22 +38,22 @@ class Callbacks:
 
 
 class RebalanceHandler:
-    """Keeps what is read in step with what the member has; all of it on the thread that polls.
+    """Keeps the partitions being read in sync with the member's assignment; for the polling thread.
 
-    A callback that raises is heard out of `serve`, after everything else has been done as if it had not.
+    An exception of a callback is raised by `serve`, after everything else has been done as without it.
 
     Args:
-        consumer: The user's, for the callbacks.
-        member: Who is given partitions.
-        reader: Who reads them.
-        commits: Of what was read.
-        stalls: Of what should be read, and is not.
+        consumer: The user's consumer, for the callbacks.
+        member: Member that gets assignments.
+        reader: Fetcher that reads them.
+        commits: Commits of delivered records.
+        stalls: Detector of partitions that should be read but are not.
     """
 
     def __init__(
         self, consumer: object, member: GroupMember, reader: PartitionFetcher, commits: Commits, stalls: StallDetector
     ) -> None:
-        # Not held: who drops the user's consumer must be the last that had it.
+        # A weak reference, so that the user's consumer is closed when its last user drops it.
         self._consumer = ref(consumer)
         self._member = member
         self._reader = reader
@@ -61,17 +61,17 @@ class RebalanceHandler:
         self._stalls = stalls
         self._member_id = ""
         self.callbacks = Callbacks()
-        self.telling = False
+        self.in_callback = False
         """Whether a callback is running."""
 
     def serve(self, wait_s: float) -> None:
-        """Do what the group wants; while nothing is held it is waited for.
+        """Serve the group; while no partition is owned, wait for it.
 
         Raises:
-            KafkaException: The group cannot be joined, or what is committed cannot be known.
+            KafkaException: The group cannot be joined, or committed offsets cannot be fetched.
         """
         if self._member.lost():
-            # Before anything else: others may read these already.
+            # First of all: other members may read these partitions already.
             self.give_up(self._reader.held, lost=True)
         self._commits.serve()
         try:
@@ -88,20 +88,20 @@ class RebalanceHandler:
         self._begin(wait_s)
 
     def give_up(self, places: Places, *, lost: bool) -> None:
-        """Stop reading partitions, and say so.
+        """Stop reading partitions, and call the callback.
 
         Args:
-            places: Which; of none nothing is said.
-            lost: Somebody else may have them already: nothing is committed, and what is told of cannot be.
+            places: The partitions; if empty, no callback is called.
+            lost: Whether other members may own them already: then nothing is committed, and the callback cannot commit.
         """
         if not places:
             return
         if lost:
             self._drop(places)
-            self._tell(self.callbacks.on_lost or self.callbacks.on_revoke, places)
+            self._call(self.callbacks.on_lost or self.callbacks.on_revoke, places)
             return
         try:
-            self._tell(self.callbacks.on_revoke, places)
+            self._call(self.callbacks.on_revoke, places)
         finally:
             try:
                 self._commits.commit_before_revoke(places)
@@ -109,11 +109,11 @@ class RebalanceHandler:
                 self._drop(places)
 
     def rebalance_pending(self) -> bool:
-        """Tell whether there is more to be done soon."""
+        """Return whether it has to be served again soon."""
         return bool(self._reader.waiting) or self._member.rebalance_pending()
 
     def _follow(self, given: MemberAssignment) -> None:
-        # Whoever comes back under another name was out meanwhile, if it noticed or not.
+        # A member with a new member ID lost its membership in between, whether it noticed or not.
         renamed, self._member_id = given.member_id != self._member_id, given.member_id
         try:
             self.give_up(self._reader.held if renamed else self._reader.held - given.owned, lost=renamed)
@@ -122,7 +122,7 @@ class RebalanceHandler:
             first = not self._reader.held
             self._reader.take(added)
             if added or first:
-                self._tell(self.callbacks.on_assign, added)
+                self._call(self.callbacks.on_assign, added)
 
     def _begin(self, wait_s: float) -> None:
         if not self._reader.waiting:
@@ -141,11 +141,11 @@ class RebalanceHandler:
         self._stalls.forget(places)
         self._reader.drop(places)
 
-    def _tell(self, callback: Callback | None, places: Places) -> None:
+    def _call(self, callback: Callback | None, places: Places) -> None:
         if callback is None:
             return
-        self.telling = True
+        self.in_callback = True
         try:
             callback(self._consumer(), [TopicPartition(*place) for place in sorted(places)])
         finally:
-            self.telling = False
+            self.in_callback = False

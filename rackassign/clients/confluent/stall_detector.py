@@ -1,13 +1,13 @@
-"""Partitions that librdkafka has stopped reading without a word.
+"""Detection of partitions that librdkafka has silently stopped reading.
 
-Now and then, after a change of leaders, it does not go on with a partition, though it says that it is active: seen in
-two of a dozen runs of the chaos tests, with 2.16, when a follower that was read became the leader; its issues 3399 and
-4492 are of the kind. Nobody is told, and the partition looks like one to which nothing is written. To take it away
-from librdkafka and give it back does not wake it, so another client goes on.
+Occasionally, after a change of leaders, librdkafka stops reading a partition although its state is active. This was
+seen in two of a dozen runs of the chaos tests, with 2.16, when a follower that was read became the leader; its issues
+3399 and 4492 are similar. There is no error, and the partition looks like one without new records. Unassigning and
+assigning it again does not help, so the consumer of librdkafka is replaced.
 
-Two things together give such a partition away: the statistics, by which nothing more was fetched though all that was
-fetched is delivered, and its end, which the member can ask for. Both must hold twice, one after the other, since
-neither is of this moment. Without statistics nothing is found.
+Two conditions together identify such a partition: by the statistics nothing more was fetched although all fetched
+records are delivered, and by the member's request the end offset is further. Both must hold twice in a row, since
+neither is of the current moment. Without statistics nothing is detected.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from rackassign.util.log_once import WarnOnce
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
-"""Nothing was fetched for so long: then it is asked for the end, and again after as long."""
+"""Seconds without fetched records after which the end offset is requested, and again after the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the statistics say of a partition, and since when.
+    """Statistics of a partition, and their age.
 
     Args:
-        offset: The next to be fetched.
-        state: Of fetching, in librdkafka's words.
-        since: When the offset was first seen.
-        at: When it was last seen.
-        behind: Since when the end is known to be further; None if it is not.
+        offset: Offset of the next record to fetch.
+        state: State of fetching, in librdkafka's terms.
+        since: Time at which the offset was first seen.
+        at: Time at which it was last seen.
+        behind: Time since which the end offset is known to be further; None if it is not.
     """
 
     offset: int
@@ -48,10 +48,10 @@ class _Seen:
 
 
 class StallDetector:
-    """Looks for such partitions; all of it on the thread that polls.
+    """Detects such partitions; for the polling thread.
 
     Args:
-        clock: Seconds, only forward.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -62,32 +62,32 @@ class StallDetector:
         self._next_look = 0.0
 
     def __call__(self, statistics: str) -> None:
-        """Take note of librdkafka's statistics; never raises."""
+        """Process librdkafka's statistics; never raises."""
         try:
-            for topic, said in json.loads(statistics)["topics"].items():
-                for partition in said["partitions"].values():
+            for topic, reported in json.loads(statistics)["topics"].items():
+                for partition in reported["partitions"].values():
                     self._see(Place(topic, partition["partition"]), partition)
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
-    def _see(self, place: Place, said: Mapping[str, Any]) -> None:
-        now, offset, delivered = self._clock(), said["next_offset"], said["app_offset"]
+    def _see(self, place: Place, reported: Mapping[str, Any]) -> None:
+        now, offset, delivered = self._clock(), reported["next_offset"], reported["app_offset"]
         last = self._seen.get(place)
         if delivered >= 0 and delivered < offset:
-            # There is something left to be delivered.
+            # There are records left to deliver.
             self._seen.pop(place, None)
         elif last is None or last.offset != offset:
-            self._seen[place] = _Seen(offset, str(said["fetch_state"]), now, now)
+            self._seen[place] = _Seen(offset, str(reported["fetch_state"]), now, now)
         else:
-            self._seen[place] = replace(last, state=str(said["fetch_state"]), at=now)
+            self._seen[place] = replace(last, state=str(reported["fetch_state"]), at=now)
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Begin anew with partitions: they were taken, dropped or sought."""
+        """Restart detection for partitions that were taken, dropped or sought."""
         for place in places:
             self._seen.pop(place, None)
 
     def suspects(self, among: Iterable[Place]) -> list[Place]:
-        """Return those whose end should be asked for now."""
+        """Return the partitions whose end offsets should be requested now."""
         now = self._clock()
         if now < self._next_look:
             return []
@@ -97,12 +97,12 @@ class StallDetector:
         ]
 
     def stalled(self, ends: Mapping[Place, int]) -> list[Place]:
-        """Return those that are behind their ends for the second time, and nothing was fetched in between.
+        """Return the partitions that are behind their ends for the second time, with nothing fetched in between.
 
-        None of them is returned twice for the same offset: what did not help once will not help again.
+        None of them is returned twice for the same offset, since a replacement that did not help will not help again.
 
         Args:
-            ends: The next offset to be written, of those that were asked for.
+            ends: Requested end offsets.
         """
         now = self._clock()
         found: list[Place] = []
@@ -114,8 +114,8 @@ class StallDetector:
                 self._seen[place] = replace(seen, behind=now)
             elif seen.at > seen.behind:
                 log.warning(
-                    "librdkafka reads nothing of %s-%d from %d on, though there is something up to %d (its state: %s);"
-                    " another client of it goes on",
+                    "librdkafka reads nothing of %s-%d from offset %d on, though its end offset is %d (its state: %s);"
+                    " its consumer is replaced",
                     *(place.topic, place.partition, seen.offset, end, seen.state),
                 )
                 self._tried[place] = seen.offset

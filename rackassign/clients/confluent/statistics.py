@@ -1,4 +1,4 @@
-"""How local a consumer of librdkafka is, by its own statistics; for those who stay with its assignors too."""
+"""Locality of a consumer of librdkafka, by its own statistics; also for consumers with librdkafka's assignors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
 
-_NOBODY = -1
+_NO_BROKER = -1
 
 
 def broker_racks(admin: AdminClient | Mapping[str, Any], timeout: float = 30.0) -> dict[int, str | None]:
-    """Return the rack of each broker; blocks until one answers.
+    """Return the rack of each broker; blocks until a broker responds.
 
     Args:
         admin: An admin client of confluent-kafka, or the properties of one.
-        timeout: Seconds.
+        timeout: Time limit in seconds.
 
     Raises:
-        KafkaException: None answers in time, or it refuses.
+        KafkaException: No broker responds in time, or the request is rejected.
     """
     client = admin if isinstance(admin, AdminClient) else AdminClient(dict(admin))
     described = client.describe_cluster(request_timeout=timeout).result(timeout)
@@ -40,33 +40,33 @@ class _Part(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """What librdkafka says of a partition: the broker it is read from, and what was read since it is known."""
+    """Statistics of a partition: the broker it is read from, and what was read since librdkafka knows it."""
 
     broker: int
     size: int
     records: int
 
 
-_NOTHING = _Counted(_NOBODY, 0, 0)
+_NOTHING = _Counted(_NO_BROKER, 0, 0)
 
 
 class StatsMeter:
-    """A `stats_cb` that counts what a consumer reads, by topic and by the rack it comes from.
+    """A `stats_cb` that counts the traffic of a consumer, by topic and rack.
 
     `Consumer({..., "statistics.interval.ms": 5000, "stats_cb": StatsMeter("use1-az1", racks_of(conf))})`, and `poll()`
     or `consume()` calls it. May be read from any thread.
 
-    What is counted is what librdkafka says: the bytes of keys and values of the records it has taken in, decompressed,
-    without headers and without batches' own; those it has fetched in vain are among them, as of a partition that was
-    given up. What really came over the network, and is paid for, is in `received_by_rack`; it has no topics.
+    It counts what librdkafka reports: the bytes of keys and values of the records it has received, decompressed,
+    without headers and batch headers. Records fetched in vain are included, for example of a revoked partition. The
+    bytes received over the network, which are billed, are in `received_by_rack`; they are not counted by topic.
 
-    A partition that is read from another broker than at the last statistics counts as the new one's since then, so at
-    each change no more than one interval is taken for the wrong broker's. Statistics that make no sense are left out,
-    with a warning once.
+    If a partition is read from another broker than in the last statistics, all since then counts as the new broker's.
+    So each change attributes at most one interval to the wrong broker. Inconsistent statistics are ignored, with
+    a warning once.
 
     Args:
-        rack: The consumer's own.
-        racks: The rack of each broker, as from `broker_racks`, or what tells it.
+        rack: Rack of the consumer.
+        racks: The rack of each broker, as from `broker_racks`, or a function that returns it.
     """
 
     def __init__(self, rack: str | None, racks: Mapping[int, str | None] | Callable[[int], str | None]) -> None:
@@ -80,32 +80,32 @@ class StatsMeter:
         self._client = 0
 
     def __call__(self, statistics: str) -> None:
-        """Count what has come since the last statistics; never raises."""
+        """Count the traffic since the last statistics; never raises."""
         try:
-            said = json.loads(statistics)
-            for place, counted in _partitions(said["topics"]):
+            reported = json.loads(statistics)
+            for place, counted in _partitions(reported["topics"]):
                 self._count(place, counted)
-            # Replaced and not changed: another thread may be walking over the old one.
-            brokers = {(self._client, name): counted for name, counted in _brokers(said["brokers"])}
+            # Replaced and not changed: another thread may be iterating over the old one.
+            brokers = {(self._client, name): counted for name, counted in _brokers(reported["brokers"])}
             self._received = {**self._received, **brokers}
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
-    def begin_anew(self) -> None:
-        """Take what comes next for the statistics of another client, which counts from 0."""
+    def reset(self) -> None:
+        """Treat the next statistics as those of another client, which counts from 0."""
         self._last = {}
         self._client += 1
 
     def locality(self) -> FetchLocality:
-        """Return all that was counted so far."""
+        """Return all traffic counted so far."""
         return self._meter.locality()
 
     def bytes_by_rack(self) -> dict[str | None, int]:
-        """Return the bytes of records read so far, by the rack they came from; None: a broker without a known rack."""
+        """Return the bytes of records read so far, by rack; None is the key of brokers without a known rack."""
         return {rack: amount.bytes for rack, amount in self.locality().by_rack().items()}
 
     def received_by_rack(self) -> dict[str | None, int]:
-        """Return the bytes received so far, of whatever kind, by the rack of the broker; None as above."""
+        """Return all bytes received so far, by rack of the broker; None is the key of brokers without a known rack."""
         totals: dict[str | None, int] = {}
         for broker, size in self._received.values():
             rack = self._rack_of(broker)
@@ -115,27 +115,27 @@ class StatsMeter:
     def _count(self, place: tuple[str, int], now: _Counted) -> None:
         last, self._last[place] = self._last.get(place, _NOTHING), now
         if now.size < last.size or now.records < last.records:
-            # librdkafka has forgotten the partition meanwhile, and counts from 0 again.
+            # librdkafka has dropped the partition meanwhile, and counts from 0 again.
             last = _NOTHING
         size, records = now.size - last.size, now.records - last.records
         if size or records:
-            # One that nobody reads any more was read by the last one until then.
+            # A partition without a current broker was read from the last one until then.
             self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(place[0], size, records)])
 
 
 def _partitions(topics: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], _Counted]]:
-    for topic, said in topics.items():
-        for partition in said["partitions"].values():
+    for topic, reported in topics.items():
+        for partition in reported["partitions"].values():
             number, counted = partition["partition"], _Counted(*map(partition.get, ("broker", "rxbytes", "rxmsgs")))
             _check(topic, number, *counted)
-            # There is one of number -1, for what has no partition yet.
+            # Partition -1 is for messages without a partition.
             if number >= 0:
                 yield (topic, number), counted
 
 
 def _brokers(brokers: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
-    for name, said in brokers.items():
-        broker, size = said["nodeid"], said["rxbytes"]
+    for name, reported in brokers.items():
+        broker, size = reported["nodeid"], reported["rxbytes"]
         _check(name, broker, size)
         yield name, (broker, size)
 

@@ -1,4 +1,4 @@
-"""The topics of a new subscription, until the cluster knows them."""
+"""Topics of a new subscription that are not in the metadata yet."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from math import inf
 from time import monotonic
 
 _SURE_S = 1.0
-"""What is still unknown to metadata as much younger than the subscription is there not."""
+"""A topic does not exist if it is missing in metadata that are this much newer than the subscription."""
 
 _PATIENCE_S = 5.0
-"""Metadata are waited for so long, and no longer."""
+"""Time limit for waiting for metadata."""
 
 
 class PendingTopics:
-    """Tells whether a join is worth while yet, and which topics there are not.
+    """Determines whether to wait for metadata before a join, and which topics do not exist.
 
-    Who joins without having heard of its topics is given nothing, and joins a second time at once.
-    `refreshed` is for the host's IO thread, all else for the one that polls.
+    A member that joins before its topics are in the metadata is assigned nothing, and has to rejoin at once.
+    `refreshed` is for kafka-python's IO thread, everything else for the polling thread.
 
     Args:
-        known: Tells whether a topic is known by now.
-        clock: Seconds, only forward.
+        known: Returns whether a topic is in the metadata.
+        clock: Monotonic clock, in seconds.
     """
 
     def __init__(self, known: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
@@ -32,21 +32,21 @@ class PendingTopics:
         self._refreshed = -inf
 
     def begin(self, topics: Iterable[str]) -> None:
-        """Wait for these instead of those before."""
+        """Wait for these topics instead of those before."""
         self._unknown = frozenset(topics)
         self._begun = self._clock()
 
     def refreshed(self) -> None:
-        """Take note that there are new metadata."""
+        """Record a refresh of the metadata."""
         self._refreshed = self._clock()
 
     def wait(self) -> bool:
-        """Tell whether metadata should be waited for."""
+        """Return whether to wait for metadata."""
         self._look()
         return bool(self._unknown) and not self._sure() and self._clock() - self._begun < _PATIENCE_S
 
     def take_missing(self) -> str | None:
-        """Return a topic that does not exist, each once; None if there is no such."""
+        """Return a topic that does not exist, each once; None if there is none."""
         self._look()
         if not self._unknown or not self._sure():
             return None

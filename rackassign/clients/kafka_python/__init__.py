@@ -1,4 +1,4 @@
-"""kafka-python 3: assignors for any `KafkaConsumer`, and what only the consumer itself can be given."""
+"""kafka-python 3: assignors for any `KafkaConsumer`, and a consumer with patches, fetch metrics and warnings."""
 
 from __future__ import annotations
 

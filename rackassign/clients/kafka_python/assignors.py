@@ -1,6 +1,6 @@
 """Assignors for kafka-python's `partition_assignment_strategy`.
 
-They run inside `poll()`, on the IO thread of kafka-python. What they decide is in `clients.common.assignor`; this
+They run inside `poll()`, on the IO thread of kafka-python. Planning is in `clients.common.assignor`; this
 module adapts it to the interface of kafka-python. No exception leaves it.
 """
 
@@ -20,7 +20,7 @@ from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assig
 from rackassign.clients.common.standby_assignor import NAME, StandbyAssignor
 from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
 from rackassign.clients.kafka_python import internals
-from rackassign.clients.kafka_python.subscriptions import HostMember, join_members, join_members_minimal
+from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, join_members, join_members_minimal
 from rackassign.model import Partitions
 from rackassign.wire import NEWEST, Subscription
 
@@ -36,26 +36,28 @@ __all__ = [
 
 
 class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
-    """What all our assignors share: the rack is sent, the live topology read, and nothing is ever raised.
+    """Shared base of the assignors: sends the rack, reads the live topology, and never raises.
 
     Takes the arguments of `rackassign.clients.common.assignor.Assignor`.
     """
 
-    _host: ClassVar[ClientAdapter] = internals
+    _adapter: ClassVar[ClientAdapter] = internals
     _package = __package__
 
     _read: Mapping[str, Subscription] = MappingProxyType({})
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """Return what this member sends when it joins: its topics and its rack (KIP-881, version 3)."""
+        """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""
         sent = self._joining(topics)
         claims = [(topic, list(partitions)) for topic, partitions in sent.owned.items()]
         return ConsumerProtocolSubscription(
             NEWEST, list(sent.topics), sent.user_data, claims, sent.generation, sent.rack
         )
 
-    def assign(self, cluster: internals.Cluster, members: list[HostMember]) -> dict[str, ConsumerProtocolAssignment]:
-        """Decide for the whole group; called on its leader.
+    def assign(
+        self, cluster: internals.Cluster, members: list[KafkaPythonMember]
+    ) -> dict[str, ConsumerProtocolAssignment]:
+        """Compute the assignment of the whole group; called on its leader.
 
         Args:
             cluster: kafka-python's live `ClusterMetadata`.
@@ -71,22 +73,22 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
         return internals.encode_member_assignments(decided, self.assignment_user_data(decided))
 
     def assigns(self) -> bool:
-        """Tell whether `assign` is ours, and not a subclass's, which may go by what its members hold."""
+        """Return whether `assign` is not overridden; a subclass may use the subscriptions of its members."""
         return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
-    def take_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        """Take what the members of the next `assign` sent, by member id, so that it need not be read twice."""
+    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
+        """Store the decoded subscriptions of the next `assign`, by member ID, so that they are decoded only once."""
         self._read = read
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
-        """Take note of this member's own assignment; as the leader, of the group's."""
+        """Record this member's own assignment; as the leader, that of the group."""
         self._assigned(partitions_of(assignment), generation)
 
 
 class RackAwareRangeAssignor(RackAwareAssignor):
-    """Range assignment that keeps partitions near their readers (KIP-881).
+    """Range assignment that keeps partitions local to their readers (KIP-881).
 
-    The same result as Java's `RangeAssignor`, partition by partition. Takes the arguments of
+    The result equals that of Java's `RangeAssignor`, partition by partition. Takes the arguments of
     `RackAwareAssignor`.
     """
 
@@ -102,7 +104,7 @@ def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
 
 
 class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the eager protocol. Takes the arguments of `OptimalAssignor`.
+    """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor` and kafka-python's, so that mixed groups stay sticky.
     """
@@ -111,35 +113,35 @@ class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
 
 
 class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
+    """Sticky and local assignment, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
 
-    An instance belongs to one consumer. `attach` and `RackAwareConsumer` tie it to theirs, so that it claims exactly
-    what that holds. Without them it claims what it was given last, and its leader makes up for what is not true.
+    An instance belongs to one consumer. `attach` and `RackAwareConsumer` bind it to theirs, so that it claims exactly
+    the partitions the consumer owns. Without them it claims its last assignment, and its leader corrects false claims.
     """
 
     name = "cooperative-sticky"
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Prefer to keep what is held; beside an eager assignor, as on the way from one to the other, give it up."""
+        """Prefer the cooperative protocol; in a group with an eager assignor, as during a migration, use eager."""
         return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
 
 class StandbyAwareAssignor(StandbyAssignor, RackAwareAssignor):
-    """Sticky assignment near home, and warm copies spread over client tags (KIP-708).
+    """Sticky and local assignment, with standbys spread over client tags (KIP-708).
 
     Takes the arguments of `StandbyAssignor`.
 
-    An instance belongs to one consumer, to which `attach` or `RackAwareConsumer` tie it.
+    An instance belongs to one consumer, to which `attach` or `RackAwareConsumer` bind it.
     """
 
     name = NAME
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
-        """Take note of this member's own assignment, and of the copies it is to keep."""
+        """Record this member's own assignment, and the copies it is to keep."""
         super().on_assignment(assignment, generation)
         user_data = getattr(assignment, "user_data", None)
         self.apply_standby_user_data(user_data if isinstance(user_data, bytes) else None)
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
-        """Keep what is held while joining: what is given up is state that has to be found again."""
+        """Use only the cooperative protocol: the state of a revoked partition would have to be restored."""
         return [RebalanceProtocol.COOPERATIVE]

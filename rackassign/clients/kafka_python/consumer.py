@@ -1,4 +1,4 @@
-"""A `KafkaConsumer` with all of it switched on, and the same for one you already have."""
+"""A `KafkaConsumer` with assignor, patches, fetch metrics and warnings, and `attach` for an existing one."""
 
 from __future__ import annotations
 
@@ -38,28 +38,29 @@ def attach(
     meter: FetchMeter | None = None,
     admin: KafkaAdminClient | None = None,
 ) -> ConsumerT:
-    """Give a consumer the patches for the host's own defects, a meter, and a look at whether local is local.
+    """Add patches for defects of kafka-python, a meter, and a check of follower fetching to a consumer.
 
-    Call it before the first `poll()`. Nothing global is changed, and attaching twice changes nothing more. A
-    patch that does not fit the installed kafka-python stays off and says so once. The consumer gets a method
-    `locality()`, which returns a `FetchLocality`; the same is among its metrics.
+    Call it before the first `poll()`. Nothing global is changed, and a second call has no further effect. A patch that
+    does not fit the installed kafka-python stays off, which is logged once. The consumer gets a method `locality()`,
+    which returns a `FetchLocality`; its metrics contain the same values.
 
-    One warning each is logged if `client_rack` is not set, not the assignor's rack or no broker's, if brokers have no
-    rack-aware replica selector (with `admin`), if partitions with a near replica keep being read from afar, if the
-    broker assigns instead of a member, and if the group is broken inside the broker.
+    One warning each is logged if `client_rack` is not set, differs from the assignor's rack or matches no broker, if
+    brokers have no rack-aware replica selector (with `admin`), if partitions with a local replica keep being read
+    across racks, if the broker assigns instead of a member, and if the group is wedged inside the broker.
 
     Args:
-        consumer: Any `KafkaConsumer`, with whatever assignors.
+        consumer: Any `KafkaConsumer`, with any assignors.
         disable_patches: Names of patches to leave out, of `rackassign.clients.kafka_python.PATCHES`.
         meter: Counts what the consumer fetches, by broker.
-        admin: Used now, to read the brokers' `replica.selector.class`; blocks until they answer.
+        admin: Admin client, used only during the call to read the brokers' `replica.selector.class`; blocks until they
+            respond.
 
     Returns:
-        The same consumer.
+        The consumer.
 
     Raises:
-        ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, or an assignor of it is
-            another consumer's.
+        ConfigError: If it is no `KafkaConsumer`, a name in `disable_patches` is unknown, or one of its assignors
+            belongs to another consumer.
     """
     if not isinstance(consumer, KafkaConsumer):
         raise ConfigError(f"attach takes a KafkaConsumer, got {type(consumer).__name__}")
@@ -91,7 +92,7 @@ def attach(
 
 @dataclass(frozen=True, slots=True)
 class _Attached:
-    """What a consumer is given once, however often it is attached."""
+    """State of an attached consumer, which exists once however often it is attached."""
 
     once: WarnOnce
     racks: BrokerRackCache
@@ -115,7 +116,7 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
         track_broker_racks(internals, cluster, racks, once)
 
         def refreshed() -> None:
-            # While an eager group rebalances nothing is assigned, and all of it will be read on.
+            # While an eager group rebalances nothing is assigned, but all of it will be read again.
             topics = {topic for topic, _ in consumer.assignment()}
             metrics.withdraw_others(reads, topics.union(consumer.subscription() or ()))
 
@@ -129,10 +130,10 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
 
 
 def assigned_locality(consumer: object) -> Locality | None:
-    """Count what a consumer has now by whether a replica is in its rack; None if that cannot be told of it.
+    """Count the partitions of a consumer by whether a replica is in its rack; None if that cannot be determined.
 
     Args:
-        consumer: One that was attached.
+        consumer: An attached consumer.
     """
     known: _Attached | None = getattr(consumer, "_rackassign", None)
     if known is None or not isinstance(consumer, KafkaConsumer):
@@ -150,18 +151,18 @@ def assigned_locality(consumer: object) -> Locality | None:
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped
-    """A `KafkaConsumer` that reads near home.
+    """A `KafkaConsumer` that reads locally.
 
-    Takes all arguments of `KafkaConsumer`. What differs: `client_rack` is also the rack of the assignor, the
-    default `partition_assignment_strategy` is `RackAwareCooperativeStickyAssignor`, and `attach` is done with a
+    Takes all arguments of `KafkaConsumer`. Differences: `client_rack` is also the rack of the assignor, the
+    default `partition_assignment_strategy` is `RackAwareCooperativeStickyAssignor`, and `attach` is called with a
     meter of its own (`.meter`).
-    An assignor of ours that is given as a class gets the same rack, one given as an instance keeps its own.
+    An assignor of this package that is passed as a class gets the same rack; an instance keeps its own.
 
     Args:
         *topics: Topics to subscribe to.
-        client_rack: The rack this consumer stands in, as the brokers write theirs in `broker.rack`. Left out,
-            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are asked (see
-            `detect_rack`), and one must know it.
+        client_rack: The rack of this consumer, as the brokers write theirs in `broker.rack`. If omitted,
+            `RACKASSIGN_RACK` is read, and without it there is no rack. With "auto" further sources are tried (see
+            `detect_rack`); it is an error if none has a rack.
         **configs: As for `KafkaConsumer`.
 
     Raises:
@@ -177,24 +178,24 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         try:
             attach(self, meter=self.meter)
         except ConfigError:
-            # Its IO thread is running already.
+            # The consumer's IO thread is already running.
             self.close()
             raise
 
     def locality(self) -> FetchLocality:
-        """Return what was fetched so far, by topic and by the rack it came from."""
+        """Return the traffic fetched so far, by topic and by rack."""
         return _attached(self).reads.locality()
 
     def bytes_by_rack(self) -> dict[str | None, int]:
-        """Return the bytes of record batches fetched so far, by the rack they came from.
+        """Return the bytes of record batches fetched so far, by rack.
 
-        None stands for brokers whose rack was never known.
+        None is the key of brokers whose rack was never known.
         """
         return {rack: amount.bytes for rack, amount in self.locality().by_rack().items()}
 
 
-def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - the host takes anything callable
-    """Make an instance of a class of ours; leave everything else to the host."""
+def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - kafka-python accepts anything callable
+    """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
         return assignor(rack=rack)
     return assignor

@@ -1,4 +1,4 @@
-"""Counting what is fetched, where it is fetched from."""
+"""Count of fetched bytes by broker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rackassign.model import TopicPartition
 class FetchMeter:
     """Counts the bytes of record batches in fetch responses, by broker and partition.
 
-    What is counted is what the broker sent: batches as they lie in the log, compressed if they are. Bytes that
-    are sent twice count twice. Give one meter to `attach`; it may be read from any thread at any time.
+    It counts what the broker sent: batches as stored in the log, compressed if they are. Bytes that
+    are sent twice count twice. Pass one meter to `attach`; it may be read from any thread at any time.
     """
 
     __slots__ = ("_bytes", "_lock", "_responses")
@@ -33,18 +33,18 @@ class FetchMeter:
                     self._bytes[key] = self._bytes.get(key, 0) + partition.size
 
     def bytes_by_partition(self) -> dict[tuple[int, TopicPartition], int]:
-        """Return bytes by broker and partition; only those that sent any."""
+        """Return bytes by broker and partition; only those with bytes."""
         with self._lock:
             return dict(self._bytes)
 
     def bytes_by_broker(self) -> dict[int, int]:
-        """Return bytes by broker; only those that sent any."""
+        """Return bytes by broker; only those with bytes."""
         totals: dict[int, int] = {}
         for (broker, _), size in self.bytes_by_partition().items():
             totals[broker] = totals.get(broker, 0) + size
         return totals
 
     def responses_by_broker(self) -> dict[int, int]:
-        """Return how many fetch responses came from each broker, empty ones and redirects included."""
+        """Return the number of fetch responses of each broker, including empty ones and redirects."""
         with self._lock:
             return dict(self._responses)

@@ -1,6 +1,6 @@
-"""Reading a topic once with one consumer in each rack, and counting where the bytes come from.
+"""Read a topic once with one consumer in each rack, and count the fetched bytes by broker.
 
-The demo and the integration tests measure with the same code. Nothing here is computed from a plan: bytes are
+The demo and the integration tests share this code. Nothing is computed from a plan: bytes are
 counted in the fetch responses, on the side that receives them.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.coordinator.base import MemberState
 
@@ -23,37 +23,37 @@ from rackassign.errors import ClusterError
 from rackassign.model import TopicPartition
 
 MakeAssignor = Callable[[str], AbstractPartitionAssignor]
-"""Makes the assignor of the consumer in a rack."""
+"""Creates the assignor of the consumer in a rack."""
 
 ClientConfig = Mapping[str, Any]
-"""Arguments of a kafka-python client that say where the brokers are and how to come in."""
+"""Connection arguments of a kafka-python client: addresses of the brokers and security settings."""
 
 _POLL_MS = 50
 
-# Behind all others, whatever their racks are called.
+# Sorts after all other client IDs, whatever their racks are called.
 _JOINER = "~"
 
-# The group must form within seconds; all else is the host's default.
+# The group must form within seconds; all other settings are kafka-python's defaults.
 _CONSUMER: Mapping[str, Any] = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "heartbeat_interval_ms": 300,
     "session_timeout_ms": 6000,
-    # A partition fits into one response, so none of its batches is cut at the end of one and sent again.
+    # A partition fits into one response, so no batch is truncated at the end of one and sent again.
     "max_partition_fetch_bytes": 32 * 2**20,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """What a group of one consumer a rack read.
+    """Result of a group with one consumer in each rack.
 
     Args:
         strategy: Name of the assignor.
         assignment: The partitions of the consumer in each rack.
         records: Records by the reader's rack and partition.
-        fetched: Bytes of record batches by the reader's rack, the broker's id and the partition.
-        moved: How many partitions left their reader when a further member joined; None if none did.
+        fetched: Bytes of record batches by the reader's rack, the broker's ID and the partition.
+        moved: Number of partitions that left their reader when a further member joined; None if none joined.
     """
 
     strategy: str
@@ -63,7 +63,7 @@ class ConsumeResult:
     moved: int | None = None
 
     def by_racks(self, rack_of_broker: Mapping[int, str]) -> dict[tuple[str, str], int]:
-        """Return the bytes fetched by the reader's rack and the rack they came from."""
+        """Return the fetched bytes by the reader's rack and the broker's rack."""
         totals: dict[tuple[str, str], int] = {}
         for (reader, broker, _), size in self.fetched.items():
             pair = (reader, rack_of_broker[broker])
@@ -75,11 +75,11 @@ def produce_records(client_config: ClientConfig, topic: str, partitions: int, *,
     """Write random records.
 
     Args:
-        client_config: Where the brokers are, and how to come in.
+        client_config: Connection arguments.
         topic: An existing topic.
-        partitions: How many it has.
-        records: How many for each partition.
-        size: Bytes of each.
+        partitions: Number of its partitions.
+        records: Number of records for each partition.
+        size: Size of each record in bytes.
     """
     producer = KafkaProducer(**client_config, acks="all", linger_ms=20, batch_size=2**18)
     with closing(producer):
@@ -97,20 +97,20 @@ def consume_topic(
     joining: str | None = None,
     timeout_s: float = 60,
 ) -> ConsumeResult:
-    """Let a new group with one consumer in each rack read all of a topic.
+    """Read all of a topic with a new group that has one consumer in each rack.
 
-    The consumers differ in their rack only. Nothing is fetched before the group has settled, so every record is
+    The consumers differ only in their rack. Nothing is fetched before the group is stable, so every record is
     read by the one consumer that the final assignment names.
 
     Args:
-        clients: For the consumer in each rack, where the brokers are and how to come in.
-        topic: What to read.
-        make_assignor: Makes the assignor of each.
+        clients: Connection arguments of the consumer in each rack.
+        topic: Topic to read.
+        make_assignor: Creates the assignor of each consumer.
         joining: The rack in which a further consumer joins when all is read; None for none.
-        timeout_s: Seconds for all of it.
+        timeout_s: Time limit in seconds for all of it.
 
     Raises:
-        ClusterError: If the group does not settle or the topic is not read in time.
+        ClusterError: If the group does not become stable or the topic is not read in time.
     """
     deadline = time.monotonic() + timeout_s
     with ExitStack() as open_consumers:
@@ -121,7 +121,7 @@ def consume_topic(
             consumer = KafkaConsumer(
                 **clients[rack],
                 group_id=group,
-                # Members are ordered by their ids, which begin with this.
+                # Members are ordered by their IDs, which begin with this.
                 client_id=f"rack-{name}",
                 client_rack=rack,
                 partition_assignment_strategy=[make_assignor(rack)],
@@ -150,7 +150,7 @@ def consume_topic(
 
 
 class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
-    """Pauses what is assigned, before anything of it can be fetched."""
+    """Pauses assigned partitions before anything is fetched from them."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
@@ -158,7 +158,7 @@ class _Paused(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python i
     def on_partitions_revoked(self, revoked: object) -> None:
         pass
 
-    def on_partitions_assigned(self, assigned: list[HostPartition]) -> None:
+    def on_partitions_assigned(self, assigned: list[KafkaPythonPartition]) -> None:
         self._consumer.pause(*assigned)
 
 
@@ -167,9 +167,9 @@ def _owned(readers: Mapping[str, KafkaConsumer]) -> dict[str, frozenset[TopicPar
 
 
 def _settle(readers: Mapping[str, KafkaConsumer], topic: str, deadline: float) -> None:
-    """Poll until all are stable in one generation and own the whole topic between them."""
+    """Poll until all consumers are stable in one generation and own the whole topic together."""
     while True:
-        _check_time(deadline, f"the group did not settle on {topic}")
+        _check_time(deadline, f"the group did not become stable on {topic}")
         for consumer in readers.values():
             consumer.poll(timeout_ms=_POLL_MS)
         members = [consumer.group_metadata() for consumer in readers.values()]
@@ -182,8 +182,8 @@ def _settle(readers: Mapping[str, KafkaConsumer], topic: str, deadline: float) -
 
 
 def _drain(readers: Mapping[str, KafkaConsumer], deadline: float) -> dict[tuple[str, TopicPartition], int]:
-    """Read all partitions to their ends; return how many records of each every reader got."""
-    ends: dict[HostPartition, int] = {}
+    """Read all partitions to their ends; return the number of records of each partition by reader."""
+    ends: dict[KafkaPythonPartition, int] = {}
     for consumer in readers.values():
         ends |= consumer.end_offsets(list(consumer.assignment()))
         consumer.resume(*consumer.assignment())
@@ -204,5 +204,5 @@ def _check_time(deadline: float, what: str) -> None:
         raise ClusterError(f"{what} in time")
 
 
-def _plain(partition: HostPartition) -> TopicPartition:
+def _plain(partition: KafkaPythonPartition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)

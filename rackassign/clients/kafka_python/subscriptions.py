@@ -1,7 +1,7 @@
-"""A join, as kafka-python hands it to the leader's assignor, with what each member sent.
+"""A join, as kafka-python passes it to the leader's assignor, with the subscription of each member.
 
-What other members sent may be odd without being unreadable: a null where a list is expected. Such parts are left out
-here, because one member's mistake must not cost the group its assignment.
+Metadata of other members may be valid but inconsistent: a null where a list is expected. Such parts are omitted here,
+because one member's error must not cost the group its assignment.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from rackassign.clients.common.subscriptions import JoinMember
 from rackassign.wire import Subscription
 
 
-class HostMember(Protocol):
-    """What kafka-python's JoinGroup response holds for each member."""
+class KafkaPythonMember(Protocol):
+    """A member in kafka-python's JoinGroup response."""
 
     member_id: str
     group_instance_id: str | None
     metadata: Any
 
 
-def join_members(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
+def join_members(members: Iterable[KafkaPythonMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
     """Return the members of a join.
 
     Args:
-        members: As the host has them.
-        read: Subscriptions that were read already, by member; the host's own reading is used for the others.
+        members: Members as decoded by kafka-python.
+        read: Subscriptions that were decoded already, by member; kafka-python's decoding is used for the others.
     """
     return [
         JoinMember(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata))
@@ -35,8 +35,8 @@ def join_members(members: Iterable[HostMember], read: Mapping[str, Subscription]
     ]
 
 
-def join_members_minimal(members: Iterable[HostMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
-    """Return the members of a join with as little of their subscriptions as an assignment needs."""
+def join_members_minimal(members: Iterable[KafkaPythonMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
+    """Return the members of a join with only those parts of their subscriptions that an assignment needs."""
     found: list[JoinMember] = []
     for member in members:
         subscription = Subscription(_topics(member.metadata))
@@ -46,12 +46,12 @@ def join_members_minimal(members: Iterable[HostMember], read: Mapping[str, Subsc
     return found
 
 
-def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - the host is untyped
+def _topics(metadata: Any) -> tuple[str, ...]:  # noqa: ANN401 - kafka-python is untyped
     return tuple(topic for topic in metadata.topics or () if isinstance(topic, str))
 
 
-def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - the host is untyped
-    """Return what the host has read of a subscription."""
+def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - kafka-python is untyped
+    """Return the subscription that kafka-python has decoded."""
     owned: dict[str, list[int]] = {}
     for topic, partitions in metadata.owned_partitions or ():
         owned.setdefault(topic, []).extend(p for p in partitions or () if isinstance(p, int))

@@ -1,34 +1,35 @@
-"""Spread: where the copies of things go, over nodes in racks, within limits and evenly.
+"""Placement of copies on nodes in racks, within constraints and balanced.
 
-The one constraint model of whoever places copies. It knows no Kafka: items want copies, nodes stand in racks (or
-carry any other tag), limits say how many of an item's copies a rack may have, and goals say what is best.
+This is the only constraint model for placements. It is independent of Kafka: items have copies, nodes have a rack (or
+any other tag), constraints limit how many of an item's copies a rack may have, and objectives define what is optimal.
 
-Rules, beyond those of the room:
+Rules, in addition to those of `rackassign.solver`:
 
-* No two copies of an item are on one node, and limits are kept to. Copies for which that leaves no node are told:
-  as an error, as an entry below 0, or, where limits may give way, as a note (`bounds`).
-* What is called proven is: each objective is best given those before it, checked in integers (`linear`).
-* Items and nodes are numbers; whoever asks sees to it that their order does not depend on chance.
+* No two copies of an item are on one node, and all constraints are satisfied. Copies for which no node remains are
+  reported: as an error, as an entry below 0, or, where constraints may be relaxed, as a note (`rack_limits`).
+* In a result that is called proven, each objective is optimal given those before it, checked in integers
+  (`min_cost_flow`).
+* Items and nodes are numbers. The caller ensures that their order is deterministic.
 
 Theory of operation
 -------------------
-1. *Bounds* (`bounds`, `classes`): what limits mean for an item is worked out by counting, once for all that are
-   alike.
-2. *Sets* (`sets`, `levels`): how many copies of a class are at which node: a flow. Even loads are a convex cost; what
-   an item holds already is an arc of its own, so that moves can be counted. The order of objectives is balance
-   (coverage of racks, then nodes), moves, groups, unless asked otherwise. Flows are dealt to items (`expand_classes`)
-   so that pairs of nodes mix.
-3. *Order* (`order`): leaders out of each set, then who is next, as flows again. `reorder_leaders` is this step alone,
-   for copies that stay where they are.
+1. *Bounds* (`rack_limits`, `classes`): the bounds that constraints imply for an item are computed by counting, once for
+   all equal items.
+2. *Sets* (`replica_network`, `convex_cost`): a flow determines how many copies of a class are on which node. Even loads
+   are a convex cost. Copies that an item has already are arcs of their own, so that moves can be counted. The order of
+   objectives is balance (coverage of racks, then nodes), moves, groups, unless configured otherwise. Flows are
+   distributed over items (`expand`) so that pairs of nodes mix.
+3. *Order* (`leaders`): the leader of each set and then its successor are chosen, as flows again. `reorder_leaders` is
+   this step alone, for copies that stay where they are.
 
-Each step is best given the one before. For even sets that loses nothing: if every node has its fair share of
-copies, a fair share of leaders is there too, since taking 1/n of each of an item's n copies is a fair, if
-fractional, choice, and flows are whole. Where sets cannot be even, another choice of equally good sets might lead
-more evenly. So what is proven is said of sets, and of leads for these sets; of leads beyond that, only where they are
-as even as any numbers with that sum.
+Each step is optimal given the one before. For even sets this loses nothing. If every node has its fair share of copies,
+a fair share of leaders is possible too: taking 1/n of each of an item's n copies is a fair, if fractional, choice, and
+flows are integral. Where sets cannot be even, another choice of equally good sets might allow more even leaders. So
+`proven` refers to sets, and to leaders for these sets. It refers to leaders in general only if their counts are as even
+as any numbers with that sum.
 
-Groups multiply the network of sets. Past a size they are left to the dealing, which evens the copies that are new
-one at a time, and the result says so; leaders are even by group all the same.
+Groups multiply the size of the network of sets. Beyond a limit they are left to `expand`, which balances new copies one
+at a time, and the result contains a note. Leaders are balanced by group in any case.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import numpy as np
 
 from rackassign.solver.min_cost_flow import SolveBudget, SolverError
 from rackassign.solver.placement.classes import Classes, RackChoice, choose
-from rackassign.solver.placement.expand import expand_classes, expand_classes_anew
+from rackassign.solver.placement.expand import expand_classes, expand_with_exchange
 from rackassign.solver.placement.greedy import greedy, greedy_leads
 from rackassign.solver.placement.leaders import (
     MOST_CELLS,
@@ -89,7 +90,7 @@ __all__ = [
     "reorder_leaders",
 ]
 
-_NOBODY = -1
+_NO_NODE = -1
 
 
 def place_replicas(
@@ -101,18 +102,18 @@ def place_replicas(
     order: bool = True,
     work: int = DEFAULT_WORK,
 ) -> PlacementResult:
-    """Give every item its nodes.
+    """Place the copies of every item.
 
     Args:
-        items: What has copies.
-        nodes: Where they can be.
-        limits: What every item keeps to.
-        goals: What is best.
-        order: Whether who leads and who is next is chosen; without, copies that stay come first, in their order.
+        items: Items to place.
+        nodes: Nodes on which copies can be placed.
+        limits: Constraints that every item has to satisfy.
+        goals: Objectives.
+        order: Whether to choose leaders and their successors. If not, copies that stay come first, in their order.
         work: Budget, in iterations of the solver.
 
     Raises:
-        ShortageError: Not all copies can be placed, and that is to be an error.
+        ShortageError: Not all copies can be placed, and `on_shortage` is `error`.
     """
     limits = limits or Constraints()
     problem = Problem(items, nodes, limits, goals or Objectives())
@@ -133,15 +134,15 @@ def place_replicas(
     )
     moved = sum(len(set(own).difference(held)) for own, held in zip(best.sets, items.current, strict=True))
     away = leaders_outside_racks(best.first, nodes, limits.leader_racks) if order else ""
-    told = tuple(dict.fromkeys(note for note in (*notes, best.note, away) if note))
+    all_notes = tuple(dict.fromkeys(note for note in (*notes, best.note, away) if note))
     even = order and not best.note and not away and as_even_as_any(problem, best.first)
     return PlacementResult(
-        lists, moved, _least(items, best.sets, nodes, chosen), proven=not told, notes=told, leads_proven=even
+        lists, moved, _least(items, best.sets, nodes, chosen), proven=not all_notes, notes=all_notes, leads_proven=even
     )
 
 
 def _led(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool) -> LeaderChoice:
-    """Return sets with leaders, whatever becomes of the solver."""
+    """Return sets with leaders, with a fallback if the solver fails."""
     try:
         return choose_leaders(problem, sets, work, grouped=grouped)
     except SolverError as error:
@@ -150,26 +151,26 @@ def _led(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped:
 
 
 def _unled(sets: list[list[int]]) -> LeaderChoice:
-    nobody = [_NOBODY] * len(sets)
-    return LeaderChoice(sets, nobody, nobody, (0.0, 0))
+    none = [_NO_NODE] * len(sets)
+    return LeaderChoice(sets, none, none, (0.0, 0))
 
 
 def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[str]) -> list[list[list[int]]]:
-    """Return the nodes of each item, dealt in one way or in two."""
+    """Return the nodes of each item, expanded in one way or in two."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     classes = Classes.made(items, nodes, chosen)
     groups = int(items.group.max(initial=0)) + 1
     cells = len(classes.size) * classes.racks + groups * len(nodes.rack)
-    # With one group there is nothing to even beyond what nodes are, unless it comes first.
+    # With one group the balance of groups is that of nodes, unless it comes first.
     grouped = (groups > 1 or goals.first == "group") and cells <= MOST_CELLS
     if groups > 1 and not grouped:
-        notes.append("there are too many groups to prove the replicas of each even")
+        notes.append("there are too many groups to prove the balance of the replicas of each")
         classes = Classes.made(replace(items, group=0 * items.group), nodes, chosen)
     if goals.first == "moves" and goals.coverage is None and cells > MOST_CELLS:
-        # Loads are all there is to even then, and they are evened on paths as exactly as by a flow of such a size.
+        # Then loads are the only objective left, and paths balance them as exactly as a flow of such a size.
         sets, proven = greedy(problem, chosen)
-        notes.append("" if proven else "paths that even loads were left when their number was used up")
-        return [expand_classes_anew(items, nodes, sets, chosen.usable, chosen.bounds)]
+        notes.append("" if proven else "paths that balance loads were left when the limit of paths was reached")
+        return [expand_with_exchange(items, nodes, sets, chosen.usable, chosen.bounds)]
     try:
         centre = fair_share(sum(bounds.copies for bounds in chosen.bounds), nodes)
         if goals.first == "balance":
@@ -180,18 +181,18 @@ def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[s
         notes.append(str(error))
         return [greedy(problem, chosen)[0]]
     notes.append(found.note)
-    # Groups that were no part of the flow must come first; otherwise both ways are tried where that is quick.
+    # Groups that were no part of the flow must come first. Otherwise both ways are tried if that is quick.
     alone = groups > 1 and not grouped
     ways = [True] if alone else [True, False] if len(items.current) <= MOST_MIXED else [False]
     dealt = [expand_classes(items, classes, nodes, found, groups_first=way) for way in ways]
     if found.note:
-        # What the solver left when its work was used up is best in the first objectives, and anything in the others.
+        # With its budget used up the solver's result is optimal in the first objectives, and arbitrary in the others.
         return [min([*dealt, greedy(problem, chosen)[0]], key=lambda sets: rank(problem, sets))]
     return dealt
 
 
 def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
-    """Return how good sets are by the goals, one objective after the other; less is better."""
+    """Return how good sets are by the objectives, one after the other; less is better."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     count = len(nodes.rack)
     groups = int(items.group.max(initial=0)) + 1
@@ -217,7 +218,7 @@ def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
 
 
 def _least(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, chosen: RackChoice) -> int:
-    """Return how many copies must come new: by limits, item by item, and by loads, node by node."""
+    """Return a lower bound of the number of new copies: by constraints, item by item, and by loads, node by node."""
     rack, by_limits = nodes.rack.tolist(), 0
     more = [0] * len(rack)
     for own, held, bounds in zip(sets, items.current, chosen.bounds, strict=True):
@@ -232,8 +233,8 @@ def _least(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, c
 
 
 def _in_order(own: list[int], leader: int, second: int, held: tuple[int, ...], missing: int) -> tuple[int, ...]:
-    """Return the leader, who is next, the others as they were held and then by number, and what is missing."""
-    front = [node for node in (leader, second) if node != _NOBODY]
+    """Return the leader, its successor, the other kept copies in their order, new ones by number, and missing ones."""
+    front = [node for node in (leader, second) if node != _NO_NODE]
     kept = [node for node in held if node in own and node not in front]
     rest = sorted(node for node in own if node not in front and node not in kept)
     return (*front, *kept, *rest, *range(-1, -missing - 1, -1))

@@ -1,7 +1,7 @@
-"""Items that are alike are one class: as many copies, of one group, held by the same nodes.
+"""Equal items form a class: they have equally many copies, one group, and the same current nodes.
 
-Where an item may be in fewer racks than limits would spread it over, its racks are chosen before anything else, one
-item after the other; that is the one choice here that no flow makes.
+If an item may be in fewer racks than the constraints would spread it over, its racks are chosen before anything else,
+one item after the other. That is the only choice of this package that no flow makes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rackassign.solver.placement.model import BrokerArrays, Constraints, Partiti
 from rackassign.solver.placement.rack_limits import Bounds, bounds_of
 from rackassign.solver.types import Ints
 
-_NOBODY = -1
+_NO_NODE = -1
 _MOST_CHOICES = 512
-"""Of racks; where there are more, only neighbouring racks are chosen."""
+"""Limit of the combinations of racks. If there are more, only neighbouring racks are combined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Classes:
 
     Args:
         of: Class of each item.
-        size: Items of each class.
+        size: Number of items of each class.
         group: Group of each class.
-        current: Nodes that hold each and may go on doing so, in order.
-        leader_load: Which of those leads and is worth keeping; -1 for none, or where all of them stay anyway.
-        bounds: What an item of each class keeps to.
-        racks: How many racks there are.
+        current: Nodes that have each class and may keep it, in order.
+        leader_load: The one of those that leads and is worth keeping; -1 for none, or if all of them stay anyway.
+        bounds: Bounds of an item of each class.
+        racks: Number of racks.
     """
 
     of: Ints
@@ -45,13 +45,13 @@ class Classes:
 
     @classmethod
     def made(cls, items: PartitionArrays, nodes: BrokerArrays, chosen: RackChoice, *, bare: bool = False) -> Classes:
-        """Find what is alike.
+        """Group equal items into classes.
 
         Args:
-            items: What has copies.
-            nodes: Where they can be.
+            items: Items to place.
+            nodes: Nodes on which copies can be placed.
             chosen: Racks of each item, and the bounds that follow.
-            bare: Whether groups, and who holds what, play no part, except at nodes that take nothing new.
+            bare: Whether to ignore groups and current nodes, except nodes that accept no new copies.
         """
         found: dict[tuple[int, int, int, tuple[int, ...], int], int] = {}
         of: list[int] = []
@@ -62,7 +62,7 @@ class Classes:
             usable = chosen.usable[item]
             if bare:
                 usable = tuple(node for node in usable if closed[node])
-            leads = _NOBODY if bare else worth_keeping(kept[item], usable, chosen.bounds[item], nodes)
+            leads = _NO_NODE if bare else worth_keeping(kept[item], usable, chosen.bounds[item], nodes)
             of.append(found.setdefault((copies, 0 if bare else group, choice, usable, leads), len(found)))
         first = np.unique(np.asarray(of, np.int64), return_index=True)[1].tolist() if of else []
         return cls(
@@ -77,12 +77,12 @@ class Classes:
 
 
 def worth_keeping(leader: int, usable: tuple[int, ...], bounds: Bounds, nodes: BrokerArrays) -> int:
-    """Return who is to go on leading an item that has to give copies up; -1 for nobody, or if all copies stay."""
+    """Return the leader that an item with copies to remove should keep; -1 for none, or if all copies stay."""
     if leader in usable and nodes.leader_eligible[leader]:
         in_rack = Counter(int(nodes.rack[node]) for node in usable)
         if len(usable) > bounds.copies or any(count > bounds.high[at] for at, count in in_rack.items()):
             return leader
-    return _NOBODY
+    return _NO_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class RackChoice:
     """The racks each item may be in.
 
     Args:
-        racks: How many racks there are.
-        choice: Number of the choice of racks of each item.
-        usable: Nodes that hold it, may go on doing so and are in its racks, in order.
-        bounds: What it keeps to.
+        racks: Number of racks.
+        choice: Index of the combination of racks of each item.
+        usable: Nodes that have the item, may keep it and are in its racks, in order.
+        bounds: Bounds of each item.
     """
 
     racks: int
@@ -103,10 +103,10 @@ class RackChoice:
 
 
 def choose(problem: Problem) -> RackChoice:
-    """Choose the racks of each item, and work out what it keeps to.
+    """Choose the racks of each item, and compute its bounds.
 
     Raises:
-        ShortageError: Copies cannot be placed, and that is to be an error.
+        ShortageError: Not all copies can be placed, and `on_shortage` is `error`.
     """
     items, nodes = problem.items, problem.nodes
     rack, closed = nodes.rack.tolist(), (~nodes.assignable).tolist()
@@ -126,7 +126,7 @@ def choose(problem: Problem) -> RackChoice:
 
 
 def _choices(free: list[int], limits: Constraints) -> list[frozenset[int]]:
-    """Return the sets of racks an item may be in; one of all racks if it may be in all."""
+    """Return the combinations of racks an item may be in; one with all racks if it may be in all."""
     usable, most = [rack for rack, nodes in enumerate(free) if nodes], limits.max_racks
     if most is None or most >= len(usable):
         return [frozenset(range(len(free)))]
@@ -137,7 +137,7 @@ def _choices(free: list[int], limits: Constraints) -> list[frozenset[int]]:
 
 
 class _Chooser:
-    """Chooses racks, and remembers what was chosen and worked out."""
+    """Chooses racks, and caches choices and bounds."""
 
     def __init__(self, limits: Constraints, choices: list[frozenset[int]]) -> None:
         self._limits = limits
@@ -146,10 +146,10 @@ class _Chooser:
         self._known: dict[tuple[int, tuple[int, ...], int], Bounds | ShortageError] = {}
 
     def best(self, copies: int, held: list[int], room: list[int]) -> tuple[int, Bounds]:
-        """Return the choice that places most, keeps most and was taken least, in this order.
+        """Return the choice that places most, keeps most and was used least, in this order.
 
         Raises:
-            ShortageError: None places all copies, and that is to be an error.
+            ShortageError: No choice places all copies, and `on_shortage` is `error`.
         """
         found: list[tuple[tuple[int, bool, int, int, int], Bounds]] = []
         failed: ShortageError | None = None

@@ -1,19 +1,19 @@
-"""Even loads by moving copies along paths: no solver, no model, whatever the number of items.
+"""Balance loads by moving copies along paths: without a solver, for any number of items.
 
 Theory of operation
 -------------------
-An arc from node u to node v is there where some item can give up u and take v without keeping less of what comes
-first. A path of such arcs from a loaded node to a less loaded one moves one copy from its first node to its last and
-leaves all others as they are. The most loaded node is looked at first, and the best end of its paths is taken, until
-no path evens anything.
+There is an arc from node u to node v if some item can replace u by v without a loss in the objectives that come first.
+A path of such arcs from a loaded node to a less loaded one moves one copy from its first node to its last and leaves
+the loads of the others unchanged. The search starts at the most loaded node, takes the best end of its paths, and
+repeats this until no path improves the balance.
 
-What an item may hold within its bounds are the bases of a matroid (a flow with one source), and so are those of them
-that cost it least. Loads are a convex cost over their sum. So where no path evens, nothing evens: the result is the
-optimum, as that of the flow would be. An item that is needed for two arcs of a path is looked at as a whole; shortest
-paths are taken, along which its moves are sound together.
+The sets that an item may have within its bounds are the bases of a matroid (a flow with one source), and so are those
+of lowest cost for the item. Loads are a convex cost over their sum. So if no path improves the balance, nothing does:
+the result is optimal, as that of the flow would be. An item that is needed for two arcs of a path is checked as a
+whole. Shortest paths are taken, along which its moves are feasible together.
 
-Rounds are counted, so that the same input gives the same answer on every machine. A round costs about as much as there
-are nodes and copies at the nodes of its path.
+Rounds are counted, so that equal input gives an equal result on every machine. The time of a round is about
+proportional to the number of nodes and of copies on the nodes of its path.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from rackassign.solver.placement.model import BrokerArrays
 from rackassign.solver.placement.rack_limits import Bounds
 
 MOST_ROUNDS = 20_000
-"""Paths that are taken. 30,000 partitions that were placed blind to racks, at 60 brokers, take about 1,000."""
+"""Limit of paths. 30,000 partitions that were placed without regard to racks, on 60 brokers, take about 1,000."""
 
-_NOBODY = -1
+_NO_NODE = -1
 _FRESH = 1 << 40
-"""How much more a copy that is placed here counts than load there is, where what is placed is to be even first."""
+"""Factor by which a placed copy counts more than existing load, if placed copies are to be balanced first."""
 
 
 class NodeLoads:
-    """How loaded nodes are, and what one more copy costs.
+    """Loads of nodes, and the cost of one more copy.
 
     Args:
         base: Copies that are not to be placed, by node.
         nodes: The nodes; their weights count.
-        fresh: Whether what is placed here is evened first, and what there is plays a part only then.
+        fresh: Whether placed copies are balanced first, and existing load only after them.
     """
 
     def __init__(self, base: Iterable[int], nodes: BrokerArrays, *, fresh: bool = False) -> None:
@@ -51,11 +51,11 @@ class NodeLoads:
         self._fresh = _FRESH if fresh else 0
 
     def less(self, node: int) -> int:
-        """Return by how much loads are evened when a copy goes from a node."""
+        """Return how much the balance improves when a copy leaves a node."""
         return self.more(node) - 2 * self._scale[node] * (1 + self._fresh)
 
     def more(self, node: int) -> int:
-        """Return by how much loads are less even when a copy comes to a node."""
+        """Return how much the balance gets worse when a copy is added to a node."""
         count = self.count[node]
         return self._scale[node] * (2 * (self.base[node] + count) + 1 + self._fresh * (2 * count + 1))
 
@@ -68,14 +68,14 @@ class NodeLoads:
 
 
 class LoadBalancer:
-    """Copies at nodes that are moved until loads are even.
+    """Copies on nodes that are moved until loads are balanced.
 
     Args:
-        loads: Of the nodes; what is placed is added.
+        loads: Loads of the nodes; placed copies are added.
         sets: Nodes of each item.
-        targets: Tells, of an item, what it holds and one node of that, the nodes that do in its place, as bits.
-        sound: Tells whether an item may hold a set, reached by several moves at once.
-        dear: A node of each item that it gives up only if no other item can go in its place; -1 for none.
+        targets: Returns, for an item, its set and one node of it, the nodes that can replace that node, as bits.
+        sound: Returns whether an item may have a set that results from several moves at once.
+        dear: A node of each item that it gives up only if no other item can move instead; -1 for none.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LoadBalancer:
         dear: Sequence[int] | None = None,
     ) -> None:
         self.loads = loads
-        self._dear = [_NOBODY] * len(sets) if dear is None else dear
+        self._dear = [_NO_NODE] * len(sets) if dear is None else dear
         self._targets, self._sound = targets, sound
         self._nodes = range(len(loads.base))
         self.sets: list[frozenset[int]] = [frozenset() for _ in sets]
@@ -97,7 +97,7 @@ class LoadBalancer:
             self._put(item, frozenset(own))
 
     def balance(self, rounds: int = MOST_ROUNDS) -> bool:
-        """Take paths until none evens; tell whether that was so before the rounds were used up."""
+        """Take paths until none improves the balance; return whether that happened within the limit of rounds."""
         while rounds and self._path_taken():
             rounds -= 1
         return rounds > 0
@@ -125,9 +125,9 @@ class LoadBalancer:
         return known
 
     def _path_taken(self) -> bool:
-        """Take the path that evens most, from the most loaded node that has one; tell whether there was any."""
+        """Take the path that balances most, from the most loaded node that has one; return whether there was one."""
         loads, dead = self.loads, 0
-        # The first will do nearly always, so the others need not be in order.
+        # The first is nearly always sufficient, so the others need not be sorted.
         sources = [(-loads.less(node), node) for node in self._nodes if self._at[node]]
         heapify(sources)
         while sources:
@@ -143,12 +143,12 @@ class LoadBalancer:
                 if self._moved(path[::-1]):
                     return True
             if not ends:
-                # What evens nothing for this source does so even less for those that come after it.
+                # A path that does not improve the balance for this source does so even less for the next ones.
                 dead |= sum(1 << node for node in before)
         return False
 
     def _moved(self, path: Sequence[int]) -> bool:
-        """Move a copy along each arc of a path; tell whether that could be done."""
+        """Move a copy along each arc of a path; return whether that was feasible."""
         sets: dict[int, frozenset[int]] = {}
         twice = False
         for source, target in pairwise(path):
@@ -169,16 +169,16 @@ class LoadBalancer:
 
 
 class FeasibleMoves:
-    """What items may hold: within their bounds, at no more cost than they begin with.
+    """The sets that items may have: within their bounds, at no higher cost than they begin with.
 
-    What costs an item, one before the other: a node that is used only where nothing else will do; a node that did not
-    hold it, if few moves come first; a node that takes nothing new, where another that held it could stay.
+    The costs of an item, in order: a node that is used only as a last resort; a node that did not have the item, if
+    few moves come first; a node that accepts no new copies, if another one that had the item could stay.
 
     Args:
-        nodes: Where copies can be.
-        held: Nodes that hold each item and may go on doing so.
-        bounds: What each keeps to.
-        moves_first: Whether few moves come before even loads.
+        nodes: Nodes on which copies can be placed.
+        held: Nodes that have each item and may keep it.
+        bounds: Bounds of each item.
+        moves_first: Whether few moves come before balance.
     """
 
     def __init__(
@@ -193,16 +193,16 @@ class FeasibleMoves:
         self._known: dict[tuple[int, tuple[int, ...], int], int] = {}
 
     def targets(self, item: int, own: frozenset[int], node: int) -> int:
-        """Return the nodes that do for an item in place of one it has, at no more cost, as bits."""
+        """Return the nodes that can replace a node of an item, at no higher cost, as bits."""
         free = self._within(item, own, node)
         return self._no_dearer(item, node, free) if free else 0
 
     def sound(self, item: int, own: frozenset[int]) -> bool:
-        """Tell whether a set keeps to the bounds of an item; its cost is that of the moves it is made by."""
+        """Return whether a set satisfies the bounds of an item; its cost is that of the moves that lead to it."""
         return self._bounds[item].allow(self._rack[node] for node in own)
 
     def cheapest(self, item: int, own: frozenset[int]) -> frozenset[int]:
-        """Return a set as near to another as costs an item least."""
+        """Return the set of lowest cost for an item that is closest to a given one."""
         while True:
             better = (
                 (node, cheaper)

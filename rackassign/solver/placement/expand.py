@@ -1,12 +1,12 @@
-"""Flows of classes as nodes of items again.
+"""Expansion of flows of classes to the nodes of items.
 
-Within a class copies are dealt round: rack after rack, each item in turn. So an item gets, of each rack, its mean
-rounded down or up, which keeps to every limit that the mean keeps to; racks with less than a copy an item come
-first, those where leaders must be foremost, so that no item misses what all of them have on average.
+Within a class copies are distributed in turn: rack after rack, to one item after the other. So an item gets, in each
+rack, its mean rounded down or up, which satisfies every limit that the mean satisfies. Racks with less than one copy
+per item come first, of these the racks where leaders must be, so that no item lacks what all of them have on average.
 
-Which item gets which node is free where a rack has one copy of each. There an item takes the node that its group
-has least of and that shares fewest items with the nodes it has, one before the other: groups are to be even, and what
-a node loses is to be taken over by many.
+Which item gets which node is free where a rack has one copy of each. There an item takes the node of which its group
+has least, then the one that shares fewest items with its other nodes: groups are to be balanced, and the load of a
+lost node is to be taken over by many others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rackassign.solver.placement.replica_network import ReplicaFlows
 from rackassign.solver.types import Ints
 
 _HUB = -1
-"""Stands for a copy that comes through a hub, until its node is known."""
+"""Placeholder for a copy that comes through a hub, until its node is known."""
 
 
 def expand_classes(
@@ -32,11 +32,12 @@ def expand_classes(
     """Return the nodes of each item, in no particular order.
 
     Args:
-        items: What has copies.
+        items: Items to place.
         classes: Items by class.
-        nodes: Where copies are.
-        flows: How many copies of each class go where.
-        groups_first: Whether an item takes what its group has least of, or what shares least with its other nodes.
+        nodes: Nodes on which copies are placed.
+        flows: Number of copies of each class by node.
+        groups_first: Whether an item prefers the node its group has least of to the one that shares fewest items with
+            its other nodes.
     """
     table = _Table(items, nodes)
     members: list[list[int]] = [[] for _ in classes.size]
@@ -48,7 +49,7 @@ def expand_classes(
         counts = _counts(len(inside), flows.in_rack[class_], classes.bounds[class_].leaders)
         for rack, of_items in counts:
             wanted += ((class_, rack, number) for number in of_items)
-    # Stays first, so that what is free can be chosen with all of them in view.
+    # Stays first, so that the free copies can be chosen with all of them known.
     free: list[tuple[int, int, dict[int, int]]] = []
     by_cell: dict[tuple[int, int], list[int]] = {}
     for class_, rack, number in wanted:
@@ -67,16 +68,16 @@ def expand_classes(
     return table.nodes_of
 
 
-def expand_classes_anew(
+def expand_with_exchange(
     items: PartitionArrays,
     nodes: BrokerArrays,
     sets: list[list[int]],
     held: Sequence[Collection[int]],
     bounds: Sequence[Bounds],
 ) -> list[list[int]]:
-    """Return sets with as many copies at each node, in which what comes new to racks is exchanged within them.
+    """Return sets with equally many copies on each node, with new copies of racks exchanged within their rack.
 
-    Only where a rack has at most one copy of an item, which any of its nodes will do for.
+    Applies only where a rack has at most one copy of an item, for which any node of the rack can be used.
     """
     rack, table = nodes.rack.tolist(), _Table(items, nodes)
     quotas: dict[int, dict[int, int]] = {}
@@ -97,7 +98,7 @@ def expand_classes_anew(
 def _give_stays(
     table: _Table, copies: list[int], quota: dict[int, int], held: set[int], through: int
 ) -> list[tuple[int, bool]]:
-    """Give the first items what stays; return the others, and whether their copy comes through a hub."""
+    """Assign stays to the first items; return the others, and whether their copy comes through a hub."""
     at = 0
     for node in sorted(held.intersection(quota)):
         for item in copies[at : at + quota[node]]:
@@ -108,7 +109,7 @@ def _give_stays(
 
 
 def _counts(size: int, in_rack: Ints, leaders: frozenset[int]) -> list[tuple[int, list[int]]]:
-    """Return for each rack the items that get a copy there, by their place in the class."""
+    """Return for each rack the items that get a copy there, by their index in the class."""
     shares = in_rack.tolist()
     order = sorted(range(len(shares)), key=lambda rack: (shares[rack] >= size, rack not in leaders, rack))
     dealt, at = [], 0
@@ -120,7 +121,7 @@ def _counts(size: int, in_rack: Ints, leaders: frozenset[int]) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class _Quotas:
-    """Copies that are to come to nodes: of a class and rack directly, of a group and rack through hubs."""
+    """Numbers of copies to place on nodes: by class and rack directly, by group and rack through hubs."""
 
     direct: dict[tuple[int, int], dict[int, int]]
     hubs: Ints
@@ -144,7 +145,7 @@ class _Quotas:
 
 
 class _Table:
-    """What has been dealt."""
+    """The copies placed so far."""
 
     def __init__(self, items: PartitionArrays, nodes: BrokerArrays) -> None:
         count = len(nodes.rack)
@@ -154,7 +155,7 @@ class _Table:
         self._together = [[0] * count for _ in range(count)]
 
     def give(self, item: int, node: int) -> None:
-        """Give an item a node."""
+        """Assign a node to an item."""
         own = self.nodes_of[item]
         for other in own:
             self._together[node][other] += 1
@@ -163,7 +164,7 @@ class _Table:
         self._of_group[self._group[item]][node] += 1
 
     def choose(self, item: int, quota: dict[int, int], *, groups_first: bool) -> None:
-        """Give an item the best node there is some left of."""
+        """Assign the best node with quota left to an item."""
         own, of_group = self.nodes_of[item], self._of_group[self._group[item]]
         node = min(
             quota,
@@ -181,7 +182,7 @@ class _Table:
             del quota[node]
 
     def give_apart(self, copies: list[int], quota: dict[int, int]) -> None:
-        """Give items several nodes each, no node twice: always those there is most left of (Gale and Ryser)."""
+        """Assign several nodes to each item, no node twice: always those with most quota left (Gale and Ryser)."""
         wants: dict[int, int] = {}
         for item in copies:
             wants[item] = wants.get(item, 0) + 1

@@ -1,7 +1,8 @@
-"""Without a solver, and where there are too many classes for one: copies are placed within all limits, then evened.
+"""Placement without a solver, or with too many classes for one: place copies within all constraints, then balance.
 
-Each item first takes what keeps to its limits, held nodes before others. Then loads are evened along paths (`even`):
-if few moves come first that is the optimum of both; otherwise loads are even, and moves few but not the fewest.
+Each item first takes nodes that satisfy its constraints, its current nodes before others. Then loads are balanced along
+paths (`even_loads`). If few moves come first, that is the optimum of both. Otherwise loads are balanced, and moves are
+few but not the fewest.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from rackassign.solver.placement.even_loads import FeasibleMoves, LoadBalancer, 
 from rackassign.solver.placement.model import BrokerArrays, Problem
 from rackassign.solver.placement.rack_limits import Bounds
 
-_NOBODY = -1
+_NO_NODE = -1
 
 
 def greedy(problem: Problem, chosen: RackChoice) -> tuple[list[list[int]], bool]:
-    """Return the nodes of each item, and whether nothing is better in the objectives moves, then even nodes."""
+    """Return the nodes of each item, and whether they are optimal in the objectives moves, then balance of nodes."""
     nodes, goals = problem.nodes, problem.goals
     moves_first = goals.first == "moves"
     leads = [
@@ -29,7 +30,7 @@ def greedy(problem: Problem, chosen: RackChoice) -> tuple[list[list[int]], bool]
         for leader, usable, bounds in zip(problem.items.leaders_kept(), chosen.usable, chosen.bounds, strict=True)
     ]
     fits = FeasibleMoves(nodes, chosen.usable, chosen.bounds, moves_first=moves_first)
-    # What is placed is the only group there is: it is evened first, then what nodes carry.
+    # The placed items are the only group: it is balanced first, then total loads of nodes.
     loads = NodeLoads(nodes.load.tolist(), nodes, fresh=goals.first == "group")
     sets = [fits.cheapest(item, own) for item, own in enumerate(_placed(nodes, chosen, loads, leads))]
     evener = LoadBalancer(loads, sets, fits.targets, fits.sound, leads)
@@ -38,7 +39,7 @@ def greedy(problem: Problem, chosen: RackChoice) -> tuple[list[list[int]], bool]
 
 
 def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Sequence[int]) -> list[frozenset[int]]:
-    """Return valid nodes of each item: what can stay as it is first, then one copy after the other."""
+    """Return valid nodes of each item: first items that can stay as they are, then one copy after the other."""
     rack = nodes.rack.tolist()
     settled = [
         bounds.allow(rack[node] for node in own) for own, bounds in zip(chosen.usable, chosen.bounds, strict=True)
@@ -70,16 +71,16 @@ def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Se
 
 
 class _Free:
-    """Nodes that take something new, the least loaded of a rack at hand.
+    """Nodes that accept new copies, with the least loaded node of a rack at hand.
 
     Args:
-        nodes: All there are.
-        loads: What they carry that is not to be placed, and what a copy more costs.
-        count: Copies that are placed already.
+        nodes: All nodes.
+        loads: Their loads that are not to be placed, and the cost of one more copy.
+        count: Number of copies that are placed already.
     """
 
     def __init__(self, nodes: BrokerArrays, loads: NodeLoads, count: Sequence[int]) -> None:
-        # The loads that are evened later begin with none of this.
+        # The loads that are balanced later start without these copies.
         self._here = NodeLoads(loads.base, nodes)
         self._here.count = list(count)
         self._rack, self._open = nodes.rack.tolist(), nodes.assignable.tolist()
@@ -92,24 +93,24 @@ class _Free:
             heapify(heap)
 
     def liking(self, node: int) -> tuple[bool, bool]:
-        """Return what counts before loads; less is better."""
+        """Return the criteria that count before loads; less is better."""
         return self._reluctant[node], not self._open[node]
 
     def more(self, node: int) -> int:
-        """Return by how much loads are less even when a copy comes to a node."""
+        """Return how much the balance gets worse when a copy is added to a node."""
         return self._here.more(node)
 
     def racks_left(self, own: Sequence[int]) -> set[int]:
-        """Return the racks that have another node than these."""
+        """Return the racks that have a node other than these."""
         used = Counter(self._rack[node] for node in own if self._open[node])
         return {rack for rack, heap in self._heaps.items() if len(heap) > used[rack]}
 
     def best(self, racks: Collection[int], own: Sequence[int]) -> int:
-        """Return the best node in racks that is none of these."""
+        """Return the best node of the racks other than these."""
         return min(entry for rack in racks if (entry := self._least(rack, own)) is not None)[-1]
 
     def take(self, node: int) -> None:
-        """Give a node a copy."""
+        """Add a copy to a node."""
         self._here.count[node] += 1
 
     def _entry(self, node: int) -> tuple[bool, int, int]:
@@ -120,7 +121,7 @@ class _Free:
         while heap:
             entry = self._entry(heap[0][-1])
             if entry != heap[0]:
-                # It has taken copies since.
+                # Copies have been added to it since.
                 heapreplace(heap, entry)
             elif entry[-1] in own:
                 taken.append(heappop(heap))
@@ -133,7 +134,7 @@ class _Free:
 
 
 def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: Bounds, free: set[int]) -> set[int]:
-    """Return the racks of which one must have the next copy: what limits ask for comes before what they allow."""
+    """Return the racks of which one must get the next copy: minimums of the bounds come before maximums."""
     used = {rack[node] for node in own}
     if bounds.leaders and not used & bounds.leaders:
         return {number for number in bounds.leaders if number in free and bounds.high[number]}
@@ -146,22 +147,22 @@ def _racks(own: list[int], rack: Sequence[int], counts: Sequence[int], bounds: B
 
 
 def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Return who leads each item and who is next, -1 for nobody: even by node, and few leaders changed."""
+    """Return the leader and the successor of each item, -1 for none: balanced by node, with few leader changes."""
     nodes, held, kept = problem.nodes, problem.items.current, problem.items.leaders_kept()
     may = [nodes.may_lead(own, problem.limits.leader_racks) for own in sets]
     loads = NodeLoads(nodes.leader_load.tolist(), nodes)
-    now = [own[0] if own and own[0] in of else _NOBODY for own, of in zip(held, may, strict=True)]
+    now = [own[0] if own and own[0] in of else _NO_NODE for own, of in zip(held, may, strict=True)]
     for leader in now:
-        if leader != _NOBODY:
+        if leader != _NO_NODE:
             loads.count[leader] += 1
     first = list(now)
     for item, of in enumerate(may):
-        if first[item] == _NOBODY and of:
+        if first[item] == _NO_NODE and of:
             first[item] = min(of, key=lambda node: (loads.more(node), node))
             loads.count[first[item]] += 1
     choosing = [item for item, of in enumerate(may) if of and kept[item] not in of]
     fixed = np.bincount(
-        [first[item] for item in sorted(set(range(len(first))) - set(choosing)) if first[item] != _NOBODY],
+        [first[item] for item in sorted(set(range(len(first))) - set(choosing)) if first[item] != _NO_NODE],
         minlength=len(nodes.rack),
     )
     masks = [sum(1 << node for node in may[item]) for item in choosing]
@@ -180,12 +181,12 @@ def greedy_leads(problem: Problem, sets: Sequence[Sequence[int]]) -> tuple[list[
 def greedy_seconds(
     sets: Sequence[Sequence[int]], first: Sequence[int], held: Sequence[tuple[int, ...]], nodes: BrokerArrays
 ) -> list[int]:
-    """Return who is next to lead each item, -1 for nobody: evened leader by leader, by what each leads itself."""
-    leads = nodes.leader_load + np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack))
-    found, of_leader = [_NOBODY] * len(sets), dict[int, list[int]]()
+    """Return the successor of each leader, -1 for none: balanced leader by leader, by the items each leads itself."""
+    leads = nodes.leader_load + np.bincount([node for node in first if node != _NO_NODE], minlength=len(nodes.rack))
+    found, of_leader = [_NO_NODE] * len(sets), dict[int, list[int]]()
     masks: dict[int, int] = {}
     for item, (own, leader, before) in enumerate(zip(sets, first, held, strict=True)):
-        others = [node for node in own if node != leader] if leader != _NOBODY else []
+        others = [node for node in own if node != leader] if leader != _NO_NODE else []
         able = [node for node in others if nodes.leader_eligible[node]] or others
         if able:
             masks[item] = sum(1 << node for node in able)

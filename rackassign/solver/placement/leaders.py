@@ -1,8 +1,8 @@
-"""Who leads, and who is next to lead: choices within the nodes an item has, as flows.
+"""Leaders and their successors: choices within the nodes of an item, as flows.
 
-A leader is chosen for each item so that nodes, racks and each group's nodes lead evenly, in the order asked for, and
-as many leaders as possible stay. Then a second, so that what leads at a node goes to as many others as can be, evenly
-with what they lead themselves, should it be lost.
+A leader is chosen for each item so that nodes, racks and the nodes of each group lead evenly, in the given order, and
+as many leaders as possible stay. Then a successor is chosen, so that the leaders of a lost node move to as many other
+nodes as possible, evenly with the items that these lead themselves.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rackassign.solver.types import Ints
 
 _SINGLE = 2
 _ROUNDS = 24
-_NOBODY = -1
+_NO_NODE = -1
 MIXES = 4
 MOST_CELLS = 6_000
-"""Classes x racks and groups x nodes, beyond which groups are no part of flows."""
+"""Limit of classes x racks and of groups x nodes. Beyond it, groups are no part of flows."""
 
 MOST_MIXED = 2_000
-"""Items; with more of them leaders mix by themselves."""
+"""Limit of items. With more of them leaders mix by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class _Choices:
 
     Args:
         of: Class of each item; -1 for one that has no choice.
-        size: Items of each class.
-        key: What the steps of groups or pairs are counted by, of each class.
-        arcs: Class, node, and 1 where it is what the items have now.
+        size: Number of items of each class.
+        key: Key by which the segments of groups or pairs are counted, of each class.
+        arcs: Class, node, and 1 if it is the current node of the items.
     """
 
     of: list[int]
@@ -56,13 +56,13 @@ class _Choices:
 
 
 def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
-    """Find classes; an item offers its key, its nodes in order, and the node it has now."""
+    """Group items into classes; an item offers its key, its nodes in order, and its current node."""
     found: dict[tuple[int, tuple[int, ...], int], int] = {}
-    of = [found.setdefault(offer, len(found)) if offer[1] else _NOBODY for offer in offers]
+    of = [found.setdefault(offer, len(found)) if offer[1] else _NO_NODE for offer in offers]
     arcs = [(class_, node, int(node == now)) for (_, nodes, now), class_ in found.items() for node in nodes]
     return _Choices(
         of,
-        np.bincount([class_ for class_ in of if class_ != _NOBODY], minlength=len(found)).astype(np.int64),
+        np.bincount([class_ for class_ in of if class_ != _NO_NODE], minlength=len(found)).astype(np.int64),
         np.asarray([key for key, _, _ in found], np.int64),
         np.asarray(arcs, np.int64).reshape(-1, 3),
     )
@@ -75,19 +75,19 @@ def _dealt(choices: _Choices, flow: Ints) -> list[int]:
         left.setdefault(class_, []).extend([node] * count)
     for nodes in left.values():
         nodes.reverse()
-    return [left[class_].pop() if class_ != _NOBODY else _NOBODY for class_ in choices.of]
+    return [left[class_].pop() if class_ != _NO_NODE else _NO_NODE for class_ in choices.of]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChoice:
-    """Who leads, and who is next.
+    """Leaders and their successors.
 
     Args:
-        sets: The nodes of each item.
-        first: Who leads each; -1 for nobody.
-        second: Who is next; -1 for nobody.
+        sets: Nodes of each item.
+        first: Leader of each item; -1 for none.
+        second: Its successor; -1 for none.
         imbalance: The most a node leads once another is lost, by its weight, and how uneven that is over all losses.
-        note: What is not proven.
+        note: Note on what is not proven.
     """
 
     sets: list[list[int]]
@@ -100,16 +100,16 @@ class LeaderChoice:
 def choose_leaders(
     problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, keep: bool = False
 ) -> LeaderChoice:
-    """Return who leads each item and who is next.
+    """Return the leader of each item and its successor.
 
-    Among leaders that are as good, some leave better choices of who is next. No flow sees both, so a few are tried.
+    Among equally good leaders, some allow better successors. No flow optimizes both, so a few choices are tried.
 
     Args:
-        problem: What is asked.
-        sets: The nodes of each item.
-        work: Is drawn on.
-        grouped: Whether groups are to lead evenly by themselves.
-        keep: Whether items that keep their nodes and their leader keep who is next as well.
+        problem: The problem.
+        sets: Nodes of each item.
+        work: Budget. The iterations used are deducted.
+        grouped: Whether leaders are balanced within each group.
+        keep: Whether items that keep their nodes and their leader keep the successor as well.
 
     Raises:
         SolverError: There is no solution.
@@ -129,8 +129,8 @@ def choose_leaders(
 
 def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[float, int]:
     count = len(nodes.rack)
-    led = nodes.leader_load + np.bincount([node for node in first if node != _NOBODY], minlength=count)
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != _NOBODY]
+    led = nodes.leader_load + np.bincount([node for node in first if node != _NO_NODE], minlength=count)
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if b != _NO_NODE]
     taken = np.zeros((count, count), np.int64)
     np.add.at(taken, tuple(np.asarray(pairs, np.int64).reshape(-1, 2).T), 1)
     after = np.where(taken > 0, led[None, :] + taken, 0)
@@ -140,14 +140,14 @@ def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[f
 def leaders(
     problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, mix: int = 0
 ) -> tuple[list[int], str]:
-    """Return the leader of each item, -1 if none of its nodes may lead, and what is not proven.
+    """Return the leader of each item, -1 if none of its nodes may lead, and a note on what is not proven.
 
     Args:
-        problem: What is asked.
-        sets: The nodes of each item.
-        work: Is drawn on.
-        grouped: Whether groups are to lead evenly by themselves.
-        mix: Which of the choices that are as good is taken.
+        problem: The problem.
+        sets: Nodes of each item.
+        work: Budget. The iterations used are deducted.
+        grouped: Whether leaders are balanced within each group.
+        mix: Index of the choice among equally good ones.
 
     Raises:
         SolverError: There is no solution.
@@ -156,22 +156,22 @@ def leaders(
     offers = []
     for group, own, held, kept in zip(items.group.tolist(), sets, items.current, items.leaders_kept(), strict=True):
         nodes_of = nodes.may_lead(own, leader_racks)
-        now = held[0] if held and held[0] in nodes_of else _NOBODY
+        now = held[0] if held and held[0] in nodes_of else _NO_NODE
         nodes_of = (kept,) if kept in nodes_of else nodes_of
         offers.append((group if grouped else 0, nodes_of, now))
     choices = _choices(offers)
     if not len(choices.size):
-        return [_NOBODY] * len(sets), ""
+        return [_NO_NODE] * len(sets), ""
     flow, note = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
     return _dealt(choices, flow), note
 
 
 def as_even_as_any(problem: Problem, first: list[int]) -> bool:
-    """Tell whether leads are as even as any with that sum, whatever nodes items have: by node, by rack, or by both."""
+    """Return whether leaders are as even as any with that sum, for any nodes of items: by node, by rack, or by both."""
     nodes, goal, racks = problem.nodes, problem.goals.leaders, problem.limits.leader_racks
     may = nodes.leader_eligible if racks is None else nodes.leader_eligible & np.isin(nodes.rack, sorted(racks))
-    led = np.bincount([node for node in first if node != _NOBODY], minlength=len(nodes.rack)).astype(np.int64)
-    # Items that nobody may lead are led by nobody; of the others each is led by a node that may.
+    led = np.bincount([node for node in first if node != _NO_NODE], minlength=len(nodes.rack)).astype(np.int64)
+    # Items without an eligible node have no leader; each other item is led by an eligible node.
     by_node = _as_even(led[may], nodes.leader_load[may], inverse_weights(nodes.weight)[may])
     count = int(nodes.rack.max(initial=-1)) + 1
     there = np.isin(np.arange(count), nodes.rack[may])
@@ -183,7 +183,7 @@ def as_even_as_any(problem: Problem, first: list[int]) -> bool:
 
 
 def _as_even(count: Ints, base: Ints, scale: Ints) -> bool:
-    """Tell whether no unit, taken from where it costs most, costs less anywhere else; costs are squares by scale."""
+    """Return whether no unit, taken from where it costs most, costs less elsewhere; costs are squares by scale."""
     if not count.any():
         return True
     less = (scale * (2 * (base + count) - 1))[count > 0].max()
@@ -206,7 +206,7 @@ class _Leading:
         self._group_most = per_group if grouped else per_group[:0]
 
     def solved(self, work: SolveBudget, mix: int) -> tuple[Ints, str]:
-        """Place steps until they are the right ones."""
+        """Solve until every load is within its single segments."""
         nodes, count, total = self._nodes, len(self._nodes.rack), int(self._choices.size.sum())
         share = (total + nodes.leader_load.sum()) / max(1, int(nodes.weight[self._most > 0].sum()))
         centre = np.clip(np.rint(share * nodes.weight - nodes.leader_load), 0, self._most).astype(np.int64)
@@ -225,7 +225,7 @@ class _Leading:
             if right:
                 return flow, note
             centre, of_rack, of_group = loads
-        raise SolverError("no steps of leads are the right ones")
+        raise SolverError("no segments of leader counts are the right ones")
 
     def _round(
         self, centres: tuple[Ints, Ints, Ints], work: SolveBudget, mix: int
@@ -264,7 +264,7 @@ class _Leading:
     def _evenness(self, builder: Builder, node: CostSegments, rack: CostSegments) -> list[Ints]:
         of_nodes, of_racks = shift_by_median(node.cost), shift_by_median(rack.cost)
         if self._goals.leaders == "mixed":
-            # Squares relative to the mean of nodes and to that of racks: as many times larger as there are more.
+            # Squares relative to the means of nodes and of racks: larger by the ratio of their numbers.
             nodes, racks = int((self._most > 0).sum()), int((self._rack_most > 0).sum())
             return [builder.objective(node=of_nodes * nodes**2, rack=of_racks * racks**2)]
         both = [builder.objective(node=of_nodes), builder.objective(rack=of_racks)]
@@ -272,21 +272,21 @@ class _Leading:
 
 
 def _mixing(arcs: Ints, mix: int) -> Ints:
-    """Return costs without a pattern: among choices that are as good, classes alike do not all take the same."""
+    """Return costs without a pattern, so that similar classes do not all make the same of several equal choices."""
     return (arcs[:, 0] * 7919 + arcs[:, 1] * 104_729 + mix) * (40_503 + 2 * mix) // 1024 % 16
 
 
 def choose_successors(
     problem: Problem, sets: list[list[int]], leading: list[int], work: SolveBudget, *, keep: bool = False
 ) -> tuple[list[int], str]:
-    """Return who is to lead each item next, -1 if it has no other node, and what is not proven.
+    """Return the successor of each leader, -1 if the item has no other node, and a note on what is not proven.
 
     Args:
-        problem: What is asked.
-        sets: The nodes of each item.
-        leading: Who leads each.
-        work: Is drawn on.
-        keep: Whether items that keep their nodes and their leader keep who is next as well.
+        problem: The problem.
+        sets: Nodes of each item.
+        leading: Leader of each item.
+        work: Budget. The iterations used are deducted.
+        keep: Whether items that keep their nodes and their leader keep the successor as well.
 
     Raises:
         SolverError: There is no solution.
@@ -295,16 +295,16 @@ def choose_successors(
     count = len(nodes.rack)
     offers = []
     for own, first, held in zip(sets, leading, problem.items.current, strict=True):
-        others = tuple(sorted(node for node in own if node != first)) if first != _NOBODY else ()
-        # Who was next is worth keeping only where that leaves the whole list as it is.
+        others = tuple(sorted(node for node in own if node != first)) if first != _NO_NODE else ()
+        # The current successor is worth keeping only if the whole list then stays as it is.
         stays = bool(others) and held[:1] == (first,) and sorted(held) == sorted(own)
-        now = held[1] if stays else _NOBODY
+        now = held[1] if stays else _NO_NODE
         others = (now,) if stays and keep else others
         offers.append((first, others, now))
     choices = _choices(offers)
     if not len(choices.size):
-        return [_NOBODY] * len(sets), ""
-    leads = nodes.leader_load + np.bincount([first for first in leading if first != _NOBODY], minlength=count)
+        return [_NO_NODE] * len(sets), ""
+    leads = nodes.leader_load + np.bincount([first for first in leading if first != _NO_NODE], minlength=count)
     class_, node, now_ = choices.arcs.T
     pair, at = np.unique(choices.key[class_] * count + node, return_inverse=True)
     most = np.bincount(at.ravel(), choices.size[class_]).astype(np.int64)
@@ -342,10 +342,7 @@ def _settled(
         if on_unit_segments(load, most, centre, _SINGLE).all():
             return parts["choice"], note
         centre = load
-    raise SolverError("no steps of pairs are the right ones")
-
-
-_NOBODY = -1
+    raise SolverError("no segments of pairs are the right ones")
 
 
 def reorder_leaders(
@@ -357,18 +354,18 @@ def reorder_leaders(
     keep: bool = False,
     work: int = DEFAULT_WORK,
 ) -> PlacementResult:
-    """Choose who leads each item and who is next, among the nodes that hold it.
+    """Choose the leader of each item and its successor, among its current nodes.
 
-    Leaders are as even as they can be, by node, rack and group as goals say; then as few change as possible; then who
-    is next is even, and as few items change as possible. An item keeps its order where neither of the two changes,
-    and where none of its nodes may lead.
+    Leaders are as even as possible, by node, rack and group according to the objectives. Then as few leaders change as
+    possible. Then successors are balanced, and as few items change as possible. An item keeps its order if neither of
+    the two changes, and if none of its nodes may lead.
 
     Args:
-        items: What has copies; how many it wants plays no part.
-        nodes: Where they are.
-        limits: In which racks leaders must be; no other limit plays a part.
-        goals: Whose leads are evened.
-        keep: Whether who is next is left alone where the leader does not change.
+        items: Items with their nodes; their number of copies is not used.
+        nodes: The nodes.
+        limits: Racks in which leaders must be; no other constraint is used.
+        goals: Objectives for leaders.
+        keep: Whether the successor is unchanged if the leader does not change.
         work: Budget, in iterations of the solver.
     """
     problem = Problem(items, nodes, limits or Constraints(), goals or Objectives())
@@ -376,10 +373,10 @@ def reorder_leaders(
     many = (int(items.group.max(initial=0)) + 1) * len(nodes.rack) > MOST_CELLS
     try:
         if many and any(items.keep) and problem.goals.leaders == "broker":
-            # Few are to be chosen, and none for its group's sake.
+            # Few items have a choice, and none because of its group.
             first, second = greedy_leads(problem, items.current)
             found = LeaderChoice(
-                [], first, second, (0.0, 0), "there are too many groups to prove the leaders of each even"
+                [], first, second, (0.0, 0), "there are too many groups to prove the balance of the leaders of each"
             )
         else:
             found = choose_leaders(
@@ -397,13 +394,13 @@ def reorder_leaders(
 
 
 def leaders_outside_racks(leading: list[int], nodes: BrokerArrays, racks: frozenset[int] | None) -> str:
-    """Tell how many items are led from outside the racks where leaders must be; nothing if none is."""
+    """Return a note on items whose leader is outside the racks where leaders must be; empty if there is none."""
     count = 0 if racks is None else sum(node >= 0 and int(nodes.rack[node]) not in racks for node in leading)
-    return f"{count} have nobody to lead them in the racks where leaders must be" if count else ""
+    return f"{count} have no eligible leader in the racks where leaders must be" if count else ""
 
 
 def _in_order(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
-    front = tuple(node for node in (leader, second) if node != _NOBODY)
+    front = tuple(node for node in (leader, second) if node != _NO_NODE)
     if front == held[: len(front)]:
         return held
     rest = (node for node in held if node not in front)

@@ -1,4 +1,4 @@
-"""Copies that want nodes, what limits them, and what the answer is."""
+"""Copies to place on nodes, their constraints, and the result."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import numpy as np
 from rackassign.solver.types import Bools, Ints
 
 DEFAULT_WORK = 3_000_000
-"""Iterations of the solver: minutes at worst."""
+"""Solver iterations: minutes at most."""
 
 EVEN: Literal["even"] = "even"
 
 Shortage = Literal["error", "placeholder", "relax"]
-"""What becomes of a copy for which the limits leave no node: an error, an entry below 0, or limits give way."""
+"""Handling of a copy for which the constraints leave no node: an error, an entry below 0, or relaxed constraints."""
 
 SHORTAGES: tuple[Shortage, ...] = get_args(Shortage)
 
 LeaderGoal = Literal["broker", "rack", "mixed"]
-"""Whose leads are evened: nodes' first, racks' first, or both at once."""
+"""Objective for leaders: balance nodes first, racks first, or both at once."""
 
 LEADER_GOALS: tuple[LeaderGoal, ...] = get_args(LeaderGoal)
 
 PrimaryObjective = Literal["balance", "moves", "group", "coverage"]
-"""What comes first: even nodes, few moves, each group even over nodes, or coverage of racks and then few moves."""
+"""First objective: even nodes, few moves, each group even over nodes, or coverage of racks and then few moves."""
 
 PRIMARY_OBJECTIVES: tuple[PrimaryObjective, ...] = get_args(PrimaryObjective)
 
 
 class ShortageError(Exception):
-    """Limits leave no node for some copies, and that was to be an error."""
+    """The constraints leave no node for some copies, and `on_shortage` is `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerArrays:
-    """Where copies can be.
+    """Nodes on which copies can be placed.
 
     Args:
         rack: Rack of each node, 0 or more.
-        weight: How much each is to carry relative to the others, 1 or more.
-        load: Copies each carries that are not to be placed.
-        leader_load: How many of those lead.
-        assignable: Whether it may be given copies; one that may not keeps what it holds.
-        leader_eligible: Whether it may lead.
-        last_resort: Whether it is to be used only where nothing else will do.
+        weight: Capacity of each node relative to the others, 1 or more.
+        load: Number of copies on each node that are not to be placed.
+        leader_load: Number of those that lead.
+        assignable: Whether each accepts new copies; a node that does not keeps its copies.
+        leader_eligible: Whether each may lead.
+        last_resort: Whether each is used only if no other node can be.
     """
 
     rack: Ints
@@ -59,26 +59,26 @@ class BrokerArrays:
 
     @classmethod
     def plain(cls, rack: Ints) -> BrokerArrays:
-        """Return equal nodes that carry nothing."""
+        """Return equal nodes without load."""
         count = len(rack)
         yes, none = np.ones(count, bool), np.zeros(count, np.int64)
         return cls(rack, none + 1, none, none, yes, yes, ~yes)
 
     def may_lead(self, own: Iterable[int], racks: frozenset[int] | None) -> tuple[int, ...]:
-        """Return who of an item's nodes may lead it, by number: those in these racks, or any if none is there."""
+        """Return an item's nodes that may lead it, by number: those in these racks, or any if none of them is."""
         may = tuple(sorted(node for node in own if self.leader_eligible[node]))
         return tuple(node for node in may if racks is None or int(self.rack[node]) in racks) or may
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionArrays:
-    """What has copies.
+    """Items to place.
 
     Args:
-        copies: How many each wants, 1 or more.
-        group: Group of each, from 0; a group is to be even over nodes by itself.
-        current: Nodes that hold each, the one that leads first; no node twice.
-        keep: Whether each goes on being led by whoever leads it, if that node still has it and may; empty for none.
+        copies: Number of copies of each item, 1 or more.
+        group: Group of each, from 0; each group is balanced over nodes by itself.
+        current: Nodes that have each, its leader first; no node twice.
+        keep: Whether each keeps its leader, if that node still has it and may lead; empty for none.
     """
 
     copies: Ints
@@ -87,28 +87,28 @@ class PartitionArrays:
     keep: tuple[bool, ...] = ()
 
     def leaders_kept(self) -> tuple[int, ...]:
-        """Return for each the node that is to go on leading it; -1 for none."""
+        """Return for each item the leader it is to keep; -1 for none."""
         keep = self.keep or (False,) * len(self.current)
         return tuple(own[0] if own and kept else -1 for own, kept in zip(self.current, keep, strict=True))
 
     @classmethod
     def fresh(cls, copies: Ints, group: Ints) -> PartitionArrays:
-        """Return items that nobody holds yet."""
+        """Return items without current nodes."""
         return cls(copies, group, ((),) * len(copies))
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What every item keeps to.
+    """Constraints that every item has to satisfy.
 
     Args:
-        max_per_rack: Copies of an item in one rack; `even`: no more than it takes to spread them evenly.
-        min_racks: Racks an item must be in; None: as many as can be.
-        max_racks: Racks it may be in at most.
-        counted_racks: Over how many racks `even` is reckoned, with those that have no node now; None: over those
-            there are, and a rack too small for its part gives it to the others.
+        max_per_rack: Limit of an item's copies in one rack; `even`: as few as an even spread needs.
+        min_racks: Minimum number of racks of an item; None: as many as possible.
+        max_racks: Maximum number of racks of an item.
+        counted_racks: Number of racks on which `even` is based, including those that have no node now. None: the racks
+            that exist, where a rack too small for its share leaves the rest of it to the others.
         leader_racks: Racks in which leaders must be; None: any.
-        on_shortage: What becomes of copies that cannot be placed so.
+        on_shortage: Handling of copies that cannot be placed.
     """
 
     max_per_rack: int | Literal["even"] = EVEN
@@ -121,14 +121,14 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What is best among all that limits allow.
+    """Objectives of a placement within the constraints.
 
     Args:
-        first: Which objective comes first; the others follow in the order balance, moves, group. Coverage is a part
-            of balance, and comes before even nodes, unless it comes first by itself.
-        leaders: Whose leads are evened.
-        coverage: How many copies racks are to have, relative to each other, before nodes are evened; None: as comes
-            of even nodes.
+        first: The first objective; the others follow in the order balance, moves, group. Coverage is a part of balance
+            and comes before even nodes, unless it comes first by itself.
+        leaders: Objective for leaders.
+        coverage: Target numbers of copies of racks, relative to each other, optimized before even nodes; None: whatever
+            follows from even nodes.
     """
 
     first: PrimaryObjective = "balance"
@@ -138,13 +138,13 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All that is asked.
+    """A placement problem.
 
     Args:
-        items: What has copies.
-        nodes: Where they can be.
-        limits: What every item keeps to.
-        goals: What is best.
+        items: Items to place.
+        nodes: Nodes on which copies can be placed.
+        limits: Constraints that every item has to satisfy.
+        goals: Objectives.
     """
 
     items: PartitionArrays
@@ -155,15 +155,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """Where copies go.
+    """A placement of copies.
 
     Args:
-        nodes: Of each item its nodes, the one that leads first; then -1, -2, .. for copies that have none.
-        moved: Copies at nodes that did not hold the item.
-        lower_bound: A number of moves that nothing with these limits and these loads can be below.
-        proven: Whether each objective is proven best given those before it; leads, and who is next, for these nodes.
-        notes: What is not proven or could not be kept to, for people.
-        leads_proven: Whether leads are as even as with any other nodes too.
+        nodes: Nodes of each item, its leader first; then -1, -2, .. for copies that have none.
+        moved: Number of copies on nodes that did not have the item.
+        lower_bound: A lower bound of the moves with these constraints and these loads.
+        proven: Whether each objective is proven optimal given those before it; leaders and successors for these nodes.
+        notes: Notes on what is not proven or could not be satisfied, as text for users.
+        leads_proven: Whether leaders are as even as with any other nodes too.
     """
 
     nodes: tuple[tuple[int, ...], ...]

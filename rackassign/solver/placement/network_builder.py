@@ -1,4 +1,4 @@
-"""A network that is put together block by block, and solved for one objective after the other."""
+"""Construction of a network block by block, and its solution for one objective after the other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rackassign.solver.types import Ints
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Arcs of one sort.
+    """Arcs of one type.
 
     Args:
-        tail: Row each leaves.
-        head: Row each enters.
-        lower: The least each carries.
-        upper: The most each carries.
+        tail: Row that each arc leaves.
+        head: Row that each arc enters.
+        lower: Lower bound of the flow on each arc.
+        upper: Upper bound of the flow on each arc.
     """
 
     tail: Ints
@@ -33,9 +33,9 @@ class Builder:
     """Rows and blocks of arcs.
 
     Args:
-        blocks: By name, in the order they came.
-        rows: How many rows there are.
-        sources: First row, and net flows out, of rows that are not passed through.
+        blocks: Blocks by name, in the order they were added.
+        rows: Number of rows.
+        sources: First row, and net flows out, of rows that have a net flow.
     """
 
     blocks: dict[str, Block] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Builder:
     sources: list[tuple[int, Ints]] = field(default_factory=list)
 
     def add_rows(self, count: int, net: Ints | None = None) -> int:
-        """Add rows; what enters them leaves them, unless a net flow out is given. Return the first."""
+        """Add rows whose net flow is 0 unless given. Return the number of the first."""
         first = self.rows
         self.rows += count
         if net is not None:
@@ -55,7 +55,7 @@ class Builder:
         self.blocks[name] = Block(tail, head, np.zeros(len(tail), np.int64) if lower is None else lower, upper)
 
     def network(self) -> Network:
-        """Return all of it."""
+        """Return the complete network."""
         net = np.zeros(self.rows, np.int64)
         for first, values in self.sources:
             net[first : first + len(values)] = values
@@ -70,7 +70,7 @@ class Builder:
         )
 
     def objective(self, **costs: Ints) -> Ints:
-        """Return the cost of each arc: of named blocks as given, of the others none."""
+        """Return the cost of each arc: the given one for named blocks, 0 for the others."""
         return np.concatenate(
             [costs.get(name, np.zeros(len(block.tail), np.int64)) for name, block in self.blocks.items()]
         )
@@ -82,7 +82,7 @@ class Builder:
 
 
 def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tuple[dict[str, Ints], str]:
-    """Return flows that are best in each objective given those before it, and what is not proven.
+    """Return flows that are optimal in each objective given those before it, and a note on what is not proven.
 
     Raises:
         SolverError: There is no solution.
@@ -103,5 +103,5 @@ def solve(builder: Builder, objectives: Sequence[Ints], work: SolveBudget) -> tu
 
 
 def shift_by_median(costs: Ints) -> Ints:
-    """Return costs less their middle one, where every unit takes exactly one arc of the block: the same optimum."""
+    """Return costs less their median. If every unit takes exactly one arc of the block, the optimum is unchanged."""
     return costs - np.sort(costs)[len(costs) // 2] if len(costs) else costs

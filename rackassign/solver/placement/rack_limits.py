@@ -1,7 +1,7 @@
-"""What limits mean for one item: how many copies in each rack, in how many racks.
+"""Bounds that constraints imply for one item: how many copies in each rack, and in how many racks.
 
-Items of one *kind* want as many copies and find as many nodes in each rack. All that limits ask for is worked out
-once for a kind, by counting; no flow is ever infeasible afterwards.
+Items of one *kind* have equally many copies and equally many usable nodes in each rack. The bounds are computed once
+for each kind, by counting. With them, no flow is infeasible.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from rackassign.solver.placement.model import EVEN, Constraints, ShortageError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What an item of a kind keeps to.
+    """Bounds of the items of a kind.
 
     Args:
-        copies: Copies that can be placed.
-        missing: Copies that cannot.
-        low: Least copies in each rack.
-        high: Most copies in each rack.
-        racks: In how many racks it must be at least.
-        leaders: Racks of which one must have a copy; empty if any will do.
-        note: What could not be kept to; empty if nothing.
+        copies: Number of copies that can be placed.
+        missing: Number of copies that cannot.
+        low: Minimum number of copies in each rack.
+        high: Maximum number of copies in each rack.
+        racks: Minimum number of racks of an item.
+        leaders: Racks of which one must have a copy; empty if there is no such constraint.
+        note: Constraints that could not be satisfied; empty if there are none.
     """
 
     copies: int
@@ -36,14 +36,14 @@ class Bounds:
 
     @property
     def plain(self) -> bool:
-        """Whether `low` and `high` say all."""
+        """Whether `low` and `high` are the only bounds."""
         if self.leaders:
             return False
         alone = max(self.high, default=0) <= 1
         return alone or self.racks <= max(1, sum(1 for least in self.low if least))
 
     def allow(self, racks: Iterable[int]) -> bool:
-        """Tell whether an item may have copies in these racks, one entry each."""
+        """Return whether an item may have copies in these racks, one entry each."""
         counts = [0] * len(self.high)
         for rack in racks:
             counts[rack] += 1
@@ -57,22 +57,22 @@ class Bounds:
 
 
 def bounds_of(copies: int, room: Sequence[int], limits: Constraints) -> Bounds:
-    """Work out what limits ask of an item.
+    """Compute the bounds of an item.
 
     Args:
-        copies: How many it wants.
-        room: Nodes it can use, by rack.
-        limits: What is allowed.
+        copies: Number of copies.
+        room: Number of nodes it can use, by rack.
+        limits: Constraints.
 
     Raises:
-        ShortageError: Not all copies can be placed, and that is to be an error.
+        ShortageError: Not all copies can be placed, and `on_shortage` is `error`.
     """
     most = _most_per_rack(copies, room, limits)
     racks = sum(1 for nodes in room if nodes)
-    # An item of fewer copies cannot be asked to be in more racks.
+    # The minimum number of racks does not apply beyond the number of copies.
     lacking = max(0, min(limits.min_racks or 0, copies) - min(racks, limits.max_racks or racks))
     placed = max(0, min(copies, _capacity(room, most), copies - lacking))
-    doubt = ""
+    note = ""
     if placed < copies:
         if limits.on_shortage == "error":
             raise ShortageError(_shortage(copies, placed, room, most, lacking))
@@ -80,18 +80,18 @@ def bounds_of(copies: int, room: Sequence[int], limits: Constraints) -> Bounds:
             placed = min(copies, sum(room))
             most = max(most, _filled(placed, room))
             lacking = 0
-            doubt = "limits had to give way" if placed == copies else "there are fewer nodes than copies"
+            note = "constraints had to be relaxed" if placed == copies else "there are fewer nodes than copies"
     leaders = limits.leader_racks or frozenset()
     if limits.leader_racks is not None and not any(room[rack] for rack in leaders):
         if limits.on_shortage == "error":
             raise ShortageError("no rack in which leaders must be has a node")
-        leaders, doubt = frozenset(), "no rack in which leaders must be has a node"
+        leaders, note = frozenset(), "no rack in which leaders must be has a node"
     high = tuple(min(nodes, most) for nodes in room)
     evenly = limits.max_per_rack == EVEN and placed == copies and limits.counted_racks is None
     low = tuple(min(nodes, most - 1) if evenly else 0 for nodes in room)
     possible = min(placed, sum(1 for top in high if top))
     wanted = possible if limits.min_racks is None else min(possible, limits.min_racks)
-    return Bounds(placed, copies - placed, low, high, wanted, leaders if placed else frozenset(), doubt)
+    return Bounds(placed, copies - placed, low, high, wanted, leaders if placed else frozenset(), note)
 
 
 def _most_per_rack(copies: int, room: Sequence[int], limits: Constraints) -> int:
@@ -103,7 +103,7 @@ def _most_per_rack(copies: int, room: Sequence[int], limits: Constraints) -> int
 
 
 def _filled(copies: int, room: Sequence[int]) -> int:
-    """Return the least limit of a rack at which so many copies find a node."""
+    """Return the lowest limit of a rack at which so many copies can be placed."""
     most = 0
     while _capacity(room, most) < copies:
         most += 1

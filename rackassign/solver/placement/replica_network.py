@@ -1,20 +1,20 @@
-r"""Which nodes have copies of a class, as a network.
+r"""Network for the number of copies of each class on each node.
 
 The arcs, left to right::
 
     class --------------------------> (class, rack) -- stay, direct --> (group, node) -> steps -> node -> steps
       \--> firsts --> leader firsts ->/            \--> hub (group, rack) -->/                      -> rack -> sink
 
-*Firsts* are there where an item must be in so many racks, or in one of those where leaders must be: they give each
-rack an item's first copy, and the rest come on top.
+The *firsts* exist where an item must be in a minimum number of racks, or in one of the racks where leaders must be:
+they carry the first copy of an item to each rack, and the other copies are added to them.
 
-Where a rack has at most one copy of an item, copies that come new to it need not remember whose they are: they meet
-in a hub, so that arcs grow with classes and with nodes, not with their product. (A copy that came through a hub to
-the node it was at before would have been a cheaper stay, so an optimum has none.) Where a rack may have several
+Where a rack has at most one copy of an item, the network does not distinguish the classes of its new copies: they pass
+through a hub. So the number of arcs grows with classes and with nodes, not with their product. (A copy that came
+through a hub to its former node would have been a cheaper stay, so an optimum has none.) Where a rack may have several
 copies of an item, each class has its own arc to each node, which keeps two of them apart.
 
-The steps of nodes are placed round what the nodes are expected to carry; if a load turns out to lie elsewhere, they
-are placed anew. A first round, with groups and holders left out, is small and finds where they belong.
+The segments (steps) of nodes are centred on the expected loads of the nodes. If a load turns out to be elsewhere, they
+are centred again. A first round, without groups and current nodes, is small and computes these centres.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from rackassign.solver.placement.network_builder import Builder, shift_by_median
 from rackassign.solver.types import Ints
 
 _SINGLE = 2
-"""How far from the expected load steps of a node are single copies."""
+"""Distance from the expected load up to which segments of a node are single copies."""
 
 _ROUNDS = 24
-"""How often steps are placed anew; each round halves what they are off by, at least."""
+"""Limit of the rounds in which segments are centred again; each round at least halves their error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFlows:
-    """How many copies of each class go where.
+    """Number of copies of each class by node.
 
     Args:
-        in_rack: Copies by class and rack.
+        in_rack: Number of copies by class and rack.
         direct: Class, node and number of copies that go or stay there.
-        hubs: Group, rack and number of copies that come through each hub, by class: class, rack, number.
-        pool: Group, node and number of copies that come out of hubs.
-        load: Copies at each node.
-        grouped: Whether groups are told apart in the pool.
-        note: What is not proven.
+        hubs: Copies that come through hubs: class, rack, number.
+        pool: Copies that leave hubs: group, node, number.
+        load: Number of copies on each node.
+        grouped: Whether the pool distinguishes groups.
+        note: Note on what is not proven.
     """
 
     in_rack: Ints
@@ -65,8 +65,8 @@ class CandidateArcs:
     """Arcs between classes and nodes, before they are numbered as rows.
 
     Args:
-        direct: Class, node, the most it carries, and 1 where it is a stay.
-        hubs: Class and rack, and the most it carries.
+        direct: Class, node, capacity, and 1 for a stay.
+        hubs: Class, rack and capacity.
     """
 
     direct: Ints
@@ -76,15 +76,15 @@ class CandidateArcs:
 def flows(
     classes: Classes, nodes: BrokerArrays, goals: Objectives, work: SolveBudget, *, centre: Ints, grouped: bool
 ) -> ReplicaFlows:
-    """Find the best flows.
+    """Compute the optimal flows.
 
     Args:
         classes: Items by class.
-        nodes: Where copies can be.
-        goals: What is best.
-        work: Is drawn on.
-        centre: About what each node will carry.
-        grouped: Whether groups are to be even by themselves.
+        nodes: Nodes on which copies can be placed.
+        goals: Objectives.
+        work: Budget. The iterations used are deducted.
+        centre: Expected load of each node.
+        grouped: Whether each group is balanced by itself.
 
     Raises:
         SolverError: There is no solution.
@@ -95,18 +95,18 @@ def flows(
         if found.note or (settled and on_unit_segments(found.load, model.most, centre, _SINGLE).all()):
             return found
         centre = found.load
-    raise SolverError("no steps of loads are the right ones")
+    raise SolverError("no segments of loads are the right ones")
 
 
 def fair_share(total: int, nodes: BrokerArrays) -> Ints:
-    """Return what each node would carry of so many copies if nothing stood in the way."""
+    """Return the share of each node of so many copies if there were no constraints."""
     share = (total + nodes.load.sum()) * nodes.weight / max(1, nodes.weight.sum())
     found: Ints = np.maximum(0, np.rint(share - nodes.load)).astype(np.int64)
     return found
 
 
 class _Model:
-    """What stays the same when steps are placed anew."""
+    """The part of the model that does not change when segments are centred again."""
 
     def __init__(self, classes: Classes, nodes: BrokerArrays, goals: Objectives, *, grouped: bool) -> None:
         self._classes, self._nodes, self._goals, self._grouped = classes, nodes, goals, grouped
@@ -128,7 +128,7 @@ class _Model:
         self._group_centre: Ints | None = None
 
     def solved(self, centre: Ints, work: SolveBudget) -> tuple[ReplicaFlows, bool]:
-        """Solve with steps round these loads; tell whether those of racks and groups were the right ones."""
+        """Solve with segments centred on these loads; return whether those of racks and groups were the right ones."""
         nodes, count = self._nodes, len(self._nodes.rack)
         if not self._rack_centre.any():
             self._rack_centre = np.bincount(nodes.rack, centre, self._classes.racks).astype(np.int64)
@@ -138,7 +138,7 @@ class _Model:
         by_group = self._group_steps(centre, scale) if self._grouped else None
         self._classes_to_cracks(builder)
         self._to_nodes(builder, levels, by_group)
-        parts, doubt = solve(builder, self._objectives(builder, levels, by_group), work)
+        parts, note = solve(builder, self._objectives(builder, levels, by_group), work)
         load = np.bincount(levels.owner, parts["node"], count).astype(np.int64)
         settled = True
         if self._goals.coverage is not None:
@@ -151,7 +151,7 @@ class _Model:
             assert before is not None  # noqa: S101 - set by the steps above
             settled = settled and bool(on_unit_segments(of_group, self._group_most(), before, _SINGLE).all())
             self._group_centre = of_group
-        return self._flows(parts, load, doubt), settled
+        return self._flows(parts, load, note), settled
 
     def _group_most(self) -> Ints:
         sizes = np.bincount(self._classes.group, self._classes.size, self._groups).astype(np.int64)
@@ -167,7 +167,7 @@ class _Model:
         return segment_loads(self._group_most(), self._group_centre, base, np.tile(scale, self._groups), _SINGLE)
 
     def _classes_to_cracks(self, builder: Builder) -> None:
-        """Add classes, firsts, and what they give to each rack; (class, rack) rows come first."""
+        """Add classes, firsts, and their arcs to each rack; (class, rack) rows come first."""
         classes, racks = self._classes, self._classes.racks
         builder.add_rows(len(classes.size) * racks)
         supply = classes.size * np.asarray([bounds.copies for bounds in classes.bounds], np.int64)
@@ -235,7 +235,7 @@ class _Model:
             scale[wanted] = inverse_weights(self._goals.coverage[wanted])
             levels = segment_loads(self._rack_most, self._rack_centre, base, scale, _SINGLE)
             rack, width, cost = levels.owner, levels.width, levels.cost
-            # Where nobody reads, any copy costs more than the last one where somebody does.
+            # In a rack without readers any copy costs more than the last one in a rack with readers.
             self._rack_cost = np.where(wanted[rack], cost, cost[wanted[rack]].max(initial=0) + 1)
         builder.add("rack", rack_row + rack, np.full(len(rack), sink), width)
 
@@ -245,7 +245,7 @@ class _Model:
         return hub
 
     def _hub_nodes(self, hub: Ints) -> Ints:
-        """Return pairs of a hub and an open node of its rack."""
+        """Return pairs of a hub and a node of its rack that accepts copies."""
         nodes, racks = self._nodes, self._classes.racks
         inside = [np.flatnonzero(nodes.assignable & (nodes.rack == rack)) for rack in range(racks)]
         pairs = [
@@ -261,10 +261,10 @@ class _Model:
         coverage = [] if self._goals.coverage is None else [builder.objective(rack=shift_by_median(self._rack_cost))]
         balance = [*coverage, *even]
         moves = [builder.objective(direct=-stay)] if stay.any() else []
-        # Of copies one of which must go, that of a node which takes nothing new is least worth having.
+        # If one of several copies has to go, the copy on a node that accepts no new copies is least worth keeping.
         moves += [builder.objective(direct=closed)] if closed.any() else []
         leads = np.asarray(self._classes.leader_load, np.int64)[self._places.direct[:, 0]] == self._places.direct[:, 1]
-        # Whoever leads goes on, where another copy does as well.
+        # Keep the leader if another copy can be removed as well.
         lead = [builder.objective(direct=-(leads * stay))] if leads.any() else []
         group = [] if by_group is None else [builder.objective(group=by_group.cost)]
         ordered = {
@@ -278,7 +278,7 @@ class _Model:
             ordered.insert(0, builder.objective(node=reluctant[levels.owner].astype(np.int64)))
         return ordered
 
-    def _flows(self, parts: dict[str, Ints], load: Ints, doubt: str) -> ReplicaFlows:
+    def _flows(self, parts: dict[str, Ints], load: Ints, note: str) -> ReplicaFlows:
         classes, racks = self._classes, self._classes.racks
         direct = np.column_stack([self._places.direct[:, :2], parts["direct"]])
         hubs = np.column_stack([self._places.hubs[:, :2], parts["in"]])
@@ -289,7 +289,7 @@ class _Model:
         in_rack = np.bincount(
             direct[:, 0] * racks + self._nodes.rack[direct[:, 1]], direct[:, 2], len(classes.size) * racks
         ) + np.bincount(hubs[:, 0] * racks + hubs[:, 1], hubs[:, 2], len(classes.size) * racks)
-        return ReplicaFlows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, doubt)
+        return ReplicaFlows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, note)
 
 
 def _places(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:

@@ -1,1 +1,1 @@
-"""Placement of standby copies over tag values."""
+"""Placement of standbys over the values of client tags."""

@@ -1,18 +1,18 @@
-"""Copies over several dimensions at once: zones and clusters, as client tags name them.
+"""Standbys over several dimensions at once, for example zones and clusters, as given by client tags.
 
-An item has a copy that is fixed (whoever runs it) and wants more, each on another node. A node has a value on each
-dimension, or none. A dimension says how many of an item's copies one value may have and how many values an item may
-use; what is beyond that are *collisions*. A node without a value on a dimension never collides on it.
+An item has a copy that is fixed (the active one) and needs more, each on another node. A node has at most one value on
+each dimension. A dimension limits how many of an item's copies one value may have and how many values an item may use;
+copies beyond these limits are *collisions*. A node without a value on a dimension never collides on it.
 
 Theory of operation
 -------------------
-Capacity is no limit, so each item can have its least collisions whatever the others do: that is searched item by item
-(`least`). Among all sets of nodes that have no more, loads are evened and then copies kept where they were, by
-exchanges (`exchange`).
+Capacity is unlimited, so each item can have its minimum of collisions independently of the others. It is searched item
+by item (`least`). Among all sets of nodes that have no more collisions, loads are balanced and then copies are kept on
+their nodes, by exchanges (`exchange`).
 
-Nodes with the same values are one *cell*. Whether a set is as good as can be depends on its cells alone, so that is
-found out once for each multiset of cells. Cells that differ only in values that no other cell has are twins: a set
-stays as good when one takes the other's place, so of twins those that come first are tried first, and alone.
+Nodes with the same values are one *cell*. The collisions of a set depend on its cells alone, so they are computed once
+for each multiset of cells. Cells that differ only in values that no other cell has are twins: replacing one by the
+other does not change the collisions, so only the first of the unused twins is tried.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from dataclasses import field as made
 NO_VALUE = -1
 
 _ANOTHER = -2
-"""Stands for a value that none of the copies looked at has."""
+"""Placeholder for a value that none of the given copies has."""
 
 _NEVER = 1 << 20
-"""What a collision on a strict dimension counts: more than all others together."""
+"""Cost of a collision on a strict dimension: more than all others together."""
 
 MOST_TRIED = 5_000
-"""Sets of cells that are tried to find the least collisions of an item; of more the best of these is taken."""
+"""Limit of the sets of cells that are tried for the least collisions of an item. Then the best one so far is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """What copies are spread over.
+    """A dimension over which copies are spread.
 
     Args:
-        value: Of each node, from 0; `NO_VALUE` for none.
-        values: How many there are, with those that no node has now.
-        max_per_value: Copies of an item that one value may have; 0: no more than it takes to spread them evenly.
-        max_unused: Of k copies k less this many values may be used at most; 0 for all.
-        strict: Whether a copy that would collide is left out instead.
+        value: Value of each node, from 0; `NO_VALUE` for none.
+        values: Number of values, including those that no node has now.
+        max_per_value: Limit of an item's copies on one value; 0: as few as an even spread needs.
+        max_unused: Of k copies, k less this many values may be used at most; 0 for all.
+        strict: Whether a copy that would collide is omitted instead.
     """
 
     value: tuple[int, ...]
@@ -53,11 +53,11 @@ class Dimension:
     strict: bool = False
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
-        """Return how many copies are beyond what is allowed.
+        """Return the number of copies beyond the limits.
 
         Args:
             counts: Copies of an item by value.
-            copies: How many it is to have in all.
+            copies: Number of copies the item is to have in total.
         """
         most = self.max_per_value or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
@@ -67,12 +67,12 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Where copies can be.
+    """Nodes on which copies can be placed.
 
     Args:
-        weight: How much each node is to carry relative to the others, 1 or more.
-        load: Copies that each carries already, fixed ones included.
-        dimensions: What copies are spread over.
+        weight: Capacity of each node relative to the others, 1 or more.
+        load: Copies on each node that are not to be placed, including fixed ones.
+        dimensions: Dimensions over which copies are spread.
     """
 
     weight: tuple[int, ...]
@@ -81,17 +81,17 @@ class Topology:
 
     @property
     def strict(self) -> bool:
-        """Whether copies may be left out that have a node."""
+        """Whether copies may be omitted although there is a node for them."""
         return any(dimension.strict for dimension in self.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDemand:
-    """An item.
+    """An item and the copies it needs.
 
     Args:
         fixed: Node of its fixed copy; -1 if it has none.
-        copies: How many it wants besides.
+        copies: Number of copies it needs in addition.
         current: Nodes that have had one, the best first.
     """
 
@@ -101,18 +101,18 @@ class ItemDemand:
 
 
 Cells = tuple[int, ...]
-"""Numbers of cells, sorted; one that is used twice is there twice."""
+"""Numbers of cells, sorted; a cell that is used twice is listed twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollisionBound:
-    """How good an item's set can be.
+    """The best known collisions of an item's set.
 
     Args:
-        copies: That it has.
-        collisions: The fewest with so many, the fixed copy's included.
-        proven: Whether there are no fewer.
-        cells: Of a set that is as good, without the fixed copy's.
+        copies: Number of copies in the set.
+        collisions: The fewest collisions with so many copies, including those of the fixed copy.
+        proven: Whether fewer are proven impossible.
+        cells: Cells of a set with these collisions, without that of the fixed copy.
     """
 
     copies: int
@@ -123,17 +123,17 @@ class CollisionBound:
 
 @dataclass(slots=True)
 class SearchBudget:
-    """How many sets may still be tried in a search."""
+    """Number of sets that a search may still try."""
 
     left: int = MOST_TRIED
 
 
 @dataclass(slots=True)
 class CollisionIndex:
-    """The cells of a field, and how good sets of them are.
+    """The cells of a topology, and the collisions of sets of cells.
 
     Args:
-        field: Whose.
+        field: The topology.
     """
 
     field: Topology
@@ -147,10 +147,10 @@ class CollisionIndex:
     """The values of each cell, by dimension."""
 
     _having: list[dict[int, int]] = made(init=False)
-    """Of each dimension, the nodes that have a value, as bits."""
+    """For each dimension and value the nodes that have it, as bits."""
 
     _kinds: list[tuple[int, ...]] = made(init=False)
-    """Of each cell how many nodes it has, and its values, without those that are its own."""
+    """For each cell its number of nodes, and its values, except those that no other cell has."""
 
     _joining: dict[tuple[Cells, int, int], int] = made(init=False, default_factory=dict)
     _known: dict[tuple[Cells, int], int] = made(init=False, default_factory=dict)
@@ -185,11 +185,11 @@ class CollisionIndex:
         ]
 
     def collisions(self, cells: Cells, copies: int) -> int:
-        """Return the collisions of a set of cells, the fixed one's included.
+        """Return the collisions of a set of cells, including those of the fixed copy.
 
         Args:
-            cells: Sorted.
-            copies: How many the item is to have in all.
+            cells: The cells, sorted.
+            copies: Number of copies the item is to have in total.
         """
         key = cells, copies
         if key not in self._known:
@@ -202,16 +202,16 @@ class CollisionIndex:
         return self._known[key]
 
     def joining(self, cells: Cells, copies: int, most: int) -> int:
-        """Return the nodes that a copy more can be at, as bits.
+        """Return the nodes on which one more copy can be placed, as bits.
 
         Args:
-            cells: Where the item's other copies are, sorted.
-            copies: How many it is to have in all.
-            most: Collisions that there may be.
+            cells: Cells of the item's other copies, sorted.
+            copies: Number of copies the item is to have in total.
+            most: Limit of collisions.
         """
         key = cells, copies, most
         if key not in self._joining:
-            # Dimensions collide each for itself: nodes by what those looked at so far come to.
+            # Dimensions collide independently: nodes by the collisions on the dimensions so far.
             nodes = {0: (1 << len(self.of)) - 1}
             for number in range(len(self._having)):
                 found: dict[int, int] = {}
@@ -224,7 +224,7 @@ class CollisionIndex:
         return self._joining[key]
 
     def _joined(self, number: int, cells: Cells, copies: int) -> Iterator[tuple[int, int]]:
-        """Yield what collides on a dimension when a copy joins, and at which nodes it does."""
+        """Yield the collisions on a dimension after one more copy, with the nodes at which the copy causes them."""
         dimension, having = self.field.dimensions[number], self._having[number]
         counts = Counter(value for cell in cells if (value := self._values[cell][number]) != NO_VALUE)
         others = (1 << len(self.of)) - 1
@@ -232,22 +232,22 @@ class CollisionIndex:
             joined = counts if value == NO_VALUE else counts + Counter([value])
             yield dimension.collisions(joined, copies), having.get(value, 0)
             others &= ~having.get(value, 0)
-        # A value that no copy has is as good as another.
+        # All values that no copy has are equivalent.
         yield dimension.collisions(counts + Counter([_ANOTHER]), copies), others
 
     def least(self, item: ItemDemand) -> CollisionBound:
-        """Return how good an item's set can be."""
+        """Return the best collisions of an item."""
         kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
         if kind not in self._best:
             self._best[kind] = self._searched(item)
         return self._best[kind]
 
     def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
-        """Return how good an item's set can be, where sets are known that may be better than what was searched.
+        """Return the best collisions of an item, given sets that may be better than the search result.
 
         Args:
-            item: Which.
-            least: What was found.
+            item: The item.
+            least: Result of the search.
             known: Sets of nodes.
         """
         if least.proven:
@@ -288,15 +288,15 @@ class CollisionIndex:
         bound: int,
         tries: SearchBudget,
     ) -> Iterator[tuple[Cells, int]]:
-        """Yield sets of cells that an item's copies can be in, with their collisions, each better than those before.
+        """Yield sets of cells for an item's copies, with their collisions, each better than those before.
 
         Args:
-            item: Which.
-            copies: How many.
-            all_in_all: Copies the item is to have, for what counts as even.
-            order: Of the cells: the first are tried first.
-            bound: Only sets with so many collisions or fewer.
-            tries: What may be tried: the search ends when none is left.
+            item: The item.
+            copies: Number of copies to place.
+            all_in_all: Number of copies the item is to have, which defines an even spread.
+            order: Order in which cells are tried.
+            bound: Limit of collisions.
+            tries: Budget. The search ends when nothing is left.
         """
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         room = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
@@ -310,7 +310,7 @@ class CollisionIndex:
             cells = tuple(sorted(fixed + chosen))
             found = self.collisions(cells, all_in_all)
             if found > best[0]:
-                # One more copy never makes it less.
+                # One more copy never reduces the collisions.
                 return
             if len(chosen) == copies:
                 best[0] = found - 1
@@ -327,9 +327,9 @@ class CollisionIndex:
         return add([], 0)
 
     def _twins(self, fixed: Sequence[int], order: Sequence[int]) -> dict[int, int]:
-        """Return for cells the one before them that is as good: what is not taken there need not be tried here.
+        """Return for each cell the equivalent cell before it: if that one is not used, this one need not be tried.
 
-        That is a cell that has as many nodes and the same values, but for those that no other cell has.
+        A cell is equivalent if it has as many nodes and the same values, except for those that no other cell has.
         """
         last: dict[tuple[int, ...], int] = {}
         found = {}

@@ -1,25 +1,26 @@
-"""Gives items their copies over several dimensions: least collisions, then even loads, then as they were held.
+"""Place standbys over several dimensions: fewest collisions, then even loads, then fewest moves.
 
 Theory of operation
 -------------------
-1. *Start*: each item takes a set with its least collisions, held and less loaded nodes first.
-2. *Even*: a path of the exchange graph (`graph`) from a node to a less loaded one, one item for each arc, moves one
-   copy from its first node to its last and leaves the others as they are. Of paths from the most loaded node there is
-   one from, that which evens most is taken, the shortest of those, until none evens.
-3. *Keep*: a cycle of that graph changes no load, nor does a path between nodes of which one has just one copy more:
-   that is a cycle with an arc from its last node to its first, along which no copy goes. One along which more copies
-   come back to nodes that held them than leave such is taken, of fewest arcs, until there is none.
+1. *Start*: each item takes a set with its fewest collisions; nodes that have a copy and less loaded nodes come first.
+2. *Even*: a path of the exchange graph (`exchange_graph`) from a node to a less loaded one has one item for each arc.
+   It moves one copy from its first node to its last and leaves the loads of the others unchanged. The search starts at
+   the most loaded node that has such a path. It takes the path that balances most, the shortest of those, and repeats
+   this until no path improves the balance.
+3. *Keep*: a cycle of that graph changes no load. Neither does a path between nodes of which one has just one copy
+   more: that is a cycle with an arc from its last node to its first along which no copy moves. Cycles along which more
+   copies return to their former nodes than leave them are taken, those of fewest arcs first, until there is none.
 
-A cycle that returns more than it loses has a node from which on it is ahead at every step. So walks are followed from
-each node as long as they are ahead, all by one arc at a time, and of those that are as long and end at the same node
-only the one that is most ahead.
+A cycle that returns more copies than it loses has a node from which on its balance is positive at every step. So walks
+are extended from each node as long as their balance is positive, all by one arc at a time. Of walks that are equally
+long and end at the same node only the one with the highest balance is kept.
 
-With one dimension, and no bound on how many of its values are used, the sets of an item that are as good as can be are
-the bases of a matroid, and loads are a separable convex cost over their sum: then no improving path, and no cycle that
-returns more, means no improvement at all, so both steps end in the optimum, as the flow that it is would. An item may
-be needed for several arcs, and its moves may be sound one by one but not together; along a path or cycle of fewest
-arcs they are, since what would be amiss is an arc that makes it shorter. With more dimensions none of that need be so:
-what is not sound is not done, and the result is not called proven.
+With one dimension, and no limit on how many of its values are used, the optimal sets of an item are the bases of a
+matroid, and loads are a separable convex cost over their sum. Then a result without improving path, and without a cycle
+that returns more, cannot be improved at all. So both steps end in the optimum, as a flow would. An item may be needed
+for several arcs, and its moves may be feasible one by one but not together. Along a path or cycle of fewest arcs they
+are feasible together, since a violation would imply an arc that makes it shorter. With more dimensions none of that is
+guaranteed: infeasible moves are not made, and the result is not called proven.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from rackassign.solver.standby.collisions import CollisionIndex, ItemDemand, Top
 from rackassign.solver.standby.exchange_graph import RETURNS, Arcs, ExchangeGraph
 
 MOST_ROUNDS = 20_000
-"""Exchanges that are made from a start; 20,000 copies at 100 nodes, to which 20 empty ones came, took half of them."""
+"""Limit of the exchanges from one start. 20,000 copies on 100 nodes, to which 20 empty ones were added, took half."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyPlacement:
-    """Where copies go.
+    """A placement of copies.
 
     Args:
-        nodes: Of each item, without its fixed copy, sorted.
-        collisions: Of each item.
-        missing: Copies of each item that have no node.
-        kept: Copies at nodes that held them.
-        proven: Whether nothing is better, in the order collisions, loads, kept.
+        nodes: Nodes of each item, without that of its fixed copy, sorted.
+        collisions: Collisions of each item.
+        missing: Number of copies of each item that have no node.
+        kept: Number of copies on nodes that had them.
+        proven: Whether it is proven optimal, in the order collisions, loads, kept.
     """
 
     nodes: tuple[tuple[int, ...], ...]
@@ -64,13 +65,13 @@ def place_standbys(
     starts: Sequence[Sequence[tuple[int, ...]]] = (),
     until: float = math.inf,
 ) -> StandbyPlacement:
-    """Give every item its copies.
+    """Place the copies of every item.
 
     Args:
-        items: What wants copies.
-        field: Where they can be.
-        starts: Other placements to begin with as well, where they have as few collisions; the best result is taken.
-        until: Deadline, on the clock of `time.monotonic`: past it no further exchange is made.
+        items: Items to place.
+        field: Nodes on which copies can be placed.
+        starts: Other placements to start from, if they have as few collisions; the best result is returned.
+        until: Deadline, on the clock of `time.monotonic`. No further exchange is made after it.
     """
     rooms = CollisionIndex(field)
     least = [
@@ -96,7 +97,7 @@ def place_standbys(
 
 
 def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _Exchange:
-    """Return the better of two, of which one is only begun: what cannot be better is left."""
+    """Return the better of two, of which `other` is only started; it is abandoned if it cannot be better."""
     other.even()
     if other.graph.uneven() > best.graph.uneven():
         return best
@@ -108,10 +109,10 @@ def _better(best: _Exchange, other: _Exchange, items: Sequence[ItemDemand]) -> _
 
 
 class _Exchange:
-    """A placement that is made better.
+    """A placement and the exchanges that improve it.
 
     Args:
-        graph: Of it.
+        graph: Its exchange graph.
         until: Deadline, on the clock of `time.monotonic`.
     """
 
@@ -123,30 +124,30 @@ class _Exchange:
 
     @property
     def ended(self) -> bool:
-        """Whether there was no exchange left when it ended."""
+        """Whether it ended because no exchange was left."""
         return self._left > 0
 
     def rank(self) -> tuple[float, int]:
-        """Return how uneven loads are, and how few copies are where they were: less is better."""
+        """Return how uneven loads are, and minus the number of kept copies; less is better."""
         return self.graph.uneven(), -self.graph.kept()
 
     def improved(self) -> _Exchange:
-        """Make it as good as exchanges can."""
+        """Improve it as far as exchanges can."""
         self.even()
-        # With one dimension loads are as even as can be by now.
+        # With one dimension loads are optimal by now.
         while self._left and self._keep() and self.even():
             pass
         return self
 
     def even(self) -> bool:
-        """Even loads as far as paths do; tell whether that was anything."""
+        """Balance loads as far as paths can; return whether anything changed."""
         before = self._left
         while self._may_go_on() and self._evened():
             self._left -= 1
         return self._left < before
 
     def _keep(self) -> bool:
-        """Bring copies back as far as cycles do; tell whether that was anything."""
+        """Return copies to their nodes as far as cycles can; return whether anything changed."""
         before = self._left
         while self._may_go_on() and self._kept_more():
             pass
@@ -158,7 +159,7 @@ class _Exchange:
         return self._left > 0
 
     def _evened(self) -> bool:
-        """Take the path that evens most; tell whether there was one."""
+        """Take the path that balances most; return whether there was one."""
         graph = self.graph
         arcs = [back | same | away for back, same, away in map(graph.arcs, self._nodes)]
         dead = 0
@@ -175,27 +176,27 @@ class _Exchange:
                 if self._moved(path[::-1]):
                     return True
             if not ends:
-                # What evens nothing for this source does so even less for those that come after it.
+                # A path that does not improve the balance for this source does so even less for the next ones.
                 dead |= sum(1 << node for node in before)
         return False
 
     def _moved(self, path: Sequence[int]) -> bool:
-        """Move a copy along each arc of a path; tell whether that could be done."""
+        """Move a copy along each arc of a path; return whether that was feasible."""
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise(path):
-            told = self.graph.best_move(source, target, [number for number, _, _ in steps])
-            if told is None:
+            move = self.graph.best_move(source, target, [number for number, _, _ in steps])
+            if move is None:
                 return False
-            steps.append((told[1], source, target))
+            steps.append((move[1], source, target))
         return self.graph.move(steps)
 
     def _kept_more(self) -> bool:
-        """Take cycles along which copies come back, of the fewest arcs there are; tell whether there was one."""
+        """Take cycles along which copies return, those of the fewest arcs; return whether there was one."""
         arcs = self._arcs()
         walks = [_CycleSearch(start, arcs) for start in self._nodes if arcs[start][0]]
         for _ in self._nodes:
             walks = [each for each in walks if each.longer()]
-            # All were found in the graph as it was: each is looked at again before it is taken.
+            # All were found in the graph as it was, so each is checked again before it is taken.
             taken = False
             for cycle in chain.from_iterable(each.closed() for each in walks):
                 taken |= self._left > 0 and self._cycled(cycle)
@@ -204,7 +205,7 @@ class _Exchange:
         return False
 
     def _arcs(self) -> list[Arcs]:
-        """Return the arcs of each node, with those along which no copy goes."""
+        """Return the arcs of each node, including those along which no copy moves."""
         level: dict[float, int] = defaultdict(int)
         for node in self._nodes:
             level[self.graph.less(node)] |= 1 << node
@@ -214,18 +215,18 @@ class _Exchange:
         return found
 
     def _cycled(self, cycle: Sequence[int]) -> bool:
-        """Go along a cycle, where that is sound and returns something; tell whether it is so."""
+        """Move copies along a cycle if that is feasible and returns copies; return whether it was done."""
         graph = self.graph
         returned = 0
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise([*cycle, cycle[0]]):
-            told = graph.best_move(source, target, [number for number, _, _ in steps])
-            if (told is None or told[0] < 0) and abs(graph.less(target) - graph.more(source)) <= _NOTHING:
+            move = graph.best_move(source, target, [number for number, _, _ in steps])
+            if (move is None or move[0] < 0) and abs(graph.less(target) - graph.more(source)) <= _NOTHING:
                 continue
-            if told is None:
+            if move is None:
                 return False
-            returned += told[0]
-            steps.append((told[1], source, target))
+            returned += move[0]
+            steps.append((move[1], source, target))
         if returned <= 0 or not graph.move(steps):
             return False
         self._left -= 1
@@ -236,26 +237,26 @@ _NOTHING = 1e-9
 
 
 class _CycleSearch:
-    """Walks from a node along which more has come back than left, at every step.
+    """Walks from a node along which at every step more copies have returned than left.
 
     Args:
         start: The node.
-        arcs: Of each node.
+        arcs: Arcs of each node.
     """
 
     def __init__(self, start: int, arcs: Sequence[Arcs]) -> None:
         self._start = start
         self._arcs = arcs
         self._reached = [1 << start]
-        """Nodes reached with so much returned, or more."""
+        """Nodes reached with at least so many returned copies, by that number."""
 
         self._steps: list[dict[int, tuple[int, int]]] = [{start: (0, start)}]
-        """After so many arcs: by node how much has come back, and the node before."""
+        """For each number of arcs, by node: the number of returned copies, and the previous node."""
 
     def longer(self) -> bool:
-        """Make them longer by an arc; tell whether any can be."""
+        """Extend all walks by one arc; return whether any could be extended."""
         found: dict[int, tuple[int, int]] = {}
-        # As much has come back as there are arcs, at most.
+        # The number of returned copies is at most the number of arcs.
         self._reached.append(1 << self._start)
         for node, (total, _) in self._steps[-1].items():
             for returned, bits in zip(RETURNS, self._arcs[node], strict=True):
@@ -271,7 +272,7 @@ class _CycleSearch:
         return bool(found)
 
     def closed(self) -> Iterator[list[int]]:
-        """Yield those that one more arc makes a cycle, each as its nodes."""
+        """Yield the walks that one more arc makes a cycle, each as its nodes."""
         for node, (total, _) in self._steps[-1].items():
             back, same, away = self._arcs[node]
             if (back | same | (away if total > 1 else 0)) >> self._start & 1:

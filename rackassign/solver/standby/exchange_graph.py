@@ -1,11 +1,11 @@
-"""Copies at nodes, and the exchange graph of that: which copy can go where. It is kept up while copies move.
+"""Copies on nodes, and the exchange graph: which copy can move where. It is updated while copies move.
 
-An arc from node u to node v is there where some item can give up u and take v without more collisions. Arcs are told
-apart by what they return: a copy comes back to a node that held it, leaves one, or neither.
+There is an arc from node u to node v if some item can replace u by v without more collisions. Arcs are distinguished by
+their return: a copy comes back to a node that had it, leaves such a node, or neither.
 
-Sets of nodes are bits of an int: an arc's targets are found for an item in one step, whatever there are of nodes.
-Where an item can go from a node depends on its own nodes alone. So when copies move, only arcs from nodes of items
-that moved are worked out again.
+Sets of nodes are bits of an int: all targets for an item are found in one step, however many nodes there are. The
+targets of an item from a node depend only on the item's own nodes. So when copies move, only arcs from the nodes of
+moved items are computed again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from collections.abc import Sequence
 from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand, SearchBudget
 
 Arcs = tuple[int, int, int]
-"""Targets as bits: those where a copy comes back to, where that is all the same, and where it leaves for."""
+"""Targets as bits: those to which a copy returns, those where it makes no difference, and those for which it leaves."""
 
 MOST_TRIED_FIRST = 1_000
-"""Sets of cells that are tried for the set that an item begins with."""
+"""Limit of the sets of cells that are tried for the initial set of an item."""
 
 RETURNS = (1, 0, -1)
-"""What arcs return, in the order of `Arcs`."""
+"""Returns of arcs, in the order of `Arcs`."""
 
 
 class ExchangeGraph:
     """The exchange graph of a placement.
 
     Args:
-        rooms: Of the field.
-        items: What wants copies.
-        least: How good the set of each can be.
+        rooms: Cells of the topology.
+        items: Items to place.
+        least: Fewest collisions of each item.
         sets: Nodes of each item; None to choose them.
     """
 
@@ -54,7 +54,7 @@ class ExchangeGraph:
             self._put(number, self._chosen(number) if sets is None else sets[number])
 
     def arcs(self, node: int) -> Arcs:
-        """Return where copies at a node can go."""
+        """Return the targets of the copies on a node."""
         known = self._arcs[node]
         if known is None:
             back = same = away = 0
@@ -66,12 +66,12 @@ class ExchangeGraph:
         return known
 
     def best_move(self, source: int, target: int, used: Sequence[int]) -> tuple[int, int] | None:
-        """Return what goes along an arc: how much that returns, most if there is a choice, and the item.
+        """Return the best return of the moves along an arc, and the item that achieves it.
 
         Args:
-            source: Where it gives up a copy.
-            target: Where it takes one.
-            used: Items that are to move only where no other returns as much.
+            source: Node that gives up a copy.
+            target: Node that takes it.
+            used: Items to move only if no other returns as much.
         """
         for place, returned in enumerate(RETURNS):
             able = [number for number, arcs in self._at[source].items() if arcs[place] >> target & 1]
@@ -80,17 +80,17 @@ class ExchangeGraph:
         return None
 
     def move(self, steps: Sequence[tuple[int, int, int]]) -> bool:
-        """Move copies at once, if no item then has more collisions; tell whether that is so.
+        """Move copies at once, if no item then has more collisions; return whether they were moved.
 
         Args:
-            steps: Items, what they give up and what they take: each an arc now.
+            steps: Items, the node they give up and the node they take: each an arc now.
         """
         sets: dict[int, set[int]] = {}
         for number, source, target in steps:
             own = sets.setdefault(number, set(self.sets[number]))
             own.remove(source)
             own.add(target)
-        # One move is sound for it is an arc; two of an item need not be so together.
+        # A single move is feasible because it is an arc; two moves of an item need not be feasible together.
         if len(sets) < len(steps) and not all(self.is_feasible(number, own) for number, own in sets.items()):
             return False
         for number, own in sets.items():
@@ -98,7 +98,7 @@ class ExchangeGraph:
         return True
 
     def is_feasible(self, number: int, own: set[int]) -> bool:
-        """Tell whether a set is as good for an item as can be."""
+        """Return whether a set has the fewest collisions of an item."""
         least = self._least[number]
         return (
             len(own) == least.copies
@@ -107,7 +107,7 @@ class ExchangeGraph:
         )
 
     def collisions(self, number: int, own: set[int]) -> int:
-        """Return the collisions of an item with a set, those of its fixed copy included."""
+        """Return the collisions of an item with a set, including those of its fixed copy."""
         return self._rooms.collisions(self._cells(number, own), self._all_in_all(number))
 
     def uneven(self) -> float:
@@ -115,15 +115,15 @@ class ExchangeGraph:
         return round(sum(count * count / weight for count, weight in zip(self.count, self._weight, strict=True)), 6)
 
     def kept(self) -> int:
-        """Return how many copies are where they were."""
+        """Return the number of copies on the nodes that had them."""
         return sum(len(own.intersection(item.current)) for own, item in zip(self.sets, self._items, strict=True))
 
     def less(self, node: int) -> float:
-        """Return by how much loads are evened when a copy goes from a node."""
+        """Return how much the balance improves when a copy leaves a node."""
         return (2 * self.count[node] - 1) / self._weight[node]
 
     def more(self, node: int) -> float:
-        """Return by how much loads are less even when a copy goes to a node."""
+        """Return how much the balance gets worse when a copy is added to a node."""
         return (2 * self.count[node] + 1) / self._weight[node]
 
     def _all_in_all(self, number: int) -> int:
@@ -154,13 +154,13 @@ class ExchangeGraph:
             self._at[node][number] = (0, back, other) if held >> node & 1 else (back, other, 0)
 
     def _targets(self, number: int, cells: tuple[int, ...], cell: int) -> int:
-        """Return the nodes that do for an item in place of one in a cell, as bits."""
+        """Return the nodes that an item can use in place of a node of a cell, as bits."""
         place = cells.index(cell)
         rest = cells[:place] + cells[place + 1 :]
         return self._rooms.joining(rest, self._all_in_all(number), self._least[number].collisions)
 
     def _chosen(self, number: int) -> set[int]:
-        """Return a set with the least collisions: held nodes first, then the least loaded."""
+        """Return a set with the fewest collisions: nodes that have a copy first, then the least loaded."""
         item, least = self._items[number], self._least[number]
         if not least.copies:
             return set()
@@ -168,11 +168,11 @@ class ExchangeGraph:
             node: (node not in item.current, (self.count[node] + 1) / weight, node)
             for node, weight in enumerate(self._weight)
         }
-        # In each cell the best nodes are taken first, so a cell is as good as its best.
+        # In each cell the best nodes are used first, so a cell is rated by its best node.
         ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._rooms.nodes]
         order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
         all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST)
         good = self._rooms.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
-        # Where none is found in that order, the one that showed how good it can be does.
+        # If none is found in that order, the set that proved the bound is used.
         cells, _ = next(good, (least.cells, least.collisions))
         return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}

@@ -114,7 +114,7 @@ def _answer(desk: CoordinatorEndpoint, line: bytes, wanted: str, timeout_s: floa
             if time.monotonic() >= deadline:
                 raise KafkaUnavailableError(
                     f"the coordinator at {desk.address} does not answer: {error}; executors must reach the "
-                    "driver there (coordinatorHost, coordinatorPort) while the query runs, or use binding=late"
+                    "driver there (coordinatorHost, coordinatorPort) while the query runs, or use rackBinding=executor"
                 ) from None
             time.sleep(_AGAIN_S)
 

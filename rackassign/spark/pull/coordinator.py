@@ -175,7 +175,7 @@ class SplitCoordinator:
         """Options for `format("rackassign")`; they hold the token, which is not shown where they are printed."""
         desk = self._dealing.endpoint()
         return Settings({
-            "binding": "pull",
+            "rackBinding": "pull",
             "coordinatorHost": desk.host,
             "coordinatorPort": str(desk.port),
             "coordinatorToken": desk.token,

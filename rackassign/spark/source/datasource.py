@@ -78,7 +78,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks; runs on the driver."""
         splits = make_planner(self._options).batch()
-        if self._options.binding != "pull" or not splits:
+        if self._options.rack_binding != "pull" or not splits:
             return [SplitPartition(split) for split in splits]
         return _offered(self._options, splits)
 
@@ -107,6 +107,6 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
             timeout_s=options.coordinator_timeout_s,
         )
     except KafkaUnavailableError as error:
-        log.warning("%s. This batch is read as with binding=late", error)
+        log.warning("%s. This batch is read as with rackBinding=executor", error)
         return [SplitPartition(split) for split in splits]
     return [PullPartition(desk, task) for task in range(tasks)]

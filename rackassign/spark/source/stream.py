@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader):
         """Return the tasks of a batch."""
         self._reached = from_json(end)
         splits = self._planner().stream(from_json(start), self._reached)
-        if self._options.binding != "pull" or not splits:
+        if self._options.rack_binding != "pull" or not splits:
             return [SplitPartition(split) for split in splits]
         tasks = min(self._options.tasks or len(splits), len(splits))
         # Spark asks for the tasks of a batch once for each place in a query that reads it.

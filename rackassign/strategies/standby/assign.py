@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
-from rackassign.solver import NOBODY
+from rackassign.solver import NO_MEMBER
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
 from rackassign.strategies.indexed_group import IndexedGroup
@@ -152,7 +152,7 @@ def _owners(group: Group) -> dict[TopicPartition, str]:
     sizes = zip(door.topics, door.sizes.tolist(), strict=True)
     places = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
     owners = zip(places, door.claims.owner.tolist(), strict=True)
-    return {place: door.members[owner].id for place, owner in owners if owner != NOBODY}
+    return {place: door.members[owner].id for place, owner in owners if owner != NO_MEMBER}
 
 
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:

@@ -21,7 +21,7 @@ def rackassign(
         home: Where it leaves its files.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "rackassign", *name.split(), "--bootstrap", bootstrap, *words],
+        [sys.executable, "-m", "rackassign", *name.split(), "--bootstrap-server", bootstrap, *words],
         cwd=home,
         capture_output=True,
         check=False,

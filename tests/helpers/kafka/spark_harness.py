@@ -204,7 +204,7 @@ def wire_size(cluster: Any, topic: str, partition: int, start: int, end: int) ->
 
 
 def told_in(folder: Path) -> list[dict[str, Any]]:
-    """Return what tasks have reported (`reportPath`)."""
+    """Return what tasks have reported (`metricsPath`)."""
     return [json.loads(line) for file in folder.iterdir() for line in file.read_text("utf-8").splitlines()]
 
 

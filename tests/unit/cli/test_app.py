@@ -191,7 +191,7 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("paln",), "", "No such command 'paln'"),
         (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
-        (("demo", "--price", "-1"), "", "Invalid value for '--price'"),
+        (("demo", "--price-per-gb", "-1"), "", "Invalid value for '--price-per-gb'"),
     ],
 )
 def test_what_is_wrong_is_one_line_on_stderr(cli: Cli, words: tuple[str, ...], given: str, message: str) -> None:
@@ -296,7 +296,7 @@ def test_a_plan_with_a_time_limit_is_whole_and_says_that_it_is_not_proven(cli: C
     given = json.dumps({**SCENARIO, "topics": topics, "members": members})
     code, out, err = cli("plan", "--strategy", "sticky", "--time-limit", "0", given=given)
     assert code == 0
-    assert "the time limit of the plan is over" in err
+    assert "the time limit of the plan is exceeded" in err
     made = json.loads(out)
     assert made["optimal"] is False
     assert made["loads"] == {"min": 10, "max": 10}

@@ -42,7 +42,7 @@ def test_bootstrap_alone() -> None:
 
 @pytest.mark.parametrize("bad", ["", "host", "host:", ":9092", "h:0", "h:65536", "h:-1", "h:1,", "h:٣", "a:1,b"])
 def test_bad_bootstrap_is_refused(bad: str) -> None:
-    with pytest.raises(ConfigError, match="bootstrap: expected HOST:PORT"):
+    with pytest.raises(ConfigError, match="bootstrap-server: expected HOST:PORT"):
         client_config(bad)
 
 
@@ -137,14 +137,17 @@ def test_no_password_is_ever_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--bootstrap", "here", "--group", "g"], 'bootstrap: expected HOST:PORT, got "here"'),
-        (["--bootstrap", "h:1", "--group", ""], "group: expected the name of a group"),
+        (["--bootstrap-server", "here", "--group", "g"], 'bootstrap-server: expected HOST:PORT, got "here"'),
+        (["--bootstrap-server", "h:1", "--group", ""], "group: expected the name of a group"),
         (
-            ["--bootstrap", "h:1", "--group", "g", "--client-config", "/no"],
+            ["--bootstrap-server", "h:1", "--group", "g", "--command-config", "/no"],
             "cannot read /no: No such file or directory",
         ),
-        (["--bootstrap", "h:1", "--group", "g", "--output", "xml"], "output must be one of table, json, got 'xml'"),
-        (["--group", "g"], "Missing option '--bootstrap'."),
+        (
+            ["--bootstrap-server", "h:1", "--group", "g", "--output", "xml"],
+            "output must be one of table, json, got 'xml'",
+        ),
+        (["--group", "g"], "Missing option '--bootstrap-server'."),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,5 +208,5 @@ def test_resources_are_named_in_one_line() -> None:
 def test_a_state_file_that_cannot_be_read_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "state.json"
     file.write_text('{"format": "another"}')
-    assert run(["audit", "--bootstrap", "h:1", "--state", str(file)]) == 2
+    assert run(["audit", "--bootstrap-server", "h:1", "--state-file", str(file)]) == 2
     assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a state file of rackassign: ")

@@ -12,7 +12,7 @@ from rackassign.cli.group_options import collect_repeatedly
 from rackassign.monitoring import ClusterReport, RackMap, SkippedGroup, Throughput
 from tests.helpers.builders import cluster, group, inspected, member
 
-NOWHERE = ["--bootstrap", "127.0.0.1:1"]
+NOWHERE = ["--bootstrap-server", "127.0.0.1:1"]
 """Nobody answers there, and nobody is asked: exit 3 would say so."""
 
 
@@ -20,13 +20,16 @@ NOWHERE = ["--bootstrap", "127.0.0.1:1"]
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ([], "either --group or --all is needed"),
-        (["--all", "--group", "g"], "either --group or --all is needed"),
+        ([], "either --group or --all-groups is needed"),
+        (["--all-groups", "--group", "g"], "either --group or --all-groups is needed"),
         (["--group", ""], "group: expected the name of a group"),
-        (["--all", "--rack-map", "/nowhere/map.json"], "cannot read /nowhere/map.json: No such file or directory"),
-        (["--all", "--rack-map", "wrong.json"], "wrong.json: hosts.h: expected the name of a rack, got 7"),
-        (["--all", "--rack-map", "none.json"], "none.json: not JSON: Expecting value at line 1 column 1"),
-        (["--all", "--rack-map", "latin.json"], "latin.json is not UTF-8"),
+        (
+            ["--all-groups", "--rack-map", "/nowhere/map.json"],
+            "cannot read /nowhere/map.json: No such file or directory",
+        ),
+        (["--all-groups", "--rack-map", "wrong.json"], "wrong.json: hosts.h: expected the name of a rack, got 7"),
+        (["--all-groups", "--rack-map", "none.json"], "none.json: not JSON: Expecting value at line 1 column 1"),
+        (["--all-groups", "--rack-map", "latin.json"], "latin.json is not UTF-8"),
     ],
 )
 def test_what_all_refuse(
@@ -48,21 +51,21 @@ def test_what_all_refuse(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["inspect", "--all", "--min-local", "most"], "min-local: expected a percentage like 95%, got 'most'"),
-        (["inspect", "--all", "--min-local", "101%"], "min-local: expected a percentage like 95%, got '101%'"),
-        (["inspect", "--all", "--min-local", "nan"], "min-local: expected a percentage like 95%, got 'nan'"),
-        (["inspect", "--all", "--price", "-1"], "price must be 0 or more, in USD/GB, got -1.0"),
+        (["inspect", "--all-groups", "--fail-under", "most"], "fail-under: expected a percentage like 95%, got 'most'"),
+        (["inspect", "--all-groups", "--fail-under", "101%"], "fail-under: expected a percentage like 95%, got '101%'"),
+        (["inspect", "--all-groups", "--fail-under", "nan"], "fail-under: expected a percentage like 95%, got 'nan'"),
+        (["inspect", "--all-groups", "--price-per-gb", "-1"], "price must be 0 or more, in USD/GB, got -1.0"),
         (
-            ["inspect", "--all", "--html", "/nowhere/x.html"],
+            ["inspect", "--all-groups", "--html", "/nowhere/x.html"],
             "html: cannot write /nowhere/x.html",
         ),
-        (["inspect", "--all", "--html", "/"], "html: cannot write /"),
-        (["inspect", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
-        (["top", "--all", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["inspect", "--all-groups", "--html", "/"], "html: cannot write /"),
+        (["inspect", "--all-groups", "--interval", "inf"], "interval: expected seconds, got inf"),
+        (["top", "--all-groups", "--interval", "inf"], "interval: expected seconds, got inf"),
         (["exporter", "--interval", "inf"], "interval: expected seconds, got inf"),
-        (["inspect", "--all", "--output", "xml"], "output must be one of table, json, got 'xml'"),
-        (["top", "--all", "--price", "nan"], "price must be 0 or more, in USD/GB, got nan"),
-        (["snapshot", "--all", "--output", "table"], "output must be one of json, jsonl, got 'table'"),
+        (["inspect", "--all-groups", "--output", "xml"], "output must be one of table, json, got 'xml'"),
+        (["top", "--all-groups", "--price-per-gb", "nan"], "price must be 0 or more, in USD/GB, got nan"),
+        (["snapshot", "--all-groups", "--output", "table"], "output must be one of json, jsonl, got 'table'"),
         (["exporter", "--listen", "127.0.0.1"], 'listen: expected ADDRESS:PORT, got "127.0.0.1"'),
         (["exporter", "--listen", "127.0.0.1:70000"], 'listen: expected ADDRESS:PORT, got "127.0.0.1:70000"'),
         (
@@ -112,7 +115,7 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
     there = cluster({"t": [[1], [2]]})
     seen = inspected(group(member("m", "a", {"t": [0, 1]})), there)
     answer(monkeypatch, ClusterReport(there, (seen,), odd, Throughput()))
-    assert run(["inspect", "--all", *NOWHERE, "--min-local", least]) == code
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", least]) == code
     assert "Traceback" not in capsys.readouterr().err
 
 

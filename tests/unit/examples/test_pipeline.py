@@ -44,7 +44,7 @@ def test_messages_of_a_consumer_add_up_to_what_it_has_read() -> None:
 
 
 def test_savings_are_what_no_longer_crosses_racks() -> None:
-    assert SAVING.foretold_usd == pytest.approx(2e6 * A_MONTH / 1e9 * 0.02)
+    assert SAVING.predicted_usd == pytest.approx(2e6 * A_MONTH / 1e9 * 0.02)
     assert SAVING.measured_usd == pytest.approx(1e6 * A_MONTH / 1e9 * 0.02)
     assert headline([SAVING, SAVING]) == ("210 USD", "105 USD")
 

@@ -131,9 +131,9 @@ def shares(found: Sequence[Mapping[str, Any]], what_if: str, strategy: str = "co
 
 def test_members_that_told_their_racks_would_read_at_home() -> None:
     live = group(member("mapped-a", None, {"t": (1,)}), member("mapped-b", None, {"t": (0,)}))
-    found = judged(FleetAudit(what_ifs=(AS_IS, "racks-told")), row(live, cluster({"t": [[1], [2]]})))
+    found = judged(FleetAudit(what_ifs=(AS_IS, "racks-reported")), row(live, cluster({"t": [[1], [2]]})))
     assert shares(found, AS_IS) == {"local": 0, "all": 2}
-    assert shares(found, "racks-told") == {"local": 2, "all": 2}
+    assert shares(found, "racks-reported") == {"local": 2, "all": 2}
 
 
 def test_a_selector_on_all_brokers_makes_followers_serve() -> None:
@@ -148,9 +148,9 @@ def test_members_are_spread_over_racks_and_copies_added_in_racks_that_have_none(
         *(member(name, rack, {"t": ()}) for name, rack in zip("mnopq", ["a", "a", "a", None, "b"], strict=True))
     )
     one = row(live, cluster({"t": [[1], [2, 1], [3, 2, 1], [4]]}, brokers("abca")))
-    homes = {m.id: m.rack for m in WHAT_IFS["members-even"](one).snapshot.group.members}
+    homes = {m.id: m.rack for m in WHAT_IFS["members-balanced"](one).snapshot.group.members}
     assert homes == {"m": "a", "n": "a", "o": "b", "p": "c", "q": "b"}
-    more = WHAT_IFS["one-more-replica"](one)
+    more = WHAT_IFS["add-replica"](one)
     assert [p.replicas for p in more.snapshot.group.topology.topics["t"]] == [(1, 3), (2, 1, 3), (3, 2, 1), (4, 2)]
     assert more.cluster.in_sync["t"][0] == (1, 3)
 
@@ -160,7 +160,7 @@ def test_members_of_unknown_rack_get_one_and_tell_it() -> None:
         *(member(name, rack, {"t": ()}) for name, rack in zip("mnop", [None, "a", None, None], strict=True)),
         member("mapped-a", None, {"t": ()}),
     )
-    given = WHAT_IFS["racks-given"](row(live, cluster({"t": [[1], [2]]})))
+    given = WHAT_IFS["racks-assumed"](row(live, cluster({"t": [[1], [2]]})))
     assert {m.id: m.rack for m in given.snapshot.group.members} == {
         "mapped-a": "a",
         "n": "a",
@@ -171,14 +171,14 @@ def test_members_of_unknown_rack_get_one_and_tell_it() -> None:
     assert given.snapshot.as_leader_sees() == given.snapshot.group
     assert (given.snapshot.unknown, given.snapshot.leaders_only) == ((), frozenset())
     nowhere = row(live, cluster({"t": [[1], [2]]}, brokers([None, None])))
-    assert WHAT_IFS["racks-given"](nowhere).snapshot.group == nowhere.snapshot.group
+    assert WHAT_IFS["racks-assumed"](nowhere).snapshot.group == nowhere.snapshot.group
 
 
 def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() -> None:
     copies = [[1, 3], [4, 2], [2, 3], [3, 1]] * 3
     live = group(*(member(name, rack, {"t": (), "u": ()}) for name, rack in zip("mnopqr", "ababab", strict=True)))
     one = row(live, cluster({"t": copies, "u": [[1], [4], [9]]}, brokers("abab")))
-    more = WHAT_IFS["one-more-rack"](one)
+    more = WHAT_IFS["add-rack"](one)
     racks = more.cluster.topology.broker_racks()
     # Broker 9 is nobody's rack, and stays so.
     assert {broker: rack for broker, rack in racks.items() if rack == "new"} == {0: "new", 5: "new"}
@@ -191,7 +191,7 @@ def test_one_more_rack_gets_its_share_of_brokers_copies_leaders_and_members() ->
     assert [p.leader for p in parts] == [p.replicas[0] for p in parts]
     assert Counter(m.rack for m in more.snapshot.group.members) == {"a": 2, "b": 2, "new": 2}
     assert more.cluster.read_policy == "any-replica"
-    again = WHAT_IFS["one-more-rack"](more)
+    again = WHAT_IFS["add-rack"](more)
     assert {*again.cluster.topology.broker_racks().values()} == {"a", "b", "new", "new-2"}
 
 
@@ -210,10 +210,10 @@ def test_changes_lose_nothing(rows: list[GroupRow]) -> None:
                 for before, after, in_sync in zip(
                     was.topology.topics[topic], parts, changed.cluster.in_sync[topic], strict=True
                 ):
-                    assert len(after.replicas) - len(before.replicas) in ({0, 1} if name == "one-more-replica" else {0})
+                    assert len(after.replicas) - len(before.replicas) in ({0, 1} if name == "add-replica" else {0})
                     assert len(set(after.replicas)) == len(after.replicas)
                     assert {after.leader, *in_sync} <= {*after.replicas}
-            if name in {"as-is", "racks-told", "any-replica"}:
+            if name in {"as-is", "racks-reported", "any-replica"}:
                 assert then == was
 
 
@@ -228,7 +228,7 @@ def test_what_would_gain_most_is_told_on_request() -> None:
 
 
 def test_an_unknown_change_is_named() -> None:
-    with pytest.raises(ConfigError, match="as-is, racks-told"):
+    with pytest.raises(ConfigError, match="as-is, racks-reported"):
         FleetAudit(what_ifs=("rf",))
 
 

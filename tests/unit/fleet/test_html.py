@@ -201,7 +201,7 @@ def test_what_spark_writes_is_read_as_what_we_write(audited: Audited, tmp_path: 
 
 
 def test_without_the_groups_as_they_are_there_is_nothing_to_compare_with(audited: Audited) -> None:
-    found = audited(topics("t"), ([far("g")], each({"t": 1e6})), how=FleetAudit(what_ifs=("members-even",)))
+    found = audited(topics("t"), ([far("g")], each({"t": 1e6})), how=FleetAudit(what_ifs=("members-balanced",)))
     with pytest.raises(ConfigError, match='group "g" was not audited as-is'):
         aggregate(read_results(found))
 
@@ -272,8 +272,8 @@ def test_changes_stand_side_by_side(audited: Audited) -> None:
     usd = {number: format_usd(Price().monthly(number * 1e6)) for number in (1, 2, 4, 5)}
     assert [*rows] == ["now", *WHAT_IFS]
     assert rows["now"][0] == rows["as-is"][0] == f"{usd[1]} to {usd[5]}"
-    assert rows["members-even"][:2] == [usd[2], f"≤{format_usd(Price().monthly(3e6))}"]
-    assert rows["racks-given"][0] == format_usd(Price().monthly(3e6))
+    assert rows["members-balanced"][:2] == [usd[2], f"≤{format_usd(Price().monthly(3e6))}"]
+    assert rows["racks-assumed"][0] == format_usd(Price().monthly(3e6))
 
 
 def test_what_was_not_measured_is_said(audited: Audited) -> None:

@@ -358,8 +358,8 @@ def test_a_member_is_found_by_client_then_host_then_smallest_network() -> None:
         ({"hosts": {"h": ""}}, "hosts.h"),
         ({"subnets": {"10.0.0.1/8": "a"}}, "subnets.10.0.0.1/8"),
         ({"subnets": {"nonsense": "a"}}, "subnets.nonsense"),
-        ({"near_readers": "x"}, "near_readers"),
-        ({"near_readers": [1]}, "near_readers[0]"),
+        ({"follower_fetchers": "x"}, "follower_fetchers"),
+        ({"follower_fetchers": [1]}, "follower_fetchers[0]"),
     ],
 )
 def test_a_wrong_rack_map_names_the_field(value: Any, field: str) -> None:
@@ -369,7 +369,7 @@ def test_a_wrong_rack_map_names_the_field(value: Any, field: str) -> None:
 
 
 def test_a_rack_map_is_read() -> None:
-    read = RackMap.read({"subnets": {"10.0.0.0/24": "a"}, "near_readers": ["x*"]})
+    read = RackMap.read({"subnets": {"10.0.0.0/24": "a"}, "follower_fetchers": ["x*"]})
     assert (read.rack_of("c", "10.0.0.9"), read.reads_near("xy"), read.reads_near("y")) == ("a", True, False)
 
 
@@ -401,7 +401,7 @@ def test_json_says_null_for_what_was_not_measured() -> None:
         survey = ClusterReport(there, (inspected(TURNED, there, measured),), (), measured)
         (written,) = json.loads(json.dumps(as_json(survey, Price())))["groups"]
         assert written["partitions"] == {"local": 0, "cross": 3, "unknown": 0}
-        assert [m["rack_from"] for m in written["members"]] == ["member"] * 3
+        assert [m["rack_source"] for m in written["members"]] == ["member"] * 3
         if measured is EVEN:
             assert written["bytes_per_second"] == {"local": 0.0, "cross": 3000.0, "unknown": 0.0}
             assert written["usd_per_month"]["cross"] == round(3000 * 730 * 3600 / 1e9 * 0.02, 2)

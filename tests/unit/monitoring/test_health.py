@@ -69,7 +69,7 @@ def test_a_served_group_names_the_members_that_asked_for_it() -> None:
     asked, served = member("new", classic=False), member("old", classic=True)
     mixed = group(asked, served, kind="consumer", strategy="uniform", state="Reconciling")
     (found,) = findings(watched(mixed), BROKERS)
-    assert (found.kind, found.members) == ("served", (asked,))
+    assert (found.kind, found.members) == ("server-assigned", (asked,))
     assert "uniform" in found.problem
     assert "group.protocol=classic" in found.advice
     unknown = replace(mixed, members=(replace(asked, classic=None), served))
@@ -84,22 +84,22 @@ def test_a_wedged_group_is_told_from_a_long_rebalance() -> None:
     assert (wedged.kind, wedged.members) == ("wedged", seen.group.members)
     assert "--fix" in wedged.advice
     (long,) = findings(seen, BROKERS, wedged=False)
-    assert long.kind == "stuck"
+    assert long.kind == "rebalance-stuck"
     assert "max.poll.interval.ms" in long.advice
     (untold,) = findings(seen, BROKERS, wedged=None)
-    assert untold.kind == "stuck"
+    assert untold.kind == "rebalance-stuck"
     assert "cannot be determined" in untold.problem
 
 
 def test_a_first_rebalance_that_was_broken_shows_when_nobody_is_left() -> None:
     (found,) = findings(watched(replace(waiting(), members=())), BROKERS)
-    assert found.kind == "stuck"
+    assert found.kind == "rebalance-stuck"
     assert "another group ID" in found.advice
 
 
 def test_a_group_that_goes_round_is_not_taken_for_one_that_waits() -> None:
     (found,) = findings(watched(waiting(), "PreparingRebalance", "CompletingRebalance"), BROKERS)
-    assert found.kind == "stuck"
+    assert found.kind == "rebalance-stuck"
     assert "PreparingRebalance and CompletingRebalance" in found.problem
     assert "--fix" not in found.advice
 
@@ -115,7 +115,7 @@ def test_members_of_librdkafka_are_named_in_a_group_that_does_not_settle() -> No
     assert may_not_settle(mixed)
     assert kinds(watched(mixed)) == []
     (found,) = findings(watched(mixed, rebalances=3), BROKERS)
-    assert (found.kind, found.members) == ("restless", (theirs,))
+    assert (found.kind, found.members) == ("rebalance-loop", (theirs,))
     assert "partition.assignment.strategy=range" in found.advice
 
 
@@ -129,7 +129,7 @@ def test_who_is_no_suspect_is_not_blamed() -> None:
     ):
         assert not may_not_settle(unsuspected)
     (found,) = findings(watched(group(java), rebalances=5), BROKERS)
-    assert found.kind == "restless"
+    assert found.kind == "rebalance-loop"
     assert "librdkafka" not in found.problem + found.advice
 
 
@@ -150,14 +150,14 @@ def test_a_selector_of_somebodys_own_and_a_broker_that_is_down_are_not_blamed() 
 
 def test_a_broker_that_could_not_be_asked_is_not_taken_for_one_without() -> None:
     (found,) = findings(watched(), (*BROKERS[:2], BrokerDescription(3, "c", problem="KafkaConnectionError")))
-    assert (found.kind, found.brokers) == ("brokers-unasked", (3,))
+    assert (found.kind, found.brokers) == ("selector-unknown", (3,))
 
 
 def test_members_without_rack_or_with_one_no_broker_has_are_named_with_the_racks_there_are() -> None:
     blind, lost = member("blind", None), member("lost", "A")
     without, foreign = findings(watched(group(HEALTHY.members[0], blind, lost)), BROKERS)
     assert (without.kind, without.members) == ("no-rack", (blind,))
-    assert (foreign.kind, foreign.members) == ("foreign-rack", (lost,))
+    assert (foreign.kind, foreign.members) == ("unknown-rack", (lost,))
     assert "'A'" in foreign.problem
     assert "a, b, c" in foreign.advice
     assert "a, b, c" in without.advice

@@ -117,7 +117,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 
 
 def create(*words: str) -> int:
-    return run(["create", "t", "--bootstrap", "b:1", "--partitions", "2", *words])
+    return run(["create-topic", "t", "--bootstrap-server", "b:1", "--partitions", "2", *words])
 
 
 OURS = f"{__name__}:Answers"
@@ -130,7 +130,10 @@ def test_what_an_own_placer_answers_is_looked_at_and_nothing_is_made(
     Answers.answer = answer if callable(answer) else staticmethod(lambda *_: answer)
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in BROKERS], "topics": {"t": [[1, 2, 3]] * 2}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
-    for words in (["create", "t", "--bootstrap", "b:1", "--partitions", "2"], ["place", "l.json"]):
+    for words in (
+        ["create-topic", "t", "--bootstrap-server", "b:1", "--partitions", "2"],
+        ["simulate-placement", "l.json"],
+    ):
         assert run([*words, "--placer", OURS]) == 2
         said = capsys.readouterr()
         assert not said.out
@@ -208,22 +211,22 @@ def test_more_replicas_than_brokers_were_ever_seen_need_a_word(
     made: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for policy in ("disabled", "enabled", "enabled_prefer_observed"):
-        assert create("--rf", "50", "--policy", policy) == 2
+        assert create("--replication-factor", "50", "--policy", policy) == 2
         assert capsys.readouterr().err == (
             "rackassign: replication factor 50 is more than the 6 brokers ever seen;"
             " --allow-placeholders plans placeholders for future brokers\n"
         )
     # Nobody is to be away, as KIP-409 has it, unless it is said.
-    assert create("--rf", "7", "--allow-placeholders") == 1
+    assert create("--replication-factor", "7", "--allow-placeholders") == 1
     assert "7 replicas need as many brokers, but only 6 are online" in capsys.readouterr().err
     assert not made
-    assert create("--rf", "7", "--allow-placeholders", "--policy", "enabled") == 0
+    assert create("--replication-factor", "7", "--allow-placeholders", "--policy", "enabled") == 0
     assert {len(row) for row in made["t"]} == {6}
     state = read(Path("rackassign-state.json"))
     assert {row[-1] for row in state.plans.values()} == {-1}
     # Seen once is seen, wherever it is now.
     write(Path("rackassign-state.json"), replace(state, brokers={**state.brokers, 7: "d"}))
-    assert create("--rf", "7", "--policy", "enabled") == 0
+    assert create("--replication-factor", "7", "--policy", "enabled") == 0
 
 
 def test_a_repair_to_more_replicas_than_brokers_were_seen_needs_a_word_too() -> None:
@@ -252,7 +255,10 @@ def test_one_broker_without_a_rack_is_placed_on_when_that_is_said(
     layout = {"brokers": [{"id": b.id, "rack": b.rack} for b in some], "topics": {"t": [[1, 2, 3]] * 7}}
     (tmp_path / "l.json").write_text(json.dumps(layout))
     for placer in ("optimal", "kafka"):
-        for words in (["create", "t", "--bootstrap", "b:1", "--partitions", "7"], ["place", "l.json"]):
+        for words in (
+            ["create-topic", "t", "--bootstrap-server", "b:1", "--partitions", "7"],
+            ["simulate-placement", "l.json"],
+        ):
             assert run([*words, "--placer", placer]) == 2
             said = capsys.readouterr().err
             assert "--disable-rack-aware" in said
@@ -272,16 +278,16 @@ def test_doubts_of_the_solver_are_told(
     (tmp_path / "l.json").write_text(json.dumps(layout))
     assert create("--output", "json") == 0
     said = capsys.readouterr()
-    assert "rackassign: not proven best: HiGHS (highspy) cannot be imported\n" in said.err
+    assert "rackassign: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
     assert "HiGHS (highspy) cannot be imported" in json.loads(said.out)["notes"]
     for placer in ("optimal", "hadoop"):
-        assert run(["place", "l.json", "--placer", placer, "--output", "json"]) == 0
+        assert run(["simulate-placement", "l.json", "--placer", placer, "--output", "json"]) == 0
         said = capsys.readouterr()
-        assert f"rackassign: {placer}: not proven best: HiGHS (highspy) cannot be imported\n" in said.err
+        assert f"rackassign: {placer}: not proven optimal: HiGHS (highspy) cannot be imported\n" in said.err
         assert json.loads(said.out)["placers"][placer]["notes"]
     resonant = {"brokers": layout["brokers"], "topics": {"t": [[1, 2, 3]] * 30}}
     (tmp_path / "l.json").write_text(json.dumps(resonant))
-    assert run(["place", "l.json", "--output", "json"]) == 0
+    assert run(["simulate-placement", "l.json", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)["placers"]["optimal"]
     # Not proven, and as even as with it all the same.
     assert (found["replicas_per_broker"], found["leaders_per_broker"]) == (1.0, 1.0)
@@ -299,7 +305,7 @@ def test_settings_come_from_the_command_line_and_a_file(tmp_path: Path, made: Ma
         "on_shortage": "relax",
     }
     assert settings_of(OURS, ["exclude=7", "text=a,b"], "") == {"exclude": 7, "text": "a,b"}
-    assert create("--placer", "elasticsearch", "--placer-config", "forced_racks=c,d", "--rf", "4") == 0
+    assert create("--placer", "elasticsearch", "--placer-config", "forced_racks=c,d", "--replication-factor", "4") == 0
     assert all(len(row) == 3 for row in made["t"])
     assert (
         create(

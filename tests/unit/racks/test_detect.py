@@ -255,11 +255,11 @@ def test_the_command_says_what_each_source_said(
     for name, value in settings(stand_in(answers).address, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RACKASSIGN_RACK", raising=False)
-    assert run(["rack"]) == code
+    assert run(["detect-rack"]) == code
     out = capsys.readouterr().out
     assert line in out
     assert all(source in out for source in ("environment", "kubernetes", "ec2", "google", "azure"))
-    assert run(["rack", "--output", "json"]) == code
+    assert run(["detect-rack", "--output", "json"]) == code
     answer = json.loads(capsys.readouterr().out)
     assert answer["rack"] == ("use1-az4" if code == 0 else None)
     assert len(answer["sources"]) == 5

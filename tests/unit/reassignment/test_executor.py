@@ -439,33 +439,33 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     monkeypatch.setattr(desk_room, "cluster_id", lambda _: clusters["c"])
     for module in (reassign_status, cli_repair):
         monkeypatch.setattr(module, "admin_client", lambda *_: nullcontext())
-    file = tmp_path / "rackassign-repair.json"
+    file = tmp_path / "rackassign-reassignment.json"
     write(file, Journal("c", moves=MOVES, phase="begun", throttled=SavedConfigs({}, {"t": {}})))
-    assert run(["repair", "status", "--bootstrap", "b:1"]) == 1
+    assert run(["reassign", "status", "--bootstrap-server", "b:1"]) == 1
     said = capsys.readouterr().out
-    assert "1 with replicas that the plan does not know: somebody else has changed them: t-2 (3, 6)" in said
+    assert "1 with replicas that the plan does not know: changed by another tool or user: t-2 (3, 6)" in said
     assert "the throttle is still set" in said
-    assert "`repair abandon` leaves all as it is" in said
+    assert "`reassign abandon` leaves all as it is" in said
     clusters["c"] = "another"
     for command in ("status", "abandon", "apply", "rollback"):
-        assert run(["repair", command, "--bootstrap", "b:1"]) == 2
+        assert run(["reassign", command, "--bootstrap-server", "b:1"]) == 2
         assert capsys.readouterr().err == 'rackassign: plan: it is for cluster "c", but this is "another"\n'
     clusters["c"] = "c"
     before = stage.lists()
-    assert run(["repair", "abandon", "--bootstrap", "b:1", "--output", "json"]) == 0
+    assert run(["reassign", "abandon", "--bootstrap-server", "b:1", "--output", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["phase"], told["throttled"]) == ("abandoned", False)
     assert told["changed-by-others"] == {"t": {"2": [3, 6]}}
     assert sorted(told["as-before"]["t"]) == ["0", "1", "3", "4"]
     assert stage.lists() == before
     assert not stage.defaults
-    assert run(["repair", "status", "--bootstrap", "b:1"]) == 0
+    assert run(["reassign", "status", "--bootstrap-server", "b:1"]) == 0
     for command in ("apply", "rollback", "abandon"):
         capsys.readouterr()
-        assert run(["repair", command, "--bootstrap", "b:1"]) == 2
+        assert run(["reassign", command, "--bootstrap-server", "b:1"]) == 2
         assert "abandoned" in capsys.readouterr().err
     # It alone knows the lists as they were.
-    assert begin(file, Journal("c", moves=MOVES)) == tmp_path / "rackassign-repair.1.json"
+    assert begin(file, Journal("c", moves=MOVES)) == tmp_path / "rackassign-reassignment.1.json"
 
 
 def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.CaptureFixture[str]) -> None:
@@ -481,11 +481,15 @@ def test_a_second_signal_tells_what_is_done_and_a_third_ends_it(capfd: pytest.Ca
 
 
 def test_who_ends_it_in_the_middle_is_told_what_that_leaves(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), cli_repair.told_if_interrupted(Path("p.json")):
+    with pytest.raises(KeyboardInterrupt), cli_repair.explain_interruption(Path("p.json")):
         raise KeyboardInterrupt
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    for words in ("ended in the middle", "`repair status --plan p.json`", "`repair rollback --plan p.json` goes back"):
+    for words in (
+        "ended in the middle",
+        "`reassign status --plan-file p.json`",
+        "`reassign rollback --plan-file p.json` goes back",
+    ):
         assert words in said
 
 

@@ -358,11 +358,11 @@ def test_a_repair_that_was_made_leaves_nothing_to_repair(
     dead: set[int],
     even: bool,  # noqa: FBT001 - hypothesis passes it by name
 ) -> None:
-    wanted: dict[str, Any] = {"replication_factor": rf, "removed_brokers": frozenset(dead), "rebalance": even}
+    asked: dict[str, Any] = {"replication_factor": rf, "removed_brokers": frozenset(dead), "rebalance": even}
     seen = state(t=rows)
-    found = planned(seen, **wanted)
+    found = planned(seen, **asked)
     after = state(t=[list(row) for row in found.after.topics["t"]])
-    again = planned(after, **wanted)
+    again = planned(after, **asked)
     assert again.moves == {}
     for number, row in enumerate(found.after.topics["t"]):
         assert not set(row) & dead

@@ -71,13 +71,13 @@ def test_tasks_agree_on_who_reads_what() -> None:
 
 def test_one_task_without_a_rack_that_must_have_one_is_told_by_all() -> None:
     def none() -> str | None:
-        raise ConfigError("unknownRack: fail: NO_RACK is not set on this executor")
+        raise ConfigError("onMissingRack: fail: NO_RACK is not set on this executor")
 
     meeting = Together(2)
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(read_here, [], task, (none, lambda: "a"), meeting) for task in (0, 1)]
         for each in asked:
-            with pytest.raises(ConfigError, match="task 0: unknownRack: fail: NO_RACK is not set"):
+            with pytest.raises(ConfigError, match="task 0: onMissingRack: fail: NO_RACK is not set"):
                 each.result(60)
 
 

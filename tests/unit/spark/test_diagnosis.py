@@ -26,7 +26,7 @@ THREE = [Executor(f"h{rack}", 1, rack, 2) for rack in "abc"]
 
 
 def rounded(found: ExpectedLocality) -> tuple[float, float, float]:
-    return round(found.off, 2), round(found.late, 2), round(found.pull, 2)
+    return round(found.none, 2), round(found.executor, 2), round(found.pull, 2)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_rack_never_makes_it_worse(told: list[tuple[str | None, int]], replica
     executors = [Executor("h", number, rack, slots) for number, (rack, slots) in enumerate(told)]
     partitions = [Partition(tuple(sorted(each)), min(each)) for each in replicas]
     found = shares(executors, partitions, RACKS)
-    assert 0 <= found.off <= found.late <= 1
+    assert 0 <= found.none <= found.executor <= 1
     assert 0 <= found.pull <= 1
 
 
@@ -64,8 +64,8 @@ def test_nothing_is_wrong_where_all_is_well() -> None:
     found = diagnose("t", THREE, RF3, RACKS, followers=True)
     assert found.findings == ()
     assert json.loads(json.dumps(found.as_json()))["expected"] == {
-        "off": pytest.approx(1 / 3),
-        "late": 1.0,
+        "none": pytest.approx(1 / 3),
+        "executor": 1.0,
         "pull": 1.0,
     }
 
@@ -73,7 +73,7 @@ def test_nothing_is_wrong_where_all_is_well() -> None:
 def test_what_is_wrong_is_said_with_what_would_help() -> None:
     executors = [Executor("h1", 1, "a", 1), Executor("h2", 1, None, 1), Executor("h3", 1, "z", 1)]
     found = diagnose("t", executors, RF2, {**RACKS, 4: None}, followers=False, rack_env="ZONE")
-    assert found.expected.late == found.expected.off
+    assert found.expected.executor == found.expected.none
     unknown, nowhere, nameless, leaders, few = found.findings
     assert "1 of 3 executors do not know their rack (on h2): set ZONE" in unknown
     assert "no broker is in rack z" in nowhere
@@ -100,7 +100,7 @@ def test_slots_are_the_workers_that_were_met() -> None:
 def test_executors_that_cannot_reach_the_driver_are_told_before_anything_is_pulled() -> None:
     found = diagnose("t", [*THREE[:2], Executor("hc", 1, "c", 2, ("10.0.0.9",))], RF3, RACKS, followers=True)
     (cut_off,) = found.findings
-    assert cut_off.startswith("executors on hc cannot connect to this process at 10.0.0.9: binding=pull would fail")
+    assert cut_off.startswith("executors on hc cannot connect to this process at 10.0.0.9: rackBinding=pull would fail")
 
 
 def test_what_tasks_try_to_reach_listens_while_they_do() -> None:

@@ -35,8 +35,8 @@ def test_jvm_source_binds_the_rack_of_each_executor() -> None:
 def test_what_is_no_variable_is_refused(bad: str) -> None:
     with pytest.raises(ConfigError, match="rack_env"):
         kafka_options(bad)
-    with pytest.raises(ConfigError, match="rackEnv"):
-        Options.of({**BASE, "rackEnv": bad}, "batch")
+    with pytest.raises(ConfigError, match="rackEnvVar"):
+        Options.of({**BASE, "rackEnvVar": bad}, "batch")
 
 
 def test_names_of_options_are_taken_in_any_case() -> None:
@@ -47,8 +47,8 @@ def test_names_of_options_are_taken_in_any_case() -> None:
             "maxoffsetspertrigger": "100",
             "FailOnDataLoss": "False",
             "INCLUDEHEADERS": "true",
-            "Binding": "OFF",
-            "unknownRack": "fail",
+            "RackBinding": "NONE",
+            "onMissingRack": "fail",
             "kafkaConsumer.pollTimeoutMs": "1500",
             "minPartitions": "6",
         },
@@ -56,7 +56,7 @@ def test_names_of_options_are_taken_in_any_case() -> None:
     )
     assert options.start == StartingOffsets(everywhere=-2)
     assert (options.limit, options.fail_on_loss, options.headers) == (100, False, True)
-    assert (options.binding, options.rack_required, options.poll_timeout_s) == ("off", True, 1.5)
+    assert (options.rack_binding, options.rack_required, options.poll_timeout_s) == ("none", True, 1.5)
     assert options.least_splits == 6
 
 
@@ -68,7 +68,7 @@ def test_defaults_are_those_of_the_jvm_source() -> None:
         StartingOffsets(everywhere=-1),
     )
     assert batch.fail_on_loss
-    assert batch.binding == "late"
+    assert batch.rack_binding == "executor"
     assert batch.client["isolation.level"] == "read_uncommitted"
 
 
@@ -96,7 +96,7 @@ def test_options_travel_to_executors() -> None:
         ({"startingTimestamp": "-5"}, "stream", "startingTimestamp: expected a whole number"),
         ({"maxOffsetsPerTrigger": "0"}, "stream", "maxOffsetsPerTrigger: expected a whole number"),
         ({"failOnDataLoss": "maybe"}, "stream", "failOnDataLoss: expected one of true, false"),
-        ({"binding": "early"}, "batch", "binding: expected one of off, late, pull"),
+        ({"rackBinding": "early"}, "batch", "rackBinding: expected one of none, executor, pull"),
         ({"minOffsetsPerTrigger": "5"}, "stream", "minOffsetsPerTrigger: cannot be kept"),
         ({"rack": "a"}, "batch", "rack: cannot be kept: it would be one rack for all"),
         ({"subscirbe": "t"}, "batch", "unknown option subscirbe; there are .*subscribe"),
@@ -117,7 +117,7 @@ def test_options_travel_to_executors() -> None:
         ({"startingOffsets": '{"orders": {"00": 3}}'}, "batch", "startingOffsets: .*expected a partition"),
         ({"subscribe": "orders,a b/c"}, "batch", '^subscribe: "a b/c" is no name of a topic'),
         ({"subscribe": ".."}, "batch", 'subscribe: ".." is no name of a topic'),
-        ({"binding": " PULL "}, "batch", "binding: pull in a batch needs a coordinator"),
+        ({"rackBinding": " PULL "}, "batch", "rackBinding: pull in a batch needs a coordinator"),
     ],
 )
 def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str) -> None:
@@ -126,8 +126,10 @@ def test_what_cannot_work_is_named(wrong: dict[str, str], mode: Mode, told: str)
 
 
 def test_space_around_a_value_means_nothing() -> None:
-    options = Options.of({**BASE, "startingOffsets": " earliest ", "binding": " late", "tasks": " 3 "}, "stream")
-    assert (options.start, options.binding, options.tasks) == (StartingOffsets(everywhere=-2), "late", 3)
+    options = Options.of(
+        {**BASE, "startingOffsets": " earliest ", "rackBinding": " executor", "tasks": " 3 "}, "stream"
+    )
+    assert (options.start, options.rack_binding, options.tasks) == (StartingOffsets(everywhere=-2), "executor", 3)
 
 
 def test_the_largest_numbers_are_taken() -> None:
@@ -156,12 +158,12 @@ def test_a_pattern_must_be_one() -> None:
 
 
 def test_splits_are_pulled_in_streams_and_in_batches_with_a_coordinator() -> None:
-    pull = {**BASE, "binding": "pull", "tasks": "3"}
+    pull = {**BASE, "rackBinding": "pull", "tasks": "3"}
     held = {**pull, "coordinatorHost": "driver", "coordinatorPort": "7", "coordinatorToken": "hush"}
     assert Options.of(pull, "stream").tasks == 3
     assert Options.of(held, "batch").coordinator_token == "hush"  # noqa: S105
     assert "hush" not in repr(Options.of(held, "batch"))
-    with pytest.raises(ConfigError, match=r"binding: pull in a batch needs a coordinator .*\*\*c\.options"):
+    with pytest.raises(ConfigError, match=r"rackBinding: pull in a batch needs a coordinator .*\*\*c\.options"):
         Options.of(pull, "batch")
     with pytest.raises(ConfigError, match="coordinatorToken: is for batches"):
         Options.of(held, "stream")

@@ -137,7 +137,7 @@ def test_what_was_read_of_open_transactions_is_no_loss() -> None:
     assert spans(waiting.stream({P0: 15, P1: 3}, end)) == [(1, 3, 9)]
 
 
-@pytest.mark.parametrize("binding", ["late", "pull"])
+@pytest.mark.parametrize("binding", ["executor", "pull"])
 def test_a_batch_that_would_end_before_it_begins_is_a_loss_whoever_planned_it(
     binding: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,8 +145,8 @@ def test_a_batch_that_would_end_before_it_begins_is_a_loss_whoever_planned_it(
     start, end = {P0: 900, P1: 5}, {P0: 300, P1: 9}
     logs = {P0: (0, 300), P1: (0, 9)}
     with pytest.raises(DataLossError, match="t-0 ends at 300, and was read to 900: records may be gone; fail"):
-        planner(Cluster(logs), binding=binding).stream(start, end)
-    lenient = planner(Cluster(logs), binding=binding, failOnDataLoss="false")
+        planner(Cluster(logs), rackBinding=binding).stream(start, end)
+    lenient = planner(Cluster(logs), rackBinding=binding, failOnDataLoss="false")
     with caplog.at_level("WARNING"):
         for _ in range(3):
             assert spans(lenient.stream(start, end)) == [(1, 5, 9)]

@@ -214,11 +214,11 @@ def test_rows_have_the_columns_that_are_wanted() -> None:
 def test_a_rack_is_bound_where_the_task_runs() -> None:
     told = {"kafka.bootstrap.servers": "k:1", "subscribe": "t"}
     assert executor_rack(Options.of(told, "batch"), {"RACKASSIGN_RACK": " a "}) == "a"
-    assert executor_rack(Options.of({**told, "rackEnv": "ZONE"}, "batch"), {"ZONE": "b"}) == "b"
-    assert executor_rack(Options.of({**told, "binding": "off"}, "batch"), {"RACKASSIGN_RACK": "a"}) is None
+    assert executor_rack(Options.of({**told, "rackEnvVar": "ZONE"}, "batch"), {"ZONE": "b"}) == "b"
+    assert executor_rack(Options.of({**told, "rackBinding": "none"}, "batch"), {"RACKASSIGN_RACK": "a"}) is None
     assert executor_rack(Options.of(told, "batch"), {}) is None
-    with pytest.raises(ConfigError, match="unknownRack: fail: RACKASSIGN_RACK is not set"):
-        executor_rack(Options.of({**told, "unknownRack": "fail"}, "batch"), {})
+    with pytest.raises(ConfigError, match="onMissingRack: fail: RACKASSIGN_RACK is not set"):
+        executor_rack(Options.of({**told, "onMissingRack": "fail"}, "batch"), {})
     assert "client.rack" not in consumer_properties({}, None, 1)
 
 

@@ -291,7 +291,7 @@ def test_what_is_interrupted_anywhere_counts_once(
 
     for owner, name in (
         (StateStore, "_keep"),
-        (StateStore, "processed"),
+        (StateStore, "commit_record"),
         (StateStore, "apply"),
         (Member, "poll"),
         (Member, "commit"),
@@ -302,7 +302,7 @@ def test_what_is_interrupted_anywhere_counts_once(
         give(one, 0)
         copy._assignor._kept = frozenset({FIRST})
         give(copy)
-        for number, name in enumerate(["_keep", "processed", "apply", "poll", "commit"] * 2, 1):
+        for number, name in enumerate(["_keep", "commit_record", "apply", "poll", "commit"] * 2, 1):
             drain(one)
             drain(copy, Stopped)
             left[:] = [name]

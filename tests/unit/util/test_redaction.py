@@ -102,7 +102,7 @@ def test_the_spark_source_shows_none() -> None:
         "coordinatorHost": "h",
         "coordinatorPort": "1",
         "coordinatorToken": SECRET,
-        "binding": "pull",
+        "rackBinding": "pull",
     }
     options = Options.of(told, "batch")
     assert options.client["sasl.password"] == SECRET

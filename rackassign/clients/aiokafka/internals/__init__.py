@@ -1,11 +1,11 @@
-"""Everything of aiokafka that is private. Each use says what for; all were seen in 0.12.0, 0.13.0 and 0.14.0.
+"""All uses of private attributes of aiokafka. Each docstring names them; all exist in 0.12.0, 0.13.0 and 0.14.0.
 
-Rules of this room:
+Rules of this package:
 
-* No module outside touches a private name of aiokafka.
-* Nothing is patched globally: methods are shadowed on the one instance that is meant.
-* If the host does not have what is needed (any more), the piece that needs it stays off and a warning says so, once;
-  the consumer works as it would without.
+* No module outside of it uses a private name of aiokafka.
+* Nothing is patched globally: methods are shadowed on one instance.
+* If aiokafka does not have what is needed (any more), the feature that needs it stays off and a warning is logged
+  once. The consumer works as it would without the feature.
 """
 
 from rackassign.clients.aiokafka.internals.fetch_observer import observe_fetches

@@ -1,4 +1,4 @@
-"""What a consumer fetches, seen response by response."""
+"""Observation of a consumer's fetch responses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rackassign.util.text import with_version
 
 
 def observe_fetches(consumer: Consumer, observer: Observer, once: WarnOnce, *, key: object) -> None:
-    """Show every fetch response to an observer, unless there is one for this key already.
+    """Pass every fetch response to an observer, unless there is one for this key already.
 
-    Shadows `_client.send`, which is looked up for each request and there from the first on.
+    Shadows `_client.send`, which is looked up for each request and exists from the start.
     """
     client = getattr(consumer, "_client", None)
     send = getattr(client, "send", None)
@@ -31,11 +31,11 @@ def observe_fetches(consumer: Consumer, observer: Observer, once: WarnOnce, *, k
 
 
 _FETCH = 1
-"""The key of fetches in Kafka's protocol."""
+"""API key of fetch requests in Kafka's protocol."""
 
 
 class _Sending:
-    """Shows fetch responses to observers on their way to the host."""
+    """Passes fetch responses to observers before aiokafka gets them."""
 
     def __init__(self, send: Callable[..., Awaitable[Any]], once: WarnOnce) -> None:
         self.observers: dict[object, Observer] = {}
@@ -49,7 +49,7 @@ class _Sending:
                 fetched = _fetched(response)
                 for observe in tuple(self.observers.values()):
                     observe(node_id, fetched)
-        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
+        except Exception:  # noqa: BLE001 - a response that could not be observed must still be read
             self._once.warn(
                 "fetches", "%s differs: a fetch response could not be observed", with_version("aiokafka"), exc_info=True
             )
@@ -57,7 +57,7 @@ class _Sending:
 
 
 _NAMES_FOLLOWERS = 11
-"""The version of fetch responses from which on they may name another replica, before the records, which are last."""
+"""First version of fetch responses that may name another replica; it comes before the records, which are last."""
 
 
 def _fetched(response: Any) -> list[FetchedPartition]:

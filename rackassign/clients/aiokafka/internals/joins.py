@@ -1,4 +1,4 @@
-"""What members send when they join, read before aiokafka decodes it."""
+"""Metadata of joining members, read before aiokafka decodes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rackassign.util.text import with_version
 
 @dataclass(slots=True)
 class _Sent:
-    """What a member sent, in the form that `decode_join` reads and cleans."""
+    """Metadata of a member, in the form that `decode_join` reads and cleans."""
 
     member_id: str
     group_instance_id: str | None
@@ -27,13 +27,13 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What an assignor's `assign` returns instead of assignments, where `_perform_assignment` is shadowed.
+    """Result of an assignor's `assign` instead of assignments, if `_perform_assignment` is shadowed.
 
-    The host calls `assign` on the consumer's loop, which would stand still for as long as a large group is planned.
+    aiokafka calls `assign` on the consumer's loop, which would be blocked while a large group is planned.
 
     Args:
-        plan: Makes a plan; may run on any thread.
-        finish: Makes assignments of it, encoded; runs on the consumer's loop.
+        plan: Computes a plan; may run on any thread.
+        finish: Returns encoded assignments for it; runs on the consumer's loop.
     """
 
     plan: Callable[[], Any]
@@ -50,17 +50,17 @@ class Later:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(lambda: None if planned.done() else planned.set_result(made))
 
-        # Not one of the loop's own threads, which may all be at what the user has given them, for any time.
+        # Not one of the loop's own threads, which may all be occupied by the user's work for any time.
         threading.Thread(target=run, name="rackassign-plan", daemon=True).start()
         return self.finish(await planned)
 
 
 def read_joins(membership: Membership, once: WarnOnce) -> None:
-    """Read what members send before the host decodes it, and clean it; done once for a coordinator.
+    """Decode members' metadata before aiokafka does, and clean it; done once for a coordinator.
 
-    The host reads version 0 only, topics and user data, and fails on the first member that is broken: then nobody gets
+    aiokafka decodes only version 0, topics and user data, and fails on the first malformed member: then no member gets
     an assignment. Shadows `_perform_assignment`, and replaces `members` of the response it is called with: tuples of a
-    member id, from JoinGroup version 5 on an instance id, and the bytes.
+    member ID, from JoinGroup version 5 on an instance ID, and the bytes.
     """
     coordinator = membership.coordinator
     perform: Callable[[Any], Awaitable[Any]] | None = getattr(coordinator, "_perform_assignment", None)
@@ -69,7 +69,7 @@ def read_joins(membership: Membership, once: WarnOnce) -> None:
     if perform is None or tuple(inspect.signature(perform).parameters) != ("response",):
         once.warn(
             "joins",
-            "%s differs: racks of members are not read, and one broken member breaks the group",
+            "%s differs: racks of members are not read, and one malformed member breaks the group",
             with_version("aiokafka"),
         )
         return
@@ -77,7 +77,7 @@ def read_joins(membership: Membership, once: WarnOnce) -> None:
 
 
 class _Reading:
-    """Reads each join that a coordinator leads, and lets it go on."""
+    """Decodes each join that a coordinator leads, and continues it."""
 
     def __init__(self, coordinator: Coordinator, perform: Callable[[Any], Awaitable[Any]], once: WarnOnce) -> None:
         self._coordinator = coordinator
@@ -87,22 +87,22 @@ class _Reading:
     async def perform(self, response: Any) -> Any:
         try:
             _read(self._coordinator, response, self._once)
-        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+        except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
             self._once.warn(
-                "joins", "%s differs: what members sent could not be read", with_version("aiokafka"), exc_info=True
+                "joins", "%s differs: members' metadata could not be read", with_version("aiokafka"), exc_info=True
             )
         assigned = await self._perform(response)
         return await assigned.result() if isinstance(assigned, Later) else assigned
 
 
 def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> None:
-    """Clean the members of a join in place, and hand them to the group's assignor if it is ours."""
+    """Clean the members of a join in place, and pass them to the group's assignor if it accepts them."""
     chosen = coordinator._lookup_assignor(response.group_protocol)
     members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
     read = decode_join(members, chosen, once)
-    # Of its class: what wraps an assignor of ours may hand on whatever it is asked for.
+    # Checked on the class: a wrapper of an assignor may forward every attribute.
     if hasattr(type(chosen), "set_decoded_members"):
-        # A subclass's own `assign` may hand its members on to ours, which finds racks here and nowhere else.
+        # A subclass's own `assign` may call the base class with its members; racks are available only in these.
         chosen.set_decoded_members([JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
     response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
 

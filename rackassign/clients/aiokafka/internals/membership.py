@@ -1,4 +1,4 @@
-"""A consumer's place in its group, and how it is found: an assignor is told neither."""
+"""A consumer's membership in its group, and how it is found: aiokafka passes neither to an assignor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AssignorT = TypeVar("AssignorT")
 
 
 class Membership:
-    """A view of a coordinator; all of it may be used on the consumer's loop.
+    """A view of a coordinator; it may be used on the consumer's loop.
 
     Args:
         coordinator: aiokafka's `GroupCoordinator`.
@@ -27,31 +27,31 @@ class Membership:
         self.coordinator = coordinator
 
     def same_consumer(self, other: Membership) -> bool:
-        """Tell whether both are of one consumer."""
+        """Return whether both memberships belong to one consumer."""
         return self.coordinator is other.coordinator
 
     def over(self) -> bool:
-        """Tell whether its consumer was stopped or has failed; reads `_closing` and `_coordination_task`."""
+        """Return whether its consumer was stopped or has failed; reads `_closing` and `_coordination_task`."""
         ends = (getattr(self.coordinator, name, None) for name in ("_closing", "_coordination_task"))
         return any(end is not None and end.done() for end in ends)
 
     def owned(self) -> Partitions:
-        """Return nothing: an eager member has given up everything before it is asked."""
+        """Return nothing: an eager member has revoked everything before this is called."""
         return {}
 
     def cooperative(self) -> bool:
-        """Return no: aiokafka revokes everything before it joins (`_on_join_prepare`)."""
+        """Return False: aiokafka revokes everything before it joins (`_on_join_prepare`)."""
         return False
 
     def session_timeout_s(self) -> float | None:
-        """Return the session timeout; reads `_session_timeout_ms`. None if the host is not as expected."""
+        """Return the session timeout; reads `_session_timeout_ms`. None if the attribute is missing."""
         timeout_ms = getattr(self.coordinator, "_session_timeout_ms", None)
         return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
 
     def generation(self) -> int | None:
-        """Return the group's generation as of the last join that was answered; None if there is none.
+        """Return the group's generation as of the last join response; None if there is none.
 
-        Reads `generation`, which is set before a leader is asked for an assignment.
+        Reads `generation`, which is set before a leader computes an assignment.
         """
         generation = getattr(self.coordinator, "generation", None)
         return generation if isinstance(generation, int) and generation >= 0 else None
@@ -69,23 +69,23 @@ class Membership:
         return 1.0
 
     def refresh_metadata(self) -> None:
-        """Have the client ask the brokers for new metadata; calls `_client.force_metadata_update()`."""
+        """Make the client request new metadata from the brokers; calls `_client.force_metadata_update()`."""
         self.coordinator._client.force_metadata_update()
 
     def request_rejoin(self) -> None:
-        """Have it join again. Lost between JoinGroup and SyncGroup, so ask when a join is complete."""
+        """Make it rejoin. The request is lost between JoinGroup and SyncGroup, so call this after a join."""
         self.coordinator.request_rejoin()
 
 
 def membership_of(consumer: Consumer) -> Membership | None:
-    """Return the membership of a consumer that was started; reads `_coordinator`. None before, or without a group."""
+    """Return the membership of a started consumer; reads `_coordinator`. None before, or without a group."""
     return _checked(getattr(consumer, "_coordinator", None))
 
 
 def find_membership(cluster: Any) -> Membership | None:
-    """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
+    """Return the membership of the consumer with this view of the cluster, None if it cannot be determined.
 
-    The coordinator listens to it: it is found in `_listeners`, behind its bound method.
+    The coordinator is a listener of the view: it is found in `_listeners`, behind its bound method.
     """
     listeners: Iterable[Any] = getattr(cluster, "_listeners", ())
     found = (_checked(getattr(listener, "__self__", None)) for listener in tuple(listeners))
@@ -93,14 +93,14 @@ def find_membership(cluster: Any) -> Membership | None:
 
 
 _FAR_ENOUGH = 12
-"""Callers that are looked through. The coordinator is the second or third; some are ours."""
+"""Number of callers to search. The coordinator is the second or third; some are of this package."""
 
 
 def membership_from_stack() -> Membership | None:
-    """Return the membership of the consumer that is asking for metadata just now, None if it cannot be told.
+    """Return the membership of the consumer that is calling `metadata` now, None if it cannot be determined.
 
-    All an assignor is given then are topics, and it is the last moment to see to it that the racks of members can be
-    read. Who calls is the coordinator: `perform_group_join`, called by its `_do_rejoin_group`, whose `self` it is.
+    An assignor gets only topics then, and it is the last opportunity to arrange that racks of members can be read. The
+    caller is the coordinator: `perform_group_join`, called by its `_do_rejoin_group`, whose `self` it is.
     """
     return next((found for caller in _callers() if (found := _checked(caller)) is not None), None)
 
@@ -125,11 +125,11 @@ def _checked(coordinator: Coordinator | None) -> Membership | None:
 
 
 def per_consumer_instance(kind: type[AssignorT], make: Callable[[], AssignorT]) -> AssignorT:
-    """Return the instance of an assignor that the calling consumer has, where it was given the class.
+    """Return the calling consumer's instance of an assignor, if the class was passed to the consumer.
 
-    aiokafka uses a class as it is given, and for all consumers. So at the first call the class is replaced by an
-    instance in `_assignors` of the coordinator. If who calls cannot be told, each call gets an instance of its own,
-    which sends its rack and remembers nothing.
+    aiokafka uses a class as it is, for all consumers. So at the first call the class is replaced by an instance in
+    `_assignors` of the coordinator. If the caller cannot be determined, each call gets an instance of its own, which
+    sends its rack and keeps no state.
     """
     found = membership_from_stack()
     if found is None:

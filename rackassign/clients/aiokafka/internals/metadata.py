@@ -1,4 +1,4 @@
-"""What a consumer knows of its cluster, and what it was made with."""
+"""A consumer's view of its cluster, and its configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Consumer = Any
 
 
 def topology(cluster: Any, topics: Iterable[str]) -> Topology:
-    """Return the live brokers, and those of the topics that have metadata.
+    """Return the live brokers, and the given topics that have metadata.
 
-    Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method tells of replicas.
+    Reads `cluster._partitions[topic][partition].replicas` and `.leader`: no public method returns replicas.
     """
     known: dict[tuple[int, ...], Partition] = {}
     found: dict[str, tuple[Partition, ...]] = {}
@@ -28,7 +28,7 @@ def topology(cluster: Any, topics: Iterable[str]) -> Topology:
         row: list[Partition] = []
         for i in range(max(partitions) + 1):
             wire = partitions.get(i)
-            # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+            # Brokers list all partitions of a topic. If one were missing, it would still have to be assigned.
             key = (-1,) if wire is None else (wire.leader, *wire.replicas)
             if key not in known:
                 known[key] = _partition(*key)
@@ -45,31 +45,31 @@ def _partition(leader: int, *replicas: int) -> Partition:
 
 
 def brokers(cluster: Any) -> tuple[Broker, ...]:
-    """Return the brokers that are listed now; one that is down is not, and bootstrap servers have no id yet."""
+    """Return the brokers in the metadata; an offline broker is not listed, and bootstrap servers have no ID yet."""
     return tuple(Broker(each.nodeId, each.rack or None) for each in cluster.brokers() if isinstance(each.nodeId, int))
 
 
 def cluster_of(consumer: Consumer) -> Any:
-    """Return a consumer's view of the cluster; reads `_client.cluster`, there from the first on. None if it is not."""
+    """Return a consumer's view of the cluster; reads `_client.cluster`, which exists from the start. Otherwise None."""
     return getattr(getattr(consumer, "_client", None), "cluster", None)
 
 
 def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
-    """Call this on the loop after each refresh of the metadata, unless that is done for this key already.
+    """Call this on the loop after each refresh of the metadata, unless a callback with this key is registered.
 
-    Reads `_listeners`, to know. An error of a listener would end the host's refreshes for good, so none leaves.
+    Reads `_listeners`. An exception of a listener would end aiokafka's refreshes for good, so the listener raises none.
     """
     listeners = getattr(cluster, "_listeners", None)
     if not isinstance(listeners, set) or not callable(getattr(cluster, "add_listener", None)):
         once.warn("listeners", "%s differs: changes of the metadata are not seen", with_version("aiokafka"))
         return
     if not any(isinstance(listener, MetadataListener) and listener.key is key for listener in listeners):
-        # Replaced and not changed: a listener may be the one who calls this.
+        # Replaced and not changed: this may be called by a listener.
         cluster._listeners = {*listeners, MetadataListener(callback, once, key, with_version("aiokafka"))}
 
 
 def near_replica_elsewhere(consumer: Consumer, rack: str, broker: int, partition: TopicPartition) -> bool:
-    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+    """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
 
     Reads `_client.cluster._partitions[topic][partition].isr`.
     """
@@ -91,13 +91,13 @@ def client_rack(consumer: Consumer) -> str | None:
 
 
 def assignors(consumer: Consumer) -> tuple[Any, ...]:
-    """Return a consumer's assignors; reads `_partition_assignment_strategy`, and `_coordinator._assignors` if begun."""
+    """Return its assignors; reads `_partition_assignment_strategy`, or `_coordinator._assignors` once started."""
     coordinator = getattr(consumer, "_coordinator", None)
     return tuple(getattr(coordinator, "_assignors", getattr(consumer, "_partition_assignment_strategy", ())))
 
 
 def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
-    """Give a consumer other assignors; sets what `assignors` reads. A join that is under way goes on with the old."""
+    """Set a consumer's assignors; sets what `assignors` reads. A join that is under way continues with the old ones."""
     consumer._partition_assignment_strategy = tuple(chosen)
     coordinator: Any = getattr(consumer, "_coordinator", None)
     if hasattr(coordinator, "_assignors"):

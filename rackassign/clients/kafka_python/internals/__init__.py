@@ -1,11 +1,11 @@
-"""Everything that is private to kafka-python and is used here, except for the patches of its defects.
+"""All uses of private attributes of kafka-python, except for the patches of its defects.
 
 Rules of this package:
 
-* No module outside `internals` and `patches` touches a private name of kafka-python. Each use says what for; all were
-  seen in 3.0.12.
-* If kafka-python does not have what is needed (any more), the piece that needs it stays off and a warning says so,
-  once. The consumer works as it would without.
+* No module outside `internals` and `patches` uses a private name of kafka-python. Docstrings name the attributes; all
+  exist in 3.0.12.
+* If kafka-python does not have what is needed (any more), the feature that needs it stays off and a warning is logged
+  once. The consumer works as it would without the feature.
 """
 
 from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments

@@ -1,7 +1,7 @@
-"""What an assignor answers: the host's own objects, with their bytes made by us.
+"""Assignments as kafka-python's own objects, encoded by rackassign.
 
-The host writes an answer field by field through its schema, which for a thousand members takes longer than deciding
-what they get. Its coordinator asks an answer for nothing but its bytes.
+kafka-python encodes an assignment field by field through its schema, which for a thousand members takes longer than
+planning. Its coordinator uses only the bytes of an assignment.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from rackassign.wire import NEWEST, Assignment, encode_assignment, encode_assign
 
 
 def encode_member_assignments(
-    target: Mapping[str, Partitions], told: Mapping[str, bytes] | None = None
+    target: Mapping[str, Partitions], user_data: Mapping[str, bytes] | None = None
 ) -> dict[str, ConsumerProtocolAssignment]:
-    """Return an answer for each member.
+    """Return the encoded assignment of each member.
 
     Args:
-        target: What each gets.
-        told: User data that goes with it, for those that have any.
+        target: Partitions of each member.
+        user_data: User data of members that have any.
     """
-    if told:
+    if user_data:
         return {
-            member: _answer(owned, encode_assignment(Assignment(owned, told.get(member))), told.get(member))
+            member: _answer(owned, encode_assignment(Assignment(owned, user_data.get(member))), user_data.get(member))
             for member, owned in target.items()
         }
     encoded = encode_assignments(target.values())
     return {member: _answer(owned, data) for (member, owned), data in zip(target.items(), encoded, strict=True)}
 
 
-def _answer(owned: Partitions, encoded: bytes, told: bytes | None = None) -> ConsumerProtocolAssignment:
+def _answer(owned: Partitions, encoded: bytes, user_data: bytes | None = None) -> ConsumerProtocolAssignment:
     if _Encoded is None:
-        return ConsumerProtocolAssignment(NEWEST, _listed(owned), told)
+        return ConsumerProtocolAssignment(NEWEST, _listed(owned), user_data)
     answer = _Encoded(NEWEST)
     answer.owned, answer.encoded = owned, encoded
     return answer
@@ -46,9 +46,9 @@ def _listed(owned: Partitions) -> list[tuple[str, list[int]]]:
 
 
 def _make_kind() -> Any:
-    """Return a kind of the host's assignment that knows its bytes; None if the host's has become another thing.
+    """Return a subclass of kafka-python's assignment with encoded bytes; None if its class has changed.
 
-    `init=False` is how the host derives its own classes from one that has a schema.
+    kafka-python derives its own classes from one that has a schema with `init=False`, as here.
     """
     try:
 
@@ -58,22 +58,22 @@ def _make_kind() -> Any:
 
             @property
             def assigned_partitions(self) -> list[tuple[str, list[int]]]:
-                """Partition ids by topic, as the host has them."""
+                """Partition IDs by topic, in kafka-python's form."""
                 return _listed(self.owned)
 
             @assigned_partitions.setter
             def assigned_partitions(self, _default: object) -> None:
-                """Refuse nothing: the host sets a default when it makes one."""
+                """Accept and ignore any value: kafka-python sets a default when it creates an instance."""
 
             def encode(self, *arguments: Any, **options: Any) -> bytes:
-                """Return the bytes; written by the host if they are wanted in another form than it sends."""
+                """Return the bytes; kafka-python encodes them if another form than the usual one is requested."""
                 if arguments or options:
                     written: bytes = super().encode(*arguments, **options)
                     return written
                 return self.encoded
 
         Encoded(NEWEST)
-    except Exception:  # noqa: BLE001 - then the host's own will do
+    except Exception:  # noqa: BLE001 - then kafka-python's own class is used
         return None
     return Encoded
 

@@ -1,4 +1,4 @@
-"""Attributes of a consumer that are private to kafka-python: their types, and whether they are as expected."""
+"""Private attributes of a consumer of kafka-python: their types, and a check that they are as expected."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Fetcher = Any
 
 
 def incompatibility(consumer: Consumer, methods: Mapping[str, tuple[str, ...]], needs: Iterable[str]) -> str | None:
-    """Return what of the host is not as expected; None if all is.
+    """Return what differs from the expected kafka-python; None if nothing does.
 
     Args:
-        consumer: From which all paths begin.
+        consumer: Consumer at which all paths begin.
         methods: Paths to methods, with the parameters they must have.
         needs: Paths to other attributes.
     """
@@ -46,5 +46,5 @@ def coordinator_paths(*names: str) -> tuple[str, ...]:
 
 
 def is_cooperative(coordinator: Coordinator) -> bool:
-    """Tell whether a member keeps what it holds while it joins."""
+    """Return whether a member keeps its partitions while it joins."""
     return bool(coordinator._rebalance_protocol == RebalanceProtocol.COOPERATIVE)

@@ -1,4 +1,4 @@
-"""What a consumer fetches, seen response by response."""
+"""Observation of a consumer's fetch responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rackassign.util.text import with_version
 
 
 def observe_fetches(consumer: Any, observer: Observer, once: WarnOnce, *, key: object) -> None:
-    """Show every fetch response to an observer, unless there is one for this key already.
+    """Pass every fetch response to an observer, unless there is one for this key already.
 
     Shadows `_fetcher._handle_fetch_response`, which is looked up for each send.
     """
@@ -23,7 +23,7 @@ def observe_fetches(consumer: Any, observer: Observer, once: WarnOnce, *, key: o
             return
         observers = {}
     if key not in observers:
-        # Replaced and not changed: the IO thread may be walking over the old one.
+        # Replaced and not changed: the IO thread may be iterating over the old one.
         fetcher._rackassign = {**observers, key: observer}  # type: ignore[union-attr]
 
 
@@ -39,7 +39,7 @@ def _show_fetches(fetcher: Any, once: WarnOnce) -> bool:
             fetched = _fetched(response)
             for observe in fetcher._rackassign.values():
                 observe(node_id, fetched)
-        except Exception:  # noqa: BLE001 - a response nobody could observe must still be read
+        except Exception:  # noqa: BLE001 - a response that could not be observed must still be read
             once.warn(
                 "fetches",
                 "%s differs: a fetch response could not be observed",
@@ -58,7 +58,7 @@ def _fetched(response: Any) -> list[FetchedPartition]:
             TopicPartition(topic.topic, partition.partition_index),
             len(partition.records or b""),
             count_records(partition.records or b""),
-            # -1 if there is none.
+            # -1 means none.
             partition.preferred_read_replica if partition.preferred_read_replica >= 0 else None,
         )
         for topic in response.responses

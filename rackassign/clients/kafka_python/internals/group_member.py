@@ -1,12 +1,12 @@
-"""A consumer that is a member of its group and nothing else: it joins, is given partitions, commits, and never fetches.
+"""A consumer that is only a member of its group: it joins, gets partitions and commits, and never fetches.
 
-The host's own `poll()` would fetch as well, so only the coordinator's half of it is called. And its listeners run on
-its IO thread, where nobody may commit; so whoever sits here is told otherwise:
+kafka-python's own `poll()` would fetch as well, so only the coordinator's half of it is called. Its rebalance listeners
+run on its IO thread, where commits are not possible, so they are replaced:
 
-* Before a join for which something must be given up, `poll` raises `RevocationRequired`. Nothing has been sent by then
-  and heartbeats go on; the next `poll`, after `acknowledge_revocation`, joins.
-* After a join `take_new_assignment` says what was given. What is missing in it is given up by the time of the next
-  `poll`, for the host joins again no earlier.
+* Before a join for which partitions must be revoked, `poll` raises `RevocationRequired`. Nothing has been sent by then
+  and heartbeats continue; the next `poll`, after `acknowledge_revocation`, joins.
+* After a join `take_new_assignment` returns the assignment. Partitions missing in it have to be revoked by the time of
+  the next `poll`, because kafka-python rejoins no earlier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaTimeoutError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -35,12 +35,12 @@ Partitions = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What a member was given.
+    """The assignment of a member.
 
     Args:
-        generation: In which generation of the group.
-        member_id: To whom.
-        owned: All that it has now.
+        generation: Generation of the group.
+        member_id: ID of the member.
+        owned: All partitions it has now.
     """
 
     generation: int
@@ -49,11 +49,12 @@ class MemberAssignment:
 
 
 class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no error
-    """Partitions must be given up before the group is joined again.
+    """Partitions must be revoked before the member rejoins.
 
     Args:
-        partitions: Which.
-        lost: The member was put out of the group: others may have them already, and nothing can be committed.
+        partitions: The partitions to revoke.
+        lost: Whether the member was removed from the group: then other members may own them already, and nothing can
+            be committed.
     """
 
     def __init__(self, partitions: Partitions, *, lost: bool) -> None:
@@ -64,11 +65,11 @@ class RevocationRequired(Exception):  # noqa: N818 - it is a demand, and no erro
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What is committed of a partition.
+    """The committed offset of a partition.
 
     Args:
-        offset: The next to be read.
-        leader_epoch: Of the record before it; -1 if not known.
+        offset: Offset of the next record to read.
+        leader_epoch: Leader epoch of the record before it; -1 if not known.
     """
 
     offset: int
@@ -89,7 +90,7 @@ _NEEDS = coordinator_paths(
 
 
 class GroupOnlyMember:
-    """The seat of a consumer in its group; to be used from one thread, but for `run_commit_callbacks`.
+    """The membership of a consumer; to be used from one thread, except for `run_commit_callbacks`.
 
     The consumer must not be polled otherwise.
 
@@ -97,7 +98,7 @@ class GroupOnlyMember:
     coordinator.
 
     Args:
-        consumer: A `KafkaConsumer` with a group, and the patches on it.
+        consumer: A `KafkaConsumer` with a group, and with the patches installed.
 
     Raises:
         ConfigError: The installed kafka-python differs.
@@ -107,7 +108,7 @@ class GroupOnlyMember:
         problem = incompatibility(consumer, _METHODS, _NEEDS)
         if problem is not None:
             raise ConfigError(
-                f"{with_version('kafka-python')} cannot be the member of a group for another client: {problem}"
+                f"{with_version('kafka-python')} cannot be used as the group member of another client: {problem}"
             )
         self._coordinator = coordinator = consumer._coordinator
         self._prepare = coordinator._on_join_prepare_async
@@ -116,57 +117,57 @@ class GroupOnlyMember:
         coordinator._on_join_complete_async = self._complete_and_note
         self._answer = coordinator._invoke_completed_offset_commit_callbacks
         coordinator._invoke_completed_offset_commit_callbacks = self.run_commit_callbacks
-        self._hearing = Lock()
+        self._callback_lock = Lock()
         self._given_up: Partitions = frozenset()
         self._given: MemberAssignment | None = None
 
     def poll(self, timeout_ms: float) -> None:
-        """Do what a member has to do, and show that its user is alive.
+        """Run the group's protocol, and show that the application is alive.
 
         Raises:
-            GiveUpFirst: See there.
-            KafkaError: As from the host's `poll()`.
+            RevocationRequired: Partitions must be revoked first.
+            KafkaError: As raised by kafka-python's `poll()`.
         """
         self._coordinator.poll(timeout_ms=timeout_ms)
 
     def acknowledge_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that partitions are given up, as was asked for."""
+        """Confirm that the requested partitions are revoked."""
         self._given_up = frozenset(partitions)
 
     def take_new_assignment(self) -> MemberAssignment | None:
-        """Return what was given since the last call; None if nothing was."""
+        """Return the assignment received since the last call; None if there was none."""
         given, self._given = self._given, None
         return given
 
     def run_commit_callbacks(self) -> None:
-        """Call back for all commits that are answered; the host does it too, whenever it is asked for something.
+        """Run the callbacks of completed commits. kafka-python also does this in most of its methods.
 
         Raises:
-            FencedInstanceIdError: Another member has this one's instance id.
+            FencedInstanceIdError: Another member has joined with this one's instance ID.
         """
-        # The host looks and takes in two steps, and commits may come from several threads.
-        with self._hearing:
+        # kafka-python checks and removes in two steps, and commits may come from several threads.
+        with self._callback_lock:
             self._answer()
 
     def lost(self) -> bool:
-        """Tell whether the member is out of the group."""
+        """Return whether the member has lost its membership."""
         return bool(self._coordinator._generation.is_lost())
 
     def rebalance_pending(self) -> bool:
-        """Tell whether a rebalance is under way, or wanted by the next `poll`."""
+        """Return whether a rebalance is under way, or will be started by the next `poll`."""
         return bool(self._coordinator.need_rejoin())
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> Mapping[TopicPartition, CommittedOffset] | None:
-        """Return what is committed of partitions, as far as anything is; None if that is not known yet.
+        """Return the committed offsets of partitions that have any; None if they are not known yet.
 
-        Ask again then: the question is not put anew.
+        Call it again then: the pending request is reused.
 
         Raises:
-            KafkaError: The coordinator refuses to say.
+            KafkaError: The coordinator returns an error.
         """
-        asked = [HostPartition(*place) for place in partitions]
+        asked = [KafkaPythonPartition(*place) for place in partitions]
         try:
             found = self._coordinator.fetch_committed_offsets(asked, timeout_ms=timeout_ms)
         except KafkaTimeoutError:
@@ -184,7 +185,7 @@ class GroupOnlyMember:
         self._given_up = frozenset()
 
     def _due(self) -> tuple[Partitions, bool]:
-        """Return what the host gives up before it joins."""
+        """Return the partitions that kafka-python revokes before it joins."""
         held = _held(self._coordinator)
         if self.lost():
             return held, True
@@ -196,12 +197,12 @@ class GroupOnlyMember:
     async def _complete_and_note(
         self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
     ) -> None:
-        # Answers to what was asked in former generations would be kept for whoever asks the same again.
+        # Responses to requests of former generations would be kept for the next equal request.
         self._coordinator._offset_fetch_futures.clear()
         await self._complete(generation, member_id, protocol, member_assignment_bytes)
         owned = _held(self._coordinator)
         if not is_cooperative(self._coordinator):
-            # If the host rejects an assignment it goes on listing what was given up before.
+            # If kafka-python rejects an assignment, it still lists the partitions that were revoked before.
             assignment = ConsumerProtocolAssignment.decode(member_assignment_bytes)
             owned &= frozenset(TopicPartition(*place) for place in assignment.partitions())
         self._given = MemberAssignment(generation, member_id, owned)

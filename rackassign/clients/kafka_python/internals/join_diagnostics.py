@@ -1,4 +1,4 @@
-"""What no client can mend, and a member can tell by the answers to its own joins."""
+"""Problems that a client cannot fix, detected by a member in the responses to its own joins."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 _ENOUGH = 3
-"""Joins in a row that fail inside the broker until it is said: one may be by chance."""
+"""Number of consecutive joins that fail inside the broker before the warning: a single one may be accidental."""
 
 
 def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
-    """Warn if the broker assigns instead of a member, and if the group is broken inside the broker.
+    """Warn if the broker assigns instead of a member, and if the group is wedged inside the broker.
 
-    Shadows `_coordinator._process_join_group_response`. An answer without error and without a leader comes from a group
-    with a KIP-848 member: seen with Apache Kafka 4.3, where a group of classic members always has one.
+    Shadows `_coordinator._process_join_group_response`. A response without error and without a leader comes from a
+    group with a KIP-848 member: seen with Apache Kafka 4.3, where a group of classic members always has a leader.
     """
     coordinator: Any = getattr(consumer, "_coordinator", None)
     original = getattr(coordinator, "_process_join_group_response", None)
     if original is None or tuple(inspect.signature(original).parameters) != ("response", "send_time"):
-        once.warn("signs", "%s differs: answers to joins are not looked at", with_version("kafka-python"))
+        once.warn("signs", "%s differs: join responses are not checked", with_version("kafka-python"))
         return
     failed = 0
 
@@ -35,7 +35,7 @@ def warn_on_join_response(consumer: Consumer, once: WarnOnce) -> None:
             _warn(coordinator.group_id, response, failed, once)
         except Exception:  # noqa: BLE001 - what cannot be read here must still be processed
             once.warn(
-                "signs", "%s differs: an answer to a join cannot be read", with_version("kafka-python"), exc_info=True
+                "signs", "%s differs: a join response cannot be read", with_version("kafka-python"), exc_info=True
             )
         return original(response, send_time)
 
@@ -46,8 +46,8 @@ def _warn(group: str, response: Any, failed: int, once: WarnOnce) -> None:
     if response.error_code == 0 and not response.leader:
         once.warn(
             "next generation",
-            "a member of group %s uses the next generation of the group protocol (KIP-848): the broker assigns then,"
-            " and ignores racks. `rackassign doctor --group %s` says more",
+            "a member of group %s uses the new consumer protocol (KIP-848): the broker assigns then,"
+            " and ignores racks. `rackassign doctor --group %s` shows details",
             *(group, group),
         )
     if failed == _ENOUGH:

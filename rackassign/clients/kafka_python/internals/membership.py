@@ -1,4 +1,4 @@
-"""A consumer's place in its group: what it holds, how the group rebalances, and how to ask for another round."""
+"""A consumer's membership in its group: its partitions, its rebalance protocol, and how to request a rebalance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rackassign.model import Partitions
 
 
 class Membership:
-    """A view of a coordinator; all of it may be used on the host's IO thread.
+    """A view of a coordinator; it may be used on kafka-python's IO thread.
 
     Args:
         coordinator: kafka-python's `ConsumerCoordinator`.
@@ -22,14 +22,14 @@ class Membership:
         self._coordinator = coordinator
 
     def same_consumer(self, other: Membership) -> bool:
-        """Tell whether both are of one consumer."""
+        """Return whether both memberships belong to one consumer."""
         return self._coordinator is other._coordinator
 
     def owned(self) -> Partitions:
-        """Return what the consumer holds now; nothing once its membership was lost.
+        """Return the partitions that the consumer owns now; nothing once its membership was lost.
 
-        Reads `_subscription.assigned_partitions()`, which the host empties when it loses its generation and trims
-        when a topic is unsubscribed; an assignor is told of neither.
+        Reads `_subscription.assigned_partitions()`, which kafka-python empties when it loses its generation and reduces
+        when a topic is unsubscribed, without notifying assignors.
         """
         owned: dict[str, list[int]] = {}
         for topic, partition in self._coordinator._subscription.assigned_partitions():
@@ -37,20 +37,20 @@ class Membership:
         return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
 
     def generation(self) -> int | None:
-        """Return the group's generation as of the last join that was answered; None if there is none.
+        """Return the group's generation as of the last join response; None if there is none.
 
-        Reads `_generation.generation_id`, which is set before a leader is asked for an assignment.
+        Reads `_generation.generation_id`, which is set before a leader computes an assignment.
         """
         generation = getattr(getattr(self._coordinator, "_generation", None), "generation_id", None)
         return generation if isinstance(generation, int) and generation >= 0 else None
 
     def session_timeout_s(self) -> float | None:
-        """Return the session timeout; reads `config["session_timeout_ms"]`. None if the host is not as expected."""
+        """Return the session timeout; reads `config["session_timeout_ms"]`. None if the attribute is missing."""
         timeout_ms = getattr(self._coordinator, "config", {}).get("session_timeout_ms")
         return timeout_ms / 1000 if isinstance(timeout_ms, int | float) else None
 
     def cooperative(self) -> bool:
-        """Tell whether it keeps what it holds while it joins; reads `_rebalance_protocol`."""
+        """Return whether it keeps its partitions while it joins; reads `_rebalance_protocol`."""
         return is_cooperative(self._coordinator)
 
     def cluster(self) -> Cluster:
@@ -59,7 +59,7 @@ class Membership:
         return cluster
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call this on the host's IO thread after some seconds; it must not raise.
+        """Call this on kafka-python's IO thread after some seconds; it must not raise.
 
         Uses `_manager.call_soon` and the awaitable that `_manager._net.sleep` makes.
         """
@@ -71,27 +71,27 @@ class Membership:
         self._coordinator._manager.call_soon(wait)
 
     def spare_s(self) -> float:
-        """Return any time: the host's IO thread does nothing for others, and heartbeats have a limit of their own."""
+        """Return any time: the IO thread does nothing else that is urgent, and heartbeats have their own limit."""
         return math.inf
 
     def refresh_metadata(self) -> None:
-        """Have the client ask the brokers for new metadata; calls `_cluster.request_update()`."""
+        """Make the client request new metadata from the brokers; calls `_cluster.request_update()`."""
         self._coordinator._cluster.request_update()
 
     def request_rejoin(self) -> None:
-        """Have it join again with its next `poll()`. Lost if a join is under way, so ask when one is complete."""
+        """Make it rejoin with its next `poll()`. Lost during a join, so call this only after a join is complete."""
         self._coordinator.request_rejoin()
 
 
 def membership_of(consumer: Any) -> Membership | None:
-    """Return the membership of a consumer; reads `_coordinator`. None if the host is not as expected."""
+    """Return the membership of a consumer; reads `_coordinator`. None if the attribute is missing."""
     return _checked(getattr(consumer, "_coordinator", None))
 
 
 def find_membership(cluster: Any) -> Membership | None:
-    """Return the membership of the consumer whose view of the cluster this is, None if it cannot be told.
+    """Return the membership of the consumer with this view of the cluster, None if it cannot be determined.
 
-    All an assignor is given is the cluster. The coordinator listens to it, so it is found in `_listeners`: behind a
+    An assignor gets only the cluster. The coordinator is a listener of it, so it is found in `_listeners`: behind a
     `kafka.util.WeakMethod`, whose `target` is a weak reference.
     """
     listeners: Iterable[Any] = getattr(cluster, "_listeners", ())

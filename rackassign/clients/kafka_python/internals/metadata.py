@@ -1,4 +1,4 @@
-"""What a consumer knows of its cluster."""
+"""A consumer's view of its cluster."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rackassign.util.text import with_version
 
 
 class Cluster(Protocol):
-    """What is used of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
+    """The used part of kafka-python's `ClusterMetadata`: two public methods, and `_partitions` below."""
 
     def brokers(self) -> Iterable[Any]:
         """Return the brokers of the last metadata response."""
 
     def partitions_for_topic(self, topic: str) -> Iterable[int] | None:
-        """Return the partition ids of a topic; None if it is not known (yet)."""
+        """Return the partition IDs of a topic; None if it is not known (yet)."""
 
 
 def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
-    """Return the live brokers, and those of the topics that have metadata.
+    """Return the live brokers, and the given topics that have metadata.
 
-    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods tell only of
-    replicas on brokers that are up, and a replica list is shared here by all partitions that have the same.
+    Reads `cluster._partitions[topic][partition].replica_nodes` and `.leader_id`: the public methods return only
+    replicas on online brokers. A replica list is shared here by all partitions with an equal list.
     """
     known: dict[tuple[int, ...], Partition] = {}
     found: dict[str, tuple[Partition, ...]] = {}
@@ -36,7 +36,7 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
         row: list[Partition] = []
         for i in range(max(partitions) + 1):
             wire = partitions.get(i)
-            # Brokers list all partitions of a topic; should one be missing it must not go unowned all the same.
+            # Brokers list all partitions of a topic. If one were missing, it would still have to be assigned.
             key = (-1,) if wire is None else (wire.leader_id, *wire.replica_nodes)
             made = known.get(key)
             if made is None:
@@ -47,7 +47,7 @@ def topology(cluster: Cluster, topics: Iterable[str]) -> Topology:
 
 
 def brokers(cluster: Cluster) -> tuple[Broker, ...]:
-    """Return the brokers that are listed now; one that is down is not."""
+    """Return the brokers in the metadata; an offline broker is not listed."""
     return tuple(Broker(broker.node_id, broker.rack) for broker in cluster.brokers())
 
 
@@ -59,15 +59,15 @@ def _partition(leader: int, *replicas: int) -> Partition:
 
 
 def cluster_of(consumer: Any) -> Cluster | None:
-    """Return a consumer's view of the cluster; reads `_cluster`, which has no public door. None if it has none."""
+    """Return a consumer's view of the cluster; reads `_cluster`, as there is no public attribute. None if missing."""
     return getattr(consumer, "_cluster", None)
 
 
 def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, key: object) -> None:
-    """Call this on the host's IO thread after each refresh of the metadata, unless that is done for this key already.
+    """Call this on the IO thread after each refresh of the metadata, unless a callback with this key is registered.
 
-    The set `_listeners` is replaced and not added to: the IO thread may be walking over the old one. An error of a
-    listener would end the host's refreshes for good, so none leaves.
+    The set `_listeners` is replaced and not changed: the IO thread may be iterating over the old one. An exception of a
+    listener would end kafka-python's refreshes for good, so the listener raises none.
     """
     listeners = getattr(cluster, "_listeners", None)
     if not isinstance(listeners, set):
@@ -79,11 +79,11 @@ def on_refresh(cluster: Any, callback: Callable[[], None], once: WarnOnce, *, ke
 
 
 def missed_local_replica(consumer: Any, rack: str, broker: int, partition: TopicPartition) -> bool:
-    """Tell whether a broker is in another rack than the consumer's while an in-sync replica is in it.
+    """Return whether a broker is in another rack than the consumer's while an in-sync replica is in that rack.
 
     Reads `_cluster._partitions[topic][partition].isr_nodes`.
     """
-    # Asked for every partition of every response: most come from this rack, and then one look is enough.
+    # Called for every partition of every response: most come from this rack, and then one lookup is enough.
     cluster = consumer._cluster
     if _rack_of(cluster, broker) in {None, rack}:
         return False
@@ -97,5 +97,5 @@ def _rack_of(cluster: Any, broker: int) -> str | None:
 
 
 def assignors(consumer: Any) -> list[Any]:
-    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may hold classes."""
+    """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may contain classes."""
     return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())

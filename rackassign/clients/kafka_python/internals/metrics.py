@@ -1,4 +1,4 @@
-"""What was read from where, among kafka-python's own metrics, so that a consumer's reporters see it."""
+"""Locality of fetches as metrics of kafka-python, so that a consumer's reporters export them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GROUP = "rackassign-locality-metrics"
 
 
 class LocalityMetrics:
-    """Publishes a meter of a consumer; reads `_metrics`, which is None where metrics are switched off.
+    """Publishes a meter of a consumer; reads `_metrics`, which is None if metrics are disabled.
 
-    `metrics()` shows names without their tags, so whatever tells two metrics apart is in both.
+    `metrics()` returns names without their tags, so both contain whatever distinguishes two metrics.
 
     Args:
-        consumer: Whose metrics.
-        once: For what goes wrong.
+        consumer: Consumer of the metrics.
+        once: Logger for errors.
     """
 
     def __init__(self, consumer: Consumer, once: WarnOnce) -> None:
@@ -39,7 +39,7 @@ class LocalityMetrics:
             local = meter.locality().local_share()
             return float("nan") if local is None else local
 
-        self._add("local-share", "part of the bytes fetched in the own rack, 0 to 1", tags, share)
+        self._add("local-share", "share of the bytes fetched in the consumer's own rack, 0 to 1", tags, share)
         for kind in ("local", "cross", "unknown"):
             for i, unit in enumerate(("bytes", "records")):
                 self._add(
@@ -50,7 +50,7 @@ class LocalityMetrics:
                 )
 
     def add_topic_rack_metric(self, meter: LocalityMeter, topic: str, rack: str | None) -> None:
-        """Add what is read of a topic from a rack."""
+        """Add the traffic of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
         named = [
             self._add(
@@ -64,7 +64,7 @@ class LocalityMetrics:
         self._pairs[topic, rack] = [name for name in named if name is not None]
 
     def withdraw_others(self, meter: LocalityMeter, topics: Collection[str]) -> None:
-        """Remove what is read of all but these topics: who subscribes to a pattern meets ever new ones."""
+        """Remove the traffic of all topics except these: a pattern subscription may match ever new topics."""
         over = meter.forget_pairs(topics)
         if self._metrics is not None:
             for name in (name for pair in over for name in self._pairs.pop(pair, ())):

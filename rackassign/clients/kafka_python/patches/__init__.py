@@ -3,7 +3,7 @@
 Rules of this package:
 
 * Nothing is patched globally. A patch shadows methods on the one consumer that it is given.
-* A patch that does not fit the installed kafka-python stays off, and a warning says so, once.
+* A patch that does not fit the installed kafka-python stays off, and a warning is logged once.
 * Every patch has a test that fails without it (`proof`).
 """
 
@@ -37,7 +37,7 @@ FETCH_PATCHES: tuple[Patch, ...] = (
     WAIT_FOR_UNKNOWN_LEADER,
     RESUME_PAUSED_FETCHES,
 )
-"""Those for a consumer without a group as well."""
+"""Patches for consumers without a group as well."""
 
 PATCHES: tuple[Patch, ...] = (
     TOLERATE_MALFORMED_METADATA,

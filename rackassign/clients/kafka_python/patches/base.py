@@ -1,4 +1,4 @@
-"""What a patch is: a cure for one defect of the host, put on one consumer, with its proof and a switch."""
+"""The patch type: a workaround for one defect of kafka-python, installed on one consumer, with its test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rackassign.util.text import with_version
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A cure for one defect of the host, put on one consumer.
+    """A workaround for one defect of kafka-python, installed on one consumer.
 
     Args:
-        name: By which it can be left out.
-        defect: What happens without it.
+        name: Name by which it can be disabled.
+        defect: Effect of the defect without the patch.
         proof: The test that fails without it.
         methods: Methods it shadows, as paths from the consumer, with the parameters they must have.
         needs: Attributes it reads, as paths from the consumer.
-        install: Puts it on a consumer.
+        install: Installs it on a consumer.
         requires: Patches without which it would do harm.
     """
 
@@ -33,12 +33,12 @@ class Patch:
     requires: tuple[str, ...] = ()
 
     def incompatibility(self, consumer: Consumer) -> str | None:
-        """Return what of the host has changed so that the patch cannot work; None if it fits."""
+        """Return what has changed in kafka-python so that the patch cannot work; None if it fits."""
         return incompatibility(consumer, self.methods, self.needs)
 
 
 def install(consumer: Consumer, patches: Sequence[Patch], once: WarnOnce) -> None:
-    """Put patches on a consumer; those it has already are left as they are."""
+    """Install patches on a consumer; patches that are installed already are skipped."""
     installed: set[str] = consumer.__dict__.setdefault("_rackassign_patches", set())
     for patch in patches:
         if patch.name in installed:

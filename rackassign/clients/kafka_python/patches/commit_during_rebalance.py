@@ -1,18 +1,18 @@
 """Commits while a cooperative join is under way.
 
-While a JoinGroup is unanswered, the broker reads nothing more from the connection it came on: a commit sent behind it
-is answered after it, as of an old generation, and the host gives its membership up for that. But the broker takes
-commits of the old generation for as long as it waits for other members to join (`PreparingRebalance`). So they go over
-a connection of their own, with the generation this member still has. One that comes too late, when the group is being
-assigned, waits until this member's join is answered and is then sent by the new generation.
+While a JoinGroup request is pending, the broker reads no further requests from its connection. A commit sent behind it
+is answered after it, as of an old generation, and kafka-python then gives its membership up. But the broker accepts
+commits of the old generation for as long as it waits for other members to join (`PreparingRebalance`). So commits use a
+connection of their own, with the generation this member still has. A commit that comes too late, when the group is
+being assigned, waits until this member's join is answered and is then sent with the new generation.
 
-They go one at a time, and what comes meanwhile is sent together: of each partition the offset that was said last.
-Otherwise a user who commits at each `poll()` has hundreds under way, of which a connection takes five. Where that is
-refused, each is sent by itself, and is told what has become of itself.
+Commits are sent one at a time, and those made meanwhile are merged: for each partition the last offset counts.
+Otherwise an application that commits at each `poll()` has hundreds under way, of which a connection takes five. If a
+merged commit is refused, each is sent by itself, and gets its own result.
 
-A member that was put out of its group has no part in it: others have its partitions and have committed further. What
-was committed before it is given something again fails, as it does without us; the broker would take it from the new
-member that it is by then.
+A member that was removed from its group cannot use this: other members own its partitions and have committed further.
+Its commits fail until it is assigned partitions again, as they do without the patch; the broker would accept them as
+commits of the new member that it is by then.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from rackassign.clients.kafka_python.internals.attributes import Consumer, is_co
 log = logging.getLogger(__name__)
 
 _GRACE_MS = 5000
-"""A JoinGroup is answered within the rebalance timeout, and the network takes its time too."""
+"""Extra time: a JoinGroup is answered within the rebalance timeout, and the network takes its time too."""
 
 _OVER = frozenset({error.errno for error in (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)})
-"""What the broker answers once the generation of a commit is over, or being replaced."""
+"""Errors of the broker once the generation of a commit is over, or being replaced."""
 
 
 _FOR_ALL = (
@@ -68,17 +68,17 @@ _FOR_ALL = (
     RebalanceInProgressError,
     RequestTimedOutError,
 )
-"""What a commit fails with whatever is in it: the group and the connection are the same for the next one."""
+"""Errors that do not depend on the offsets: the group and the connection are the same for the next commit."""
 
 
 @dataclass(slots=True)
 class _Commit:
-    """What somebody waits for.
+    """A pending commit.
 
     Args:
-        offsets: To be committed.
-        losses: How often the membership had been lost by then.
-        answer: Is settled when it is known what has become of it.
+        offsets: Offsets to commit.
+        losses: Number of losses of the membership by then.
+        answer: Future of the result.
     """
 
     offsets: Mapping[Any, Any]
@@ -93,7 +93,7 @@ class _Commit:
 
 
 class Commits:
-    """How one consumer commits; all of it runs on the host's IO thread.
+    """Commits of one consumer; all of it runs on kafka-python's IO thread.
 
     Args:
         consumer: A `KafkaConsumer` with a group.
@@ -106,20 +106,20 @@ class Commits:
         self._reset = coordinator.reset_generation
         self._complete = coordinator._on_join_complete_async
         self.lost = False
-        """Whether it was put out of its group, or has left it, and was given nothing since."""
+        """Whether the member was removed from its group, or has left it, and was assigned nothing since."""
         self._losses = 0
         self._waiting: list[_Commit] = []
         self._sending = False
 
     def install(self) -> None:
-        """Shadow what the host commits by, and what tells of a membership that ends and begins."""
+        """Shadow kafka-python's commit method, and the methods called when a membership ends or begins."""
         coordinator = self._coordinator
         coordinator._send_offset_commit_request = self.send
         coordinator.reset_generation = self.reset_generation
         coordinator._on_join_complete_async = self.on_join_complete_async
 
     def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        """Stand for the host's: the membership is lost, or given up."""
+        """Replace kafka-python's method: the membership is lost, or given up."""
         self.lost = True
         self._losses += 1
         self._reset(member_id=member_id)
@@ -127,16 +127,16 @@ class Commits:
     async def on_join_complete_async(
         self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
     ) -> None:
-        """Stand for the host's: something is given."""
+        """Replace kafka-python's method: an assignment was received."""
         self.lost = False
         await self._complete(generation, member_id, protocol, member_assignment_bytes)
 
     def join_ends_within_ms(self) -> float:
-        """Return after how many milliseconds a join that is under way is answered at the latest."""
+        """Return the number of milliseconds after which a join that is under way is answered at the latest."""
         return float(self._coordinator.config["max_poll_interval_ms"]) + _GRACE_MS
 
     def under_way(self) -> bool:
-        """Tell whether a join of a cooperative member is under way, so that its own connection is not read."""
+        """Return whether a join of a cooperative member is under way, so that its own connection is not read."""
         coordinator = self._coordinator
         task = coordinator._join_task
         return (
@@ -147,17 +147,17 @@ class Commits:
         )
 
     async def join_answered(self) -> None:
-        """Wait for a join that is under way; for none when the consumer closes, since nobody will read it."""
+        """Wait for a join that is under way, but not when the consumer closes, since the join is never read then."""
         if self.under_way() and not getattr(self._consumer, "_closed", False):
             with suppress(Exception):
                 await self._coordinator._manager.wait_for(self._coordinator._join_task, self.join_ends_within_ms())
 
     async def send(self, offsets: Any) -> Any:
-        """Stand for `_send_offset_commit_request`."""
+        """Replace `_send_offset_commit_request`."""
         if self.lost or not (self._sending or self.under_way()) or not _are_offsets(offsets):
             return await self._send_as_host(offsets)
         for partition, (offset, metadata, epoch) in offsets.items():
-            # The host finds that out when it writes the request, and gives up its coordinator for it.
+            # kafka-python detects that only when it encodes the request, and then resets its coordinator.
             if not (isinstance(offset, Integral) and isinstance(metadata, str | None) and isinstance(epoch, Integral)):
                 raise TypeError(
                     f"{partition}: expected an offset, metadata and a leader epoch, got {offsets[partition]}"
@@ -186,9 +186,9 @@ class Commits:
             self._sending = False
 
     async def _failed(self, commit: _Commit) -> Exception | None:
-        """Commit; return what it failed with."""
+        """Commit; return the error."""
         try:
-            # Between two answers of a join it may be another member already, and the broker take what that one sends.
+            # Between two responses of a join it may be another member already, and the broker would accept its commit.
             if self._is_out_since(commit):
                 return _put_out()
             if self.under_way() and await self._sent_beside(commit.offsets):
@@ -197,7 +197,7 @@ class Commits:
             if self._is_out_since(commit):
                 return _put_out()
             await self._send_as_host(commit.offsets)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who committed is told
+        except Exception as error:  # noqa: BLE001 - any error is passed to the caller of the commit
             return error
         return None
 
@@ -205,10 +205,10 @@ class Commits:
         return self.lost or self._losses != commit.losses
 
     async def _sent_beside(self, offsets: Mapping[Any, Any]) -> bool:
-        """Commit by the generation this member still has; tell whether the broker took it.
+        """Commit with the generation this member still has; return whether the broker accepted it.
 
         Raises:
-            KafkaError: What the host raises for an answer that has nothing to do with the join.
+            KafkaError: As raised by kafka-python for an error that has nothing to do with the join.
         """
         coordinator = self._coordinator
         generation, node = coordinator._generation, self._own_connection()
@@ -228,7 +228,7 @@ class Commits:
     def _own_connection(self) -> str | None:
         """Return a name for another connection to the coordinator; None if it is not known.
 
-        The host names a connection by the node it leads to, and finds the address in `_cluster._coordinator_brokers`.
+        kafka-python names a connection by its node, and finds the address in `_cluster._coordinator_brokers`.
         """
         cluster = self._coordinator._cluster
         known = cluster._coordinator_brokers.get(self._coordinator.coordinator_id)
@@ -262,12 +262,12 @@ class Commits:
 
 
 def _put_out() -> Exception:
-    error: Exception = CommitFailedError("this member was put out of its group, and others have its partitions")
+    error: Exception = CommitFailedError("this member was removed from its group, and other members own its partitions")
     return error
 
 
 def _are_offsets(offsets: Any) -> bool:
-    """Tell whether these are offsets; what is not, the host refuses, and nobody else's go with it."""
+    """Return whether these are valid offsets; kafka-python rejects others, and they are not merged."""
     return isinstance(offsets, Mapping) and all(
         isinstance(partition, TopicPartition) and isinstance(offset, OffsetAndMetadata)
         for partition, offset in offsets.items()

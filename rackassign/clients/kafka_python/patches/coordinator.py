@@ -14,12 +14,12 @@ from rackassign.util.log_once import WarnOnce
 
 
 def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:
-    """Go on looking for the coordinator, for as long as the caller allows, when a broker that was asked is gone."""
+    """Retry the coordinator lookup, for as long as the caller allows, if a broker is offline."""
     coordinator = consumer._coordinator
     original: Callable[..., Coroutine[Any, Any, bool]] = coordinator.ensure_coordinator_ready_async
 
     async def look_on(timeout_ms: float | None = None) -> bool:
-        # Who allows any time gets the error in the end, and not silence for ever.
+        # Without a time limit the caller gets the error in the end, instead of waiting forever.
         allowed_ms = coordinator.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         end = time.monotonic() + allowed_ms / 1000
         pause = coordinator.config["retry_backoff_ms"] / 1000
@@ -40,8 +40,8 @@ def _retry_coordinator_lookup(consumer: Consumer, _once: WarnOnce) -> None:
 RETRY_COORDINATOR_LOOKUP = Patch(
     name="retry_coordinator_lookup",
     defect=(
-        "While a broker is down and the others still list it, the host may ask it for the coordinator, then for"
-        " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could answer."
+        "While a broker is down and the others still list it, kafka-python may request the coordinator from it, then"
+        " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could respond."
     ),
     proof="integration/clients/test_patches.py::test_a_coordinator_is_looked_for_until_it_is_found",
     methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
@@ -51,7 +51,7 @@ RETRY_COORDINATOR_LOOKUP = Patch(
 
 
 _REST_S = 0.05
-"""A poll looks so often after its group while there are no records; records end the wait at once."""
+"""Interval at which a poll checks its group while there are no records; records end the wait at once."""
 
 
 def _backoff_coordinator_poll(consumer: Consumer, _once: WarnOnce) -> None:
@@ -64,8 +64,8 @@ def _backoff_coordinator_poll(consumer: Consumer, _once: WarnOnce) -> None:
 BACKOFF_COORDINATOR_POLL = Patch(
     name="backoff_coordinator_poll",
     defect=(
-        "While a heartbeat is overdue, because the coordinator does not answer or a join is under way, poll() does not"
-        " wait for records at all: it spins at full speed, and each turn leaves a callback at the fetches under way,"
+        "While a heartbeat is overdue, because the coordinator does not respond or a join is under way, poll() does not"
+        " wait for records at all: it spins at full speed, and each turn adds a callback to the fetches under way,"
         " some ten megabytes a minute."
     ),
     proof="integration/clients/test_fetch_during_rebalance.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
@@ -76,7 +76,7 @@ BACKOFF_COORDINATOR_POLL = Patch(
 
 
 def _raise_when_fenced(consumer: Consumer, _once: WarnOnce) -> None:
-    """Have `poll()` raise once a heartbeat was answered with FENCED_INSTANCE_ID, now and ever after, as Java does."""
+    """Make `poll()` raise once a heartbeat was answered with FENCED_INSTANCE_ID, then and always after, as in Java."""
     coordinator = consumer._coordinator
     handle, poll = coordinator._handle_heartbeat_response, coordinator.poll
     fenced: list[FencedInstanceIdError] = []
@@ -103,10 +103,11 @@ def _raise_when_fenced(consumer: Consumer, _once: WarnOnce) -> None:
 RAISE_WHEN_FENCED = Patch(
     name="raise_when_fenced",
     defect=(
-        "A static member whose group.instance.id another one joins with is fenced: the host logs that its heartbeat"
-        " failed, sends no more, and reads on for ever what the other one reads as well. poll() never raises."
+        "A static member is fenced if another one joins with its group.instance.id: kafka-python logs that its"
+        " heartbeat failed, sends no more, and keeps reading forever what the other one reads as well. poll() never"
+        " raises."
     ),
-    proof="integration/clients/test_patches.py::test_a_fenced_static_member_is_told",
+    proof="integration/clients/test_patches.py::test_poll_of_a_fenced_static_member_raises",
     methods={
         "_coordinator._handle_heartbeat_response": ("response", "send_time"),
         "_coordinator.poll": ("timeout_ms",),

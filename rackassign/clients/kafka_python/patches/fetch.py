@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kafka.structs import TopicPartition as HostPartition
+from kafka.structs import TopicPartition as KafkaPythonPartition
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, Fetcher
 from rackassign.clients.kafka_python.patches.base import Patch
@@ -14,12 +14,12 @@ from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 FORSAKEN_S = 5.0
-"""How long a follower that could not be reached is not asked for. Its leader goes on naming it until the controller has
+"""Seconds for which an unreachable follower is not used. Its leader keeps naming it until the controller has
 fenced it, by default for nine seconds; one attempt in between costs a refused connection."""
 
 
 def _keep_preferred_read_replica(consumer: Consumer, once: WarnOnce) -> None:
-    """Stay with a follower that names no other: its answer to whom to read from is always "none"."""
+    """Keep a follower that names no other replica: the preferred read replica in its own responses is always none."""
     fetcher = consumer._fetcher
     original = fetcher._handle_fetch_response
 
@@ -36,12 +36,12 @@ def _keep_preferred_read_replica(consumer: Consumer, once: WarnOnce) -> None:
 
 
 def _name_again(node_id: int, assignment: Any, response: Any) -> None:
-    """Write the follower's own id into its answers; the host then changes nothing, not even when it expires."""
+    """Write the follower's own ID into its responses; kafka-python then changes nothing, not even when it expires."""
     for topic in response.responses:
         for partition in topic.partitions:
             if partition.error_code or partition.preferred_read_replica >= 0:
                 continue
-            state = assignment.get(HostPartition(topic.topic, partition.partition_index))
+            state = assignment.get(KafkaPythonPartition(topic.topic, partition.partition_index))
             if state is not None and state.preferred_read_replica() == node_id:
                 partition.preferred_read_replica = node_id
 
@@ -49,8 +49,8 @@ def _name_again(node_id: int, assignment: Any, response: Any) -> None:
 KEEP_PREFERRED_READ_REPLICA = Patch(
     name="keep_preferred_read_replica",
     defect=(
-        "A follower's normal answer makes the host forget that it was sent there, so every second fetch asks the"
-        " leader in another rack, which has nothing to say but the follower's name: twice the requests, half the speed."
+        "A follower's normal response makes kafka-python forget that it was sent there, so every second fetch goes to"
+        " the leader in another rack, which returns only the follower's ID: twice the requests, half the speed."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_follower_is_not_left_after_each_answer",
     methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
@@ -83,7 +83,7 @@ def _reset_unreachable_read_replica(consumer: Consumer, once: WarnOnce) -> None:
                 del forsaken[node_id]
         if forsaken:
             for request, _ in requests.values():
-                # Asked without a rack a leader answers with records, and not with the name of who is dead. To a
+                # Without a rack in the request a leader returns records, and does not name the dead follower. To a
                 # follower it makes no difference.
                 request.rack_id = ""
         return requests
@@ -93,7 +93,7 @@ def _reset_unreachable_read_replica(consumer: Consumer, once: WarnOnce) -> None:
 
 
 def _forget(node_id: int, assignment: Any) -> bool:
-    """Forget that partitions are read from this follower; tell whether there were any."""
+    """Forget that partitions are read from this follower; return whether there were any."""
     states = [state for state in list(assignment.values()) if state.preferred_read_replica() == node_id]
     for state in states:
         state.clear_preferred_read_replica()
@@ -103,8 +103,8 @@ def _forget(node_id: int, assignment: Any) -> bool:
 RESET_UNREACHABLE_READ_REPLICA = Patch(
     name="reset_unreachable_read_replica",
     defect=(
-        "When the follower that is read from dies, the host goes on trying to reach it, and nothing is read, until"
-        " the controller has fenced it and the metadata says so: by default nine seconds and more."
+        "When the follower that is read from dies, kafka-python keeps trying to reach it, and nothing is read, until"
+        " the controller has fenced it and the metadata shows it: by default nine seconds and more."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_dead_follower_is_left_at_once",
     methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
@@ -114,7 +114,7 @@ RESET_UNREACHABLE_READ_REPLICA = Patch(
 
 
 def _wait_for_unknown_leader(consumer: Consumer, _once: WarnOnce) -> None:
-    """Treat a leader that is no listed broker as none: wait for newer metadata."""
+    """Treat a leader that is no listed broker as no leader: wait for newer metadata."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
 
@@ -141,7 +141,7 @@ WAIT_FOR_UNKNOWN_LEADER = Patch(
 
 
 def _refresh_on_unknown_read_replica(consumer: Consumer, once: WarnOnce) -> None:
-    """Ask for metadata when a leader names a follower that the host does not know as one (as the Java client does)."""
+    """Request metadata when a leader names a follower that is not known as one (as the Java client does)."""
     fetcher = consumer._fetcher
     original: Callable[[Any], int | None] = fetcher._select_read_replica
 
@@ -170,9 +170,9 @@ def _named(fetcher: Fetcher, tp: Any) -> int | None:
 REFRESH_ON_UNKNOWN_READ_REPLICA = Patch(
     name="refresh_on_unknown_read_replica",
     defect=(
-        "When the metadata is from a time at which a follower was down or no replica yet, the host does not go where"
-        " the leader sends it and asks the leader again, which sends it there again: nothing is read until the metadata"
-        " is due, by default for five minutes."
+        "When the metadata is from a time at which a follower was down or no replica yet, kafka-python does not use the"
+        " follower that the leader names and fetches from the leader again, which names it again: nothing is read until"
+        " the metadata is due, by default for five minutes."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_follower_that_is_back_is_read_from",
     methods={"_fetcher._select_read_replica": ("tp",)},
@@ -182,11 +182,11 @@ REFRESH_ON_UNKNOWN_READ_REPLICA = Patch(
 
 
 def _resume_paused_fetches(consumer: Consumer, once: WarnOnce) -> None:
-    """Have the host see that what it hands out from is used up: only then does it go back to what was parked."""
+    """Report the current batch of records as used up: only then does kafka-python return to parked records."""
     fetcher = consumer._fetcher
     original = fetcher.fetched_records
 
-    def fetched_records(max_records: int | None = None, update_offsets: bool = True) -> Any:  # noqa: FBT001, FBT002 - the host's
+    def fetched_records(max_records: int | None = None, update_offsets: bool = True) -> Any:  # noqa: FBT001, FBT002 - as in kafka-python
         try:
             if not fetcher._next_partition_records:
                 fetcher._next_partition_records = None
@@ -200,8 +200,8 @@ def _resume_paused_fetches(consumer: Consumer, once: WarnOnce) -> None:
 RESUME_PAUSED_FETCHES = Patch(
     name="resume_paused_fetches",
     defect=(
-        "A partition that is paused while some of what was fetched is not handed out yet, and resumed, is never read"
-        " again: what is left is parked, and nothing is fetched of a partition of which something is."
+        "A partition that is paused while some of its fetched records are not returned yet, and resumed, is never read"
+        " again: the remaining records are parked, and nothing is fetched of a partition with parked records."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
     methods={"_fetcher.fetched_records": ("max_records", "update_offsets")},

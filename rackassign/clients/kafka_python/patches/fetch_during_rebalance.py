@@ -1,11 +1,12 @@
-"""Fetching goes on while a cooperative join is under way, and commits find their way round it.
+"""Fetching continues while a cooperative join is under way, and commits bypass the join.
 
-While the JoinGroup is unanswered the broker reads nothing more from this connection. So commits go over another one
-(`commits`), and questions for what is committed wait until the join is answered: an answer that takes longer than
-`request_timeout_ms` costs the connection, and the join with it.
+While the JoinGroup request is pending the broker reads no further requests from this connection. So commits use another
+one (`commit_during_rebalance`), and requests for committed offsets wait until the join is answered: a response that
+takes longer than `request_timeout_ms` costs the connection, and the join with it.
 
-A join that is finished and not read yet: the group is stable in its new generation, and what this member is to give up
-nobody else gets before it has joined once more. So it may commit by the new generation, revoked partitions too.
+If a join is finished and not read yet, the group is stable in its new generation. The partitions this member is to
+revoke are assigned to no other member before it has rejoined. So it may commit with the new generation, also for
+revoked partitions.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from rackassign.util.log_once import WarnOnce
 log = logging.getLogger(__name__)
 
 _LAST_COMMIT_MS = 5000
-"""How long the commit of what was read during a join may take, before partitions are given up."""
+"""Time limit for the commit of records read during a join, before partitions are revoked."""
 
 
 class _Flow:
-    """The methods of one coordinator that are shadowed, each named as the host's."""
+    """The shadowed methods of one coordinator, each with kafka-python's name."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._coordinator = coordinator = consumer._coordinator
@@ -57,18 +58,18 @@ class _Flow:
         if not self._may_flow():
             return bool(self._poll(timeout_ms=timeout_ms))
         if coordinator._join_task is not None:
-            # What the host's own poll() does besides joining.
+            # What kafka-python's own poll() does besides joining.
             coordinator._invoke_completed_offset_commit_callbacks()
             coordinator.heartbeat.poll()
-            # Each look at a join that goes on would leave a callback behind; only one that has finished is read.
+            # Each check of a join that is under way would add a callback; only a finished one is read.
             if coordinator._join_task.is_done:
                 with suppress(KafkaTimeoutError):
                     coordinator.ensure_active_group(timeout_ms=0)
         elif coordinator._subscription.subscribed_pattern:
-            # The host first waits for the metadata, and would never join if it must not wait at all.
+            # kafka-python first waits for the metadata, and would never join with a time limit of 0.
             return bool(self._poll(timeout_ms=timeout_ms))
         else:
-            # What comes before a join, the last commit of the old generation, may take as long as the user allows.
+            # The step before a join, the last commit of the old generation, may take as long as the caller allows.
             self._flowing, self._allowed_ms = True, timeout_ms
             try:
                 self._poll(timeout_ms=0)
@@ -77,7 +78,7 @@ class _Flow:
         return True
 
     def _may_flow(self) -> bool:
-        """Tell whether what this member holds is its own while it joins: not once it was put out of the group."""
+        """Return whether this member owns its partitions while it joins: not once it was removed from the group."""
         coordinator = self._coordinator
         return (
             is_cooperative(coordinator)
@@ -94,19 +95,19 @@ class _Flow:
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         coordinator = self._coordinator
         if self._finished_unread() and coordinator.config["enable_auto_commit"]:
-            # What was read since the join began, of partitions that are given up by reading it: now or never.
+            # Last opportunity to commit records read since the join began, of partitions that reading it revokes.
             try:
                 await coordinator._commit_offsets_sync_async(
                     coordinator._subscription.all_consumed_offsets(), timeout_ms=_LAST_COMMIT_MS
                 )
-            except Exception as error:  # noqa: BLE001 - as the host does before a join
-                log.warning("what was read during a rebalance could not be committed: %s", error)
+            except Exception as error:  # noqa: BLE001 - as kafka-python does before a join
+                log.warning("the records read during a rebalance could not be committed: %s", error)
         return bool(await self._join_group(timeout_ms=timeout_ms))
 
     async def commit_offsets_sync_async(self, offsets: Any, timeout_ms: float | None = None) -> Any:
         if timeout_ms is None and self._commits.under_way():
-            # The user allows any time, and the host means that of a request; what comes too late for the old
-            # generation waits for the join.
+            # Without a limit kafka-python uses that of a request; a commit too late for the old generation waits for
+            # the join.
             timeout_ms = self._commits.join_ends_within_ms() + self._coordinator.config["request_timeout_ms"]
         return await self._commit_sync(offsets, timeout_ms=timeout_ms)
 
@@ -128,7 +129,7 @@ class _Flow:
             and task.succeeded()
             and is_cooperative(coordinator)
             and coordinator.rebalance_in_progress()
-            # What it had before it was put out is others', and its next generation is not the one it had that in.
+            # Partitions from before its removal belong to others, and its next generation is not theirs.
             and not self._commits.lost
         )
 
@@ -140,8 +141,8 @@ def _install(consumer: Consumer, _once: WarnOnce) -> None:
 FETCH_DURING_REBALANCE = Patch(
     name="fetch_during_rebalance",
     defect=(
-        "poll() returns nothing while a join is under way, so partitions that a cooperative member keeps stop all"
-        " the same, for both rounds of a rebalance, as long as the slowest member needs to join."
+        "poll() returns nothing while a join is under way, so partitions that a cooperative member keeps stop as well,"
+        " for both rounds of a rebalance, as long as the slowest member needs to join."
     ),
     proof="integration/clients/test_fetch_during_rebalance.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
     methods={

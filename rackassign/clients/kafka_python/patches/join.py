@@ -1,4 +1,4 @@
-"""Patches for joins: results of a join that the client loses, what it stops meanwhile, and malformed metadata.
+"""Patches for joins: join results that kafka-python loses, work that it stops meanwhile, and malformed metadata.
 
 These patches rely on one thing: the coordinator's coroutines run on the client's IO thread, one at a time, and switch
 only where they await something unfinished. `poll()` runs on the user's thread and drives them from there.
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 _REJOIN_ERRORS = (
     IllegalGenerationError,
-    # What a leader's join fails with if its consumer unsubscribes meanwhile: nobody is interested in it any more.
+    # Error of a leader's join if its consumer unsubscribes meanwhile: the result is not needed any more.
     IllegalStateError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
 )
-"""A join that fails with one of these is simply made again; any other error is the user's to see."""
+"""A join that fails with one of these is repeated; any other error is raised to the application."""
 
 
 def _keep_completed_join(consumer: Consumer, _once: WarnOnce) -> None:
@@ -57,18 +57,18 @@ def _keep_completed_join(consumer: Consumer, _once: WarnOnce) -> None:
         return coordinator._join_task is not None or need_rejoin()
 
     async def keep_then_join(timeout_ms: float | None = None) -> bool:
-        # The host makes sure of the coordinator just before this call, so its own code runs on from here to its
-        # look at the join task without a switch: no join can finish unseen in between.
+        # kafka-python ensures the coordinator just before this call, so its own code runs from here to its check of
+        # the join task without a switch: no join can finish unnoticed in between.
         task, coordinator._join_task = _finished(coordinator._join_task)
         if task is not None:
             await _take(coordinator, task)
             if task.succeeded() and coordinator.stable():
-                # As the host does: what is new gets its position before the next round, if there is one.
+                # As kafka-python does: new partitions get their positions before the next round, if there is one.
                 return True
         try:
             return await join_group(timeout_ms=timeout_ms)
         except Exception as error:
-            # The host leaves a task in place that failed with an error not its own. It has been raised now.
+            # kafka-python keeps a task that failed with an error of another library. It has been raised now.
             task, coordinator._join_task = _finished(coordinator._join_task)
             if task is not None:
                 coordinator.request_rejoin()
@@ -86,7 +86,7 @@ def _finished(task: Any) -> tuple[Any, Any]:
 
 
 async def _take(coordinator: Coordinator, task: Any) -> None:
-    """Do with a finished join what the host does with one that finishes inside `poll()`."""
+    """Handle a finished join as kafka-python does with one that finishes inside `poll()`."""
     if task.failed():
         coordinator.request_rejoin()
         if not isinstance(task.exception, _REJOIN_ERRORS):
@@ -100,16 +100,16 @@ async def _take(coordinator: Coordinator, task: Any) -> None:
         joined = coordinator._generation
         await coordinator._on_join_complete_async(joined.generation_id, joined.member_id, joined.protocol, task.value)
     else:
-        # Since it finished the member has left the group or was put out of it.
+        # After it finished the member has left the group or was removed.
         coordinator.request_rejoin()
 
 
 KEEP_COMPLETED_JOIN = Patch(
     name="keep_completed_join",
     defect=(
-        "A join that finishes between two polls is thrown away and made anew; one that a metadata change"
-        " started is never read at all, and the consumer is silent for ever. Short polls and long work in"
-        " between meet it on every rebalance, others by chance at their start."
+        "A join that finishes between two polls is discarded and repeated; one that a metadata change"
+        " started is never read at all, and the consumer stops forever. Short polls with long work in"
+        " between are affected by every rebalance, others by chance at their start."
     ),
     proof="integration/clients/test_patches.py::test_join_finished_between_polls_is_kept",
     methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
@@ -145,7 +145,7 @@ async def _beat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
             if (
                 coordinator._heartbeat_closed
                 # Until it is answered the next join has the state and the generation of this one. A heartbeat behind
-                # it would be answered after it, as of an old generation, and the host would forget the new one.
+                # it would be answered after it, as of an old generation, and kafka-python would forget the new one.
                 or coordinator._join_task is not task
                 or coordinator._generation is not joined
                 or not coordinator.rebalance_in_progress()
@@ -155,9 +155,9 @@ async def _beat(coordinator: Coordinator, task: Any, once: WarnOnce) -> None:
             try:
                 await coordinator._send_heartbeat_request()
             except KafkaError as error:
-                # What it means for the membership the host has noted already; the next poll acts on it.
+                # kafka-python has recorded the effect on the membership already; the next poll acts on it.
                 log.debug("heartbeat for an unread join: %s", error)
-    except Exception:  # noqa: BLE001 - a failing extra must not take the host's IO thread with it
+    except Exception:  # noqa: BLE001 - a failing extra must not end kafka-python's IO thread
         once.warn("beat", "%s: patch heartbeat_until_join_read failed", with_version("kafka-python"), exc_info=True)
 
 
@@ -165,7 +165,7 @@ HEARTBEAT_UNTIL_JOIN_READ = Patch(
     name="heartbeat_until_join_read",
     defect=(
         "From the end of a join to the poll() that reads it no heartbeat is sent, so a member that works"
-        " longer than its session timeout at that moment is put out of the group it has just joined."
+        " longer than its session timeout at that moment is removed from the group it has just joined."
     ),
     proof="integration/clients/test_patches.py::test_unread_join_is_kept_alive",
     methods={"_coordinator._do_join_and_sync_async": ()},
@@ -178,14 +178,14 @@ HEARTBEAT_UNTIL_JOIN_READ = Patch(
 
 
 def _claim_current_assignment(consumer: Consumer, once: WarnOnce) -> None:
-    """Have the host's own cooperative assignor claim what the consumer holds, and not what it was given once."""
+    """Make kafka-python's own cooperative assignor claim the owned partitions, and not its last assignment."""
     coordinator = consumer._coordinator
     original = coordinator.group_protocols
 
     def group_protocols() -> Any:
         try:
             subscription = coordinator._subscription
-            # An eager member has given up everything by now, though its consumer still lists it.
+            # An eager member has revoked everything by now, though its consumer still lists it.
             held = subscription.assigned_partitions() if is_cooperative(coordinator) else ()
             for assignor in coordinator._assignors.values():
                 if isinstance(assignor, CooperativeStickyAssignor) and assignor.member_assignment is not None:
@@ -202,9 +202,9 @@ def _claim_current_assignment(consumer: Consumer, once: WarnOnce) -> None:
 CLAIM_CURRENT_ASSIGNMENT = Patch(
     name="claim_current_assignment",
     defect=(
-        "kafka-python's own cooperative assignor goes on claiming partitions that it lost with its membership,"
-        " or unsubscribed from. They are withheld from everybody, for a member that has nothing to give up, and"
-        " nobody reads them while the group is stable. (Ours claims what is held without this.)"
+        "kafka-python's own cooperative assignor keeps claiming partitions that it lost with its membership,"
+        " or unsubscribed from. They are withheld from all members, for a member that has nothing to revoke, and"
+        " are not read while the group is stable. (rackassign's assignor claims owned partitions without this.)"
     ),
     proof="integration/clients/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
     methods={"_coordinator.group_protocols": ()},
@@ -216,14 +216,14 @@ CLAIM_CURRENT_ASSIGNMENT = Patch(
 
 
 def _tolerate_malformed_metadata(consumer: Consumer, once: WarnOnce) -> None:
-    """Clean what members sent before the host decodes it, and spare it most of that where the assignor is ours."""
+    """Clean metadata before kafka-python decodes it, and skip most of the decoding for assignors of rackassign."""
     coordinator = consumer._coordinator
     original = coordinator._perform_assignment
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
         try:
             decode_join(members, coordinator._lookup_assignor(protocol_name), once)
-        except Exception:  # noqa: BLE001 - then the host sees what it would have seen without us
+        except Exception:  # noqa: BLE001 - then kafka-python behaves as without the patch
             once.warn(
                 "guard", "%s: patch tolerate_malformed_metadata failed", with_version("kafka-python"), exc_info=True
             )
@@ -235,8 +235,8 @@ def _tolerate_malformed_metadata(consumer: Consumer, once: WarnOnce) -> None:
 TOLERATE_MALFORMED_METADATA = Patch(
     name="tolerate_malformed_metadata",
     defect=(
-        "The leader decodes every member's metadata unguarded: one member that sends broken bytes or an"
-        " illegal topic name makes the leader's poll() raise at every attempt, and nobody gets an assignment."
+        "The leader decodes every member's metadata unguarded: one member that sends malformed bytes or an"
+        " illegal topic name makes the leader's poll() raise at every attempt, and no member gets an assignment."
     ),
     proof="integration/clients/test_patches.py::test_group_goes_on_beside_a_broken_member",
     methods={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},

@@ -63,37 +63,37 @@ def test_changes_and_advice_are_shown_where_they_are_asked_for(
     seen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert run(["fleet", seen, "--what-if", "racks-given", "--advise", "--price", "0.01"]) == 0
+    assert run(["fleet", seen, "--what-if", "racks-assumed", "--recommend", "--price-per-gb", "0.01"]) == 0
     shown = capsys.readouterr().out
-    assert "racks-given" in shown
-    assert "members-even" not in shown
+    assert "racks-assumed" in shown
+    assert "members-balanced" not in shown
     assert "switch to cooperative-sticky of rackassign from range" in shown
     assert "at 0.01 USD/GB (as given)" in shown
     assert run(["fleet", seen, "--what-if", "all"]) == 0
-    assert "one-more-rack" in capsys.readouterr().out
+    assert "add-rack" in capsys.readouterr().out
 
 
 def test_programs_get_all_of_it(seen: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fleet", seen, "--what-if", "one-more-replica", "--output", "json"]) == 0
+    assert run(["fleet", seen, "--what-if", "add-replica", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["group"] for each in found["groups"]] == [f"large{STEERING}", "small", "silent"]
     assert [each["groups"] for each in found["snapshots"]] == [3, 2]
-    assert [*found["what_ifs"]] == ["as-is", "one-more-replica"]
+    assert [*found["what_ifs"]] == ["as-is", "add-replica"]
     large = found["groups"][0]
     assert (large["best_strategy"], large["best_what_if"], large["take"]) == ("cooperative-sticky", "as-is", None)
     assert large["now"]["partitions"] == {"local": 0, "cross": 2, "unknown": 0}
     assert large["now"]["usd_per_month"]["cross"] == round(Price().monthly(6e6), 2)
     assert [*large["what_ifs"]["as-is"]] == ["now", "range", "sticky", "cooperative-sticky"]
-    assert run(["fleet", seen, "--what-if", "one-more-replica", "--output", "jsonl"]) == 0
+    assert run(["fleet", seen, "--what-if", "add-replica", "--output", "jsonl"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found["groups"]
 
 
 def test_what_is_found_is_kept_and_made_a_page(seen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--out", str(tmp_path / "found"), "--html", str(tmp_path / "page.html")]
+    words = ["--output-dir", str(tmp_path / "found"), "--html", str(tmp_path / "page.html")]
     assert run(["fleet", seen, "--what-if", "all", *words]) == 0
     assert len(aggregate(read_results(tmp_path / "found")).groups) == 3
-    assert "one-more-rack" in (tmp_path / "page.html").read_text("utf-8")
-    assert run(["fleet", seen, "--out", str(tmp_path / "found")]) == 2
+    assert "add-rack" in (tmp_path / "page.html").read_text("utf-8")
+    assert run(["fleet", seen, "--output-dir", str(tmp_path / "found")]) == 2
     assert capsys.readouterr().err.endswith(f"rackassign: {tmp_path / 'found'} is not empty\n")
 
 
@@ -104,7 +104,7 @@ def test_a_fleet_of_nothing_is_no_error(
     there = cluster({})
     shots = ClusterSnapshot(there, tuple(snapshot(each, there.topology, RackMap()) for each in lives))
     write_snapshot(tmp_path / "groups.parquet", SEEN, shots, Throughput())
-    assert run(["fleet", str(tmp_path), "--html", str(tmp_path / "x.html"), "--what-if", "all", "--advise"]) == 0
+    assert run(["fleet", str(tmp_path), "--html", str(tmp_path / "x.html"), "--what-if", "all", "--recommend"]) == 0
     assert "0 groups that read" in capsys.readouterr().out
     assert run(["fleet", str(tmp_path), "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["groups"] == []
@@ -118,11 +118,11 @@ def test_a_fleet_of_nothing_is_no_error(
         (["foreign.parquet"], "foreign.parquet has no groups in it as `snapshot --parquet` writes them"),
         (["text.parquet"], "cannot read text.parquet: "),
         (["cut.parquet"], "cannot read cut.parquet: "),
-        (["seen", "--what-if", "rf"], "what-if: expected one of as-is, racks-told, "),
+        (["seen", "--what-if", "rf"], "what-if: expected one of as-is, racks-reported, "),
         (["seen", "--html", "/nowhere/x.html"], "html: cannot write /nowhere/x.html"),
-        (["seen", "--out", "foreign.parquet"], "cannot make foreign.parquet: File exists"),
-        (["seen", "--out", "seen"], "seen is not empty"),
-        (["seen", "--price", "nan"], "price must be 0 or more, in USD/GB, got nan"),
+        (["seen", "--output-dir", "foreign.parquet"], "cannot make foreign.parquet: File exists"),
+        (["seen", "--output-dir", "seen"], "seen is not empty"),
+        (["seen", "--price-per-gb", "nan"], "price must be 0 or more, in USD/GB, got nan"),
         (["seen", "--output", "xml"], "output must be one of table, json, jsonl, got 'xml'"),
         ([], "Missing argument 'snapshots'"),
     ],

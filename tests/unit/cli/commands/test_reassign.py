@@ -20,7 +20,7 @@ MOVES = {
     TopicPartition("orders", 10): ReplicaMove((2, 1), (2, 3, 1)),
     TopicPartition("clicks", 2): ReplicaMove((4,), (5,)),
 }
-NOBODY = ["--bootstrap", "127.0.0.1:1"]
+NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
 """Where no cluster is: whoever asks it ends with 3, and late."""
 
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(
-    name: str = "rackassign-repair.json", phase: Phase = "planned", throttled: SavedConfigs | None = None
+    name: str = "rackassign-reassignment.json", phase: Phase = "planned", throttled: SavedConfigs | None = None
 ) -> bytes:
     file = Path(name)
     journal.write(
@@ -58,9 +58,9 @@ def test_a_throttle_that_is_none_is_refused(
     command: str, rate: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = kept()
-    said = one_line(["repair", command, *NOBODY, f"--throttle={rate}"], capsys)
+    said = one_line(["reassign", command, *NOBODY, f"--throttle={rate}"], capsys)
     assert "throttle: expected bytes a second, as 50M, got" in said
-    assert (home / "rackassign-repair.json").read_bytes() == before
+    assert (home / "rackassign-reassignment.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_a_throttle_that_is_none_is_refused(
 def test_rules_that_cannot_be_are_refused(text: bytes | None, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     if text is not None:
         Path("rules.json").write_bytes(text)
-    assert problem in one_line(["repair", "plan", *NOBODY, "--rules", "rules.json"], capsys)
-    assert not Path("rackassign-repair.json").exists()
+    assert problem in one_line(["reassign", "plan", *NOBODY, "--constraints", "rules.json"], capsys)
+    assert not Path("rackassign-reassignment.json").exists()
 
 
 @pytest.mark.parametrize("words", [["apply", *NOBODY], ["rollback", *NOBODY], ["export"]])
 @pytest.mark.usefixtures("home")
 def test_without_a_plan_it_is_said_how_to_make_one(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    said = one_line(["repair", *words], capsys)
-    assert said == "rackassign: plan file rackassign-repair.json does not exist; create it with `reassign plan`\n"
+    said = one_line(["reassign", *words], capsys)
+    assert said == "rackassign: plan file rackassign-reassignment.json does not exist; create it with `reassign plan`\n"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "rackassign-repair/9"}', '{"version": 1}'])
@@ -102,7 +102,9 @@ def test_another_file_is_not_taken_for_a_plan_nor_written_over(
     words: list[str], text: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "p.json").write_text(text)
-    assert "p.json is not a plan file of rackassign: " in one_line(["repair", *words, "--plan", "p.json"], capsys)
+    assert "p.json is not a plan file of rackassign: " in one_line(
+        ["reassign", *words, "--plan-file", "p.json"], capsys
+    )
     assert (home / "p.json").read_text() == text
 
 
@@ -111,7 +113,8 @@ SLOWED = SavedConfigs({}, {"orders": {}})
 
 @pytest.mark.parametrize(("phase", "throttled"), [("begun", None), ("begun", SLOWED), ("applied", SLOWED)])
 @pytest.mark.parametrize(
-    ("words", "name"), [(["repair", "plan"], "rackassign-repair.json"), (["leaders"], "rackassign-leaders.json")]
+    ("words", "name"),
+    [(["reassign", "plan"], "rackassign-reassignment.json"), (["balance-leaders"], "rackassign-leaders.json")],
 )
 def test_a_repair_that_is_not_over_is_not_written_over(
     words: list[str],
@@ -125,7 +128,9 @@ def test_a_repair_that_is_not_over_is_not_written_over(
     said = one_line([*words, *NOBODY], capsys)
     assert f"{name} is a plan in progress" in said
     # Without the name it might be another plan that goes on.
-    assert f"`reassign apply --plan-file {name}` resumes it, `reassign rollback --plan-file {name}` rolls it back" in said
+    assert (
+        f"`reassign apply --plan-file {name}` resumes it, `reassign rollback --plan-file {name}` rolls it back" in said
+    )
     assert (home / name).read_bytes() == before
 
 
@@ -157,34 +162,43 @@ def test_what_is_wrong_with_lists_to_import_is_named(
     value: Any, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("given.json").write_text(json.dumps(value), "utf-8")
-    assert problem in one_line(["repair", "plan", *NOBODY, "--import", "given.json"], capsys)
-    assert not Path("rackassign-repair.json").exists()
+    assert problem in one_line(["reassign", "plan", *NOBODY, "--reassignment-json-file", "given.json"], capsys)
+    assert not Path("rackassign-reassignment.json").exists()
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--topic", "t"], ["--rf", "2"], ["--replace", "1"], ["--even"], ["--for-group", "g"], ["--rules", "rules.json"]],
+    [
+        ["--topic", "t"],
+        ["--replication-factor", "2"],
+        ["--remove-broker", "1"],
+        ["--rebalance"],
+        ["--near-group", "g"],
+        ["--constraints", "rules.json"],
+    ],
 )
 @pytest.mark.usefixtures("home")
 def test_lists_to_import_leave_nothing_to_be_wished_for(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("given.json").write_text(json.dumps(lists(row())), "utf-8")
     Path("rules.json").write_text('{"min_racks": 1}', "utf-8")
-    assert words[0] in one_line(["repair", "plan", *NOBODY, "--import", "given.json", *words], capsys)
+    assert words[0] in one_line(["reassign", "plan", *NOBODY, "--reassignment-json-file", "given.json", *words], capsys)
 
 
-@pytest.mark.parametrize(("more", "part"), [([], 1), (["--before"], 0)])
+@pytest.mark.parametrize(("more", "part"), [([], 1), (["--original"], 0)])
 @pytest.mark.usefixtures("home")
 def test_lists_are_exported_as_they_can_be_imported(
     more: list[str], part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept()
-    assert run(["repair", "export", *more]) == 0
+    assert run(["reassign", "export", *more]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [(each["topic"], each["partition"]) for each in printed["partitions"]] == sorted(MOVES)
     assert read_reassignment(printed) == {place: (move.before, move.after)[part] for place, move in MOVES.items()}
 
 
-@pytest.mark.parametrize("words", [["repair", "plan"], ["repair", "apply"], ["repair", "rollback"], ["leaders"]])
+@pytest.mark.parametrize(
+    "words", [["reassign", "plan"], ["reassign", "apply"], ["reassign", "rollback"], ["balance-leaders"]]
+)
 def test_an_output_that_there_is_not_is_refused(
     words: list[str], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,5 +209,5 @@ def test_an_output_that_there_is_not_is_refused(
 
 @pytest.mark.usefixtures("home")
 def test_leaders_cannot_be_evened_over_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    said = one_line(["leaders", *NOBODY, "--even", "topic"], capsys)
+    said = one_line(["balance-leaders", *NOBODY, "--balance-by", "topic"], capsys)
     assert "broker, rack, mixed" in said

@@ -34,7 +34,7 @@ def written(layout: Any, tmp_path: Path) -> str:
 
 def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(RESONANT, tmp_path)
-    assert run(["place", file, "--compare", "--output", "json"]) == 0
+    assert run(["simulate-placement", file, "--compare", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["placers"]) == ["optimal", "kafka", "striped"]
     assert found["now"]["sharing"] == found["now"]["gone_with_rack"] == 9
@@ -43,7 +43,7 @@ def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     # What a KRaft controller does here: three of nine brokers lead all.
     assert found["placers"]["striped"]["leaders_per_broker"] == 3.0
     assert exact["moved"] == 18
-    assert run(["place", file, "--compare"]) == 0
+    assert run(["simulate-placement", file, "--compare"]) == 0
     shown = capsys.readouterr().out
     assert "leaders of a broker, most / mean" in shown
     assert "█" in shown
@@ -51,25 +51,31 @@ def test_placers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_layout_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(RESONANT)))
-    assert run(["place", "--placer", "kafka", "--rf", "2", "--output", "json"]) == 0
+    assert run(["simulate-placement", "--placer", "kafka", "--replication-factor", "2", "--output", "json"]) == 0
     (made,) = json.loads(capsys.readouterr().out)["placers"].values()
     assert {len(replicas) for replicas in made["topics"]["t"]} == {2}
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     odd = {"brokers": [{"id": 1, "rack": "[/x]"}, {"id": 2, "rack": "b"}], "topics": {"[/t]": [[1, 2]]}}
-    assert run(["place", written(odd, tmp_path)]) == 0
+    assert run(["simulate-placement", written(odd, tmp_path)]) == 0
     assert "[/x]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["create", "t", "--add-to", "1", "--config", "a=b"], "--partitions and --config are for a new topic"),
-        (["create", "t", "--add-to", "1", "--partitions", "2"], "--partitions and --config are for a new topic"),
-        (["create", "t", "--config", "a=b", "--config", "a=c"], 'config: "a" is given twice'),
-        (["create", "t", "--config", "a"], "config: expected KEY=VALUE"),
-        (["leaders", "--even", "x"], 'even: expected broker, rack, mixed, got "x"'),
+        (
+            ["create-topic", "t", "--add-partitions", "1", "--config", "a=b"],
+            "--partitions and --config are for a new topic",
+        ),
+        (
+            ["create-topic", "t", "--add-partitions", "1", "--partitions", "2"],
+            "--partitions and --config are for a new topic",
+        ),
+        (["create-topic", "t", "--config", "a=b", "--config", "a=c"], 'config: "a" is given twice'),
+        (["create-topic", "t", "--config", "a"], "config: expected KEY=VALUE"),
+        (["balance-leaders", "--balance-by", "x"], 'balance-by: expected broker, rack, mixed, got "x"'),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_before_anybody_is_asked(
@@ -80,7 +86,7 @@ def test_what_cannot_be_asked_for_is_said_before_anybody_is_asked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run([*words, "--bootstrap", "127.0.0.1:1"]) == 2
+    assert run([*words, "--bootstrap-server", "127.0.0.1:1"]) == 2
     assert capsys.readouterr().err.startswith(f"rackassign: {problem}")
     assert list(tmp_path.iterdir()) == []
 
@@ -114,7 +120,7 @@ def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> Non
         "left out: [/t]-0: is being reassigned",
         "1 replica waits for a broker that can take it",
         "1 partition waits for a broker no longer",
-        "not proven best: of [b]that[/b]",
+        "not proven optimal: of [b]that[/b]",
     ]
 
 
@@ -124,7 +130,7 @@ def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> Non
         ([], [], "expected an object, got an array of 0"),
         ({"brokers": [{"id": "x"}], "topics": {}}, [], 'brokers[0].id: expected an integer, got "x"'),
         (RESONANT, ["--placer", "nobody"], 'placer "nobody"'),
-        (RESONANT, ["--rf", "10"], "10"),
+        (RESONANT, ["--replication-factor", "10"], "10"),
         (
             {**RESONANT, "topics": {"t": [[1], [1, 2]]}},
             ["--placer", "kafka"],
@@ -135,12 +141,12 @@ def test_what_is_left_out_and_what_is_doubted_is_shown_whatever_changes() -> Non
 def test_what_cannot_be_placed_is_said(
     layout: Any, words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["place", written(layout, tmp_path), *words]) == 2
+    assert run(["simulate-placement", written(layout, tmp_path), *words]) == 2
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
 
 
 def test_a_file_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["place", "/nowhere/layout.json"]) == 2
+    assert run(["simulate-placement", "/nowhere/layout.json"]) == 2
     assert capsys.readouterr().err == "rackassign: cannot read /nowhere/layout.json: No such file or directory\n"

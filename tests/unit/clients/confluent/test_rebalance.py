@@ -161,7 +161,7 @@ def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
     stage.play()
     assert stage.member.log[-1] == ("commit", {ONE: 10})
     assert stage.source.reading == {TWO: OFFSET_BEGINNING}
-    assert not stage.rebalances.telling
+    assert not stage.rebalances.in_callback
     with pytest.raises(LookupError):
         stage.play(RevocationRequired(frozenset({TWO}), lost=False))
     assert stage.member.log[-1] == ("given up", {TWO})

@@ -52,7 +52,7 @@ def test_what_is_behind_its_end_twice_goes_on_with_another_client(caplog: pytest
         assert stage.see(10) == ASKED
     assert stage.source.reading == {ONE: 10, TWO: OFFSET_BEGINNING}
     assert [source.closed for source in stage.sources] == [True, False]
-    assert "reads nothing of t-0 from 10 on, though there is something up to 20 (its state: active)" in caplog.text
+    assert "reads nothing of t-0 from offset 10 on, though its end offset is 20 (its state: active)" in caplog.text
 
 
 def test_what_was_in_vain_is_not_done_again() -> None:

@@ -88,7 +88,7 @@ def test_all_that_was_received_is_known_by_rack() -> None:
 def test_another_client_counts_from_nothing() -> None:
     meter = StatsMeter("a", RACKS)
     meter(statistics((0, 1, 100, 1), brokers={1: 10}))
-    meter.begin_anew()
+    meter.reset()
     meter(statistics((0, 1, 150, 2), brokers={1: 15}))
     assert meter.bytes_by_rack() == {"a": 250}
     assert meter.received_by_rack() == {"a": 25}

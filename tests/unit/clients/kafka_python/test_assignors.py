@@ -187,7 +187,7 @@ def test_whatever_goes_wrong_the_group_gets_a_plain_range_and_one_warning(
         ({1: None}, ["a", "b"], "no broker has a rack"),
         ({1: "a", 2: "b"}, [None, None], "no member of the group sends a rack"),
         ({1: "a", 2: "b"}, ["a", None], "1 of 2 members send no rack: m1"),
-        ({1: "a", 2: "b"}, ["a", "A"], "rack 'A' of member m1 matches no broker, .* racks there are: a, b"),
+        ({1: "a", 2: "b"}, ["a", "A"], "rack 'A' of member m1 matches no broker, .* racks of brokers: a, b"),
     ],
 )
 def test_what_keeps_racks_from_being_of_use_is_said_once(
@@ -336,7 +336,7 @@ def test_a_client_rack_that_is_no_broker_s_is_told_with_those_there_are(
         check(2, fetch(10))
     (record,) = warnings.records
     assert record.getMessage().startswith("client_rack 'A' is the rack of no broker")
-    assert record.getMessage().endswith(f"racks there are: {shown}")
+    assert record.getMessage().endswith(f"racks of brokers: {shown}")
 
 
 @pytest.mark.parametrize(

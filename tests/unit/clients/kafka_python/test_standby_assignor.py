@@ -190,7 +190,7 @@ def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less
     for seat in warm:
         waits = seat.tied.delays[seat.tied.delays.index(2) :]
         assert waits == [2.0**n for n in range(1, 10)] + [600] * (len(waits) - 9)
-    assert len([r for r in caplog.records if "not for the leader" in r.message]) == len(warm)
+    assert len([r for r in caplog.records if "not warm for the leader" in r.message]) == len(warm)
 
 
 def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
@@ -249,11 +249,17 @@ def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pyt
         sent = plain.metadata(["t"])
         a_round(seats, generation, others=[member("cx", ["t"], rack="c", user_data=sent.user_data)])
     said = [record.getMessage().partition(": ")[2] for record in caplog.records]
-    assert said.count("6 standbys of 6 partitions have no place: members are too few, or the values of their tags") == 1
-    assert said.count("0 standbys of 0 partitions have no place: members are too few, or the values of their tags") == 1
+    assert (
+        said.count("6 standbys of 6 partitions cannot be placed: there are too few members, or values of their tags")
+        == 1
+    )
+    assert (
+        said.count("0 standbys of 0 partitions cannot be placed: there are too few members, or values of their tags")
+        == 1
+    )
     assert (
         said.count(
-            "1 members do not have all of the tags zone, cluster, so their copies are not kept apart from others: cx"
+            "1 members do not have all of the tags zone, cluster, so their copies are not separated from others: cx"
         )
         == 1
     )
@@ -273,9 +279,10 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
     setattr(seats[0].assignor, f"_{broken}", fails)
     a_round(seats, 2)
     assert [seat.tied.holds for seat in seats] == before
-    assert {"ends": "where changelogs end cannot be told", "changelog": "members cannot be told what copies to keep"}[
-        broken
-    ] in caplog.text
+    assert {
+        "ends": "the ends of changelogs are not available",
+        "changelog": "the copies to keep cannot be sent to members",
+    }[broken] in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -329,7 +336,7 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
         assert decode_streams(sent.user_data).tags == {"zone": "b", "cluster": "x"}
     assert broken.standbys
     assert [record.message.partition(": ")[2] for record in caplog.records if "bx" not in record.message][:2] == [
-        "what copies there are cannot be told",
+        "the positions of copies are not available",
         "on_standbys raised",
     ]
     # As the leader: the group gets its assignment, though ends are not known.
@@ -346,7 +353,7 @@ def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCapture
     for nothing in (None, b"", b"\0\0\0\x0b\xff"):
         seats[1].assignor.apply_standby_user_data(nothing)
     assert seats[1].assignor.standbys == before
-    assert "what copies to keep cannot be read" in caplog.text
+    assert "the copies to keep cannot be decoded" in caplog.text
 
 
 def test_it_is_cooperative_and_has_a_name_of_its_own() -> None:

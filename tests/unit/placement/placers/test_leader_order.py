@@ -86,7 +86,7 @@ def test_leaders_are_brought_to_the_racks_asked_for_where_a_replica_is() -> None
     found = rebalance_leaders(layout, PlacementConstraints(leader_racks=frozenset("b")))
     assert [own[0] for own in found.topics["t"][:4]] == [3, 3, 4, 4]
     assert set(found.topics["t"][4]) == {5, 6}
-    assert found.notes == ("1 have nobody to lead them in the racks where leaders must be",)
+    assert found.notes == ("1 have no eligible leader in the racks where leaders must be",)
     assert not found.proven
 
 

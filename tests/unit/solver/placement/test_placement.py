@@ -102,7 +102,7 @@ def test_limits_hold_or_the_shortage_is_told(case: tuple[PartitionArrays, Broker
     found = place_replicas(items, nodes, limits)
     if short and limits.on_shortage == "relax":
         assert all(min(listed) >= 0 and len(set(listed)) == len(listed) for listed in found.nodes)
-        assert "limits had to give way" in found.notes
+        assert "constraints had to be relaxed" in found.notes
         return
     check_valid(items, nodes, limits, found)
     assert bool(short) == any(min(listed) < 0 for listed in found.nodes)
@@ -235,7 +235,7 @@ def test_an_answer_that_does_not_hold_is_not_taken(monkeypatch: pytest.MonkeyPat
     items, nodes = items_of([3] * 30), nodes_of([0, 0, 1, 1, 2, 2])
     found = place_replicas(items, nodes)
     check_spread(items, nodes, found)
-    assert any("does not hold in integers" in doubt for doubt in found.notes)
+    assert any("failed the check in integers" in doubt for doubt in found.notes)
 
 
 def test_groups_past_the_size_are_dealt_evenly_and_the_doubt_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_groups_past_the_size_are_dealt_evenly_and_the_doubt_is_told(monkeypatch
     items, nodes = items_of([3] * 180, [i // 9 for i in range(180)]), nodes_of([i // 3 for i in range(9)])
     found = place_replicas(items, nodes)
     check_spread(items, nodes, found)
-    assert found.notes == ("there are too many groups to prove the replicas of each even",)
+    assert found.notes == ("there are too many groups to prove the balance of the replicas of each",)
     per_group = Counter((i // 9, node) for i, own in enumerate(found.nodes) for node in own)
     assert max(per_group.values()) <= 4
     assert set(Counter(node for own in found.nodes for node in own).values()) == {60}

@@ -125,7 +125,7 @@ def test_a_line_of_an_offer_may_come_again() -> None:
 def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
-    with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use binding=late"):
+    with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use rackBinding=executor"):
         list(request_splits(desk, 0, "a", 0.01))
 
 

@@ -102,11 +102,11 @@ def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
 
 OWNER = """
 import os, sys, time
-from rackassign.testing.local.cluster_dir import new_home
-from rackassign.testing.processes.supervisor import Keeper
+from rackassign.testing.local.cluster_dir import create_cluster_directory
+from rackassign.testing.processes.supervisor import ProcessSupervisor
 
-home = new_home()
-keeper = Keeper(home)
+home = create_cluster_directory()
+keeper = ProcessSupervisor(home)
 pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
 if "fork" in sys.argv and os.fork() == 0:
     time.sleep(600)
