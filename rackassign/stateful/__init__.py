@@ -1,16 +1,16 @@
-"""A consumer with state of its own for each partition, which outlives it: in a local file, in a changelog, in copies.
+"""A consumer with state for each partition, which survives it: in a local file, in a changelog, and in standbys.
 
-Rules of this room:
+Invariants of this package:
 
-* The state of a partition is what its changelog says, up to an offset, and nothing else. The local file holds it with
-  that offset, both changed in one transaction. So a copy, a file that was left behind and the state of who runs the
-  partition are the same thing at different offsets.
-* What a record of the input changes is written to the changelog before it is in the file, and in the file before the
-  input's offset is committed.
-* Where the input goes on is known from the changelog alone; what is committed is for others to look at.
-* Who takes a partition over writes a *fence* first and reads up to it. What a former owner writes behind that is
-  ignored by everybody (`replay`), and undone in the log by the owner, for compaction knows no owners.
-* `changes` and `replay` do nothing but compute; `store` knows SQLite, `changelog` knows Kafka.
+* The state of a partition is what its changelog contains up to an offset, and nothing else. The local file contains it
+  together with that offset, and both change in one transaction. So a standby, a file left from before and the active
+  member's state are the same at different offsets.
+* The changes of an input record are written to the changelog before they are in the file, and they are in the file
+  before the offset of the input is committed.
+* The offset where the input continues is known from the changelog alone. Committed offsets are for other tools.
+* A new owner of a partition writes a *fence* first and reads up to it. Records of a former owner behind the fence are
+  ignored by all readers (`replay`). The owner also rewrites their keys in the log, because compaction ignores owners.
+* `records` and `replay` only compute. `state_store` uses SQLite, and `changelog` uses Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who runs a partition: restores its state, fences off whoever ran it before, and writes what it changes."""
+"""The owner of a partition: it restores the state, fences former owners, and writes changes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class FencedError(RackassignError):
-    """Another owner has begun an epoch of its own."""
+    """Another owner has begun an epoch."""
 
 
 class StateLostError(RackassignError):
-    """A changelog has lost records and has others behind them, so that the state cannot be told from it."""
+    """A changelog has lost records that have others behind them, so it no longer determines the state."""
 
 
 class ChangelogPort(Protocol):
@@ -29,22 +29,22 @@ class ChangelogPort(Protocol):
         """Write records; return the first offset and the one behind the last."""
 
     def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return where changelogs begin and end."""
+        """Return the offsets at which changelogs begin and end."""
 
     def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
-        """Read what is there from one offset to another."""
+        """Read the records from one offset to another."""
 
 
 class ActivePartition:
-    """A partition that was given to this member.
+    """A partition that was assigned to this member.
 
-    Until it is `ready`, somebody feeds its store from the changelog and calls `continue_restore`.
+    Until it is `ready`, the caller applies the changelog to its store and calls `continue_restore`.
 
     Args:
         place: The partition.
-        store: Its local file, wherever that is.
+        store: Its local file.
         log: The changelogs.
-        generation: Of the group, in which it was given.
+        generation: Generation of the group in which it was assigned.
     """
 
     def __init__(self, place: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
@@ -52,34 +52,34 @@ class ActivePartition:
         self.generation = generation
         self.store = store
         self.ready = False
-        """Whether its state is restored, and nobody else may change it."""
+        """Whether its state is restored and former owners are fenced."""
         self.reads = False
-        """Whether its input is read from where the state ends."""
+        """Whether its input is being read from where the state ends."""
         self.first: int | None = None
-        """Offset of the input that it reads first; None until that is found out."""
+        """Offset of the first input record to read; None until it is known."""
         self._log = log
         self._epoch = -1
         self._start = store.position
         self._end: int | None = None
 
     def progress(self) -> tuple[int, int]:
-        """Return how many records of the changelog were read, and how many there are to read."""
+        """Return the number of changelog records read, and the number to be read."""
         end = self._start if self._end is None else self._end
         return min(self.store.position, end) - self._start, max(0, end - self._start)
 
     def continue_restore(self) -> None:
-        """Do what can be done by now: look where the log ends, fence, heal.
+        """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys.
 
         Raises:
             FencedError: Another owner has begun an epoch at the same time.
             StateLostError: The changelog does not have the whole state.
-            NoAnswerError: Kafka does not answer; it may be called again.
+            KafkaUnavailableError: Kafka does not respond; the call can be repeated.
         """
         if self._end is None:
             begin, self._end = self._log.offset_range([self.place])[self.place]
             if self.store.position > self._end:
                 log.warning(
-                    "%s-%d: its changelog ends at %d, and %d records were there: its state is made anew",
+                    "%s-%d: its changelog ends at %d, but %d records had been read: discarding the local state",
                     *(*self.place, self._end, self.store.position),
                 )
                 self.store.clear()
@@ -90,23 +90,23 @@ class ActivePartition:
         if self.store.replay.lost:
             raise self._lost()
         self._epoch = self.store.replay.epoch + 1
-        # Whoever has written in between, before the fence or with one of its own, is seen here.
+        # This reads everything that was written in between, before the fence or with another fence.
         self._written([ChangelogRecord("fence", self._epoch)])
         if self.store.replay.fences > 1:
-            raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another's")
-        self._heal()
+            raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another member's")
+        self._rewrite_stale()
         self.ready = True
 
     def write(self, changed: Sequence[tuple[int, Mapping[bytes, bytes | None]]]) -> None:
-        """Write what input records have changed, and take it into the state.
+        """Write the changes of input records, and apply them to the state.
 
         Args:
-            changed: For each record its offset and what it changed.
+            changed: Offset and changes of each record.
 
         Raises:
-            FencedError: Another owner has the partition; nothing is taken in.
-            StateLostError: The changelog has lost what was written before.
-            NoAnswerError: It is not known what was written; nothing is taken in.
+            FencedError: Another member owns the partition; nothing is applied.
+            StateLostError: The changelog has lost records that were written before.
+            KafkaUnavailableError: It is unknown what was written; nothing is applied.
         """
         changes = [
             ChangelogRecord("last" if number == len(keys) else "change", self._epoch, source, key, value)
@@ -115,44 +115,44 @@ class ActivePartition:
         ]
         if changed:
             self._written([*changes, self._mark(changed[-1][0])])
-        self._heal()
+        self._rewrite_stale()
 
     def reconcile(self) -> None:
-        """Read what somebody else has written, and heal it.
+        """Read what another member has written, and rewrite the overwritten keys.
 
         Raises:
-            FencedError: It was another owner.
-            StateLostError: The changelog has lost what was written before.
-            NoAnswerError: Kafka does not answer, or not all is there that was, and can be restored.
+            FencedError: It was a new owner.
+            StateLostError: The changelog has lost records that were written before.
+            KafkaUnavailableError: Kafka does not respond, or the log is shorter than before, which can be restored.
         """
         _, end = self._log.offset_range([self.place])[self.place]
         if end < self.store.position:
-            raise KafkaUnavailableError(f"its changelog ends at {end}, and {self.store.position} records were there")
+            raise KafkaUnavailableError(f"its changelog ends at {end}, but {self.store.position} records had been read")
         self._read_to(end)
-        self._heal()
+        self._rewrite_stale()
 
-    def _heal(self) -> None:
-        while healing := self._healing():
-            self._written(healing)
+    def _rewrite_stale(self) -> None:
+        while rewrites := self._rewrites():
+            self._written(rewrites)
 
-    def _healing(self) -> list[ChangelogRecord]:
-        """Return what has to be written once more, because others have written over it."""
+    def _rewrites(self) -> list[ChangelogRecord]:
+        """Return the records to be written again because others have overwritten them."""
         replay, store = self.store.replay, self.store
         found = [ChangelogRecord("fence", self._epoch)] if replay.fence_overwritten else []
         found += [
-            ChangelogRecord("heal", self._epoch, replay.source, key, store.stored_value(key))
-            for key in replay.to_heal()
+            ChangelogRecord("rewrite", self._epoch, replay.source, key, store.stored_value(key))
+            for key in replay.keys_to_rewrite()
         ]
         return [*found, self._mark(replay.source)] if found or replay.checkpoint_missing else []
 
     def _mark(self, source: int) -> ChangelogRecord:
-        # What was deleted last leaves nothing that says for which record that was, once compaction forgets deletions.
+        # A deletion leaves no trace of its input record once compaction removes it.
         return ChangelogRecord("mark", self._epoch, source)
 
     def _written(self, changes: Sequence[ChangelogRecord]) -> None:
         first, behind = self._log.write(self.place, changes)
         if first < self.store.position:
-            # What counts on records that are missing stands in their place now, and everybody is to know.
+            # Records behind the missing ones are in their place now, and all readers must know that.
             try:
                 self._log.write(self.place, [ChangelogRecord("lost", self._epoch)])
             except KafkaUnavailableError as error:
@@ -161,7 +161,7 @@ class ActivePartition:
         if first == self.store.position and behind - first == len(changes):
             self.store.apply(changes, behind)
         else:
-            # Somebody else wrote there as well. What counts of that the log says.
+            # Another member has written there too. The log determines which records count.
             self.store.discard_uncommitted()
             self._read_to(behind)
 
@@ -175,7 +175,7 @@ class ActivePartition:
 
     def _lost(self) -> StateLostError:
         return StateLostError(
-            f"{self.place.topic}-{self.place.partition}: its changelog was deleted or cut while the partition was run, "
-            "so it has not all of the state: end all members, delete the changelog, and the state is made from the "
-            "input once more"
+            f"{self.place.topic}-{self.place.partition}: its changelog was deleted or truncated while the partition was"
+            " active, so it does not have the whole state: stop all members and delete the changelog, then the state is"
+            " rebuilt from the input"
         )

@@ -1,4 +1,4 @@
-"""Changelogs on Kafka: writing to them and reading them."""
+"""The client of changelogs on Kafka: it writes and reads them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _AT_ONCE = 5000
 
 
 class ChangelogBatch(NamedTuple):
-    """What has come of a changelog.
+    """Records that were read from a changelog.
 
     Args:
-        changes: In order; what is none of ours is left out.
+        changes: Records in order, without foreign ones.
         start: Offset of the first record.
-        end: The one behind the last.
+        end: Offset behind the last record.
     """
 
     changes: list[ChangelogRecord]
@@ -45,14 +45,14 @@ class ChangelogClient:
     """The changelogs of a group's topics.
 
     Args:
-        name: Tells what the changelog of a topic is called.
-        topics: Of the group.
-        config: Of the group's consumer; what says how to connect is taken from it.
-        rack: Where this member is, so that copies are read near.
+        name: Return the name of the changelog of a topic.
+        topics: Topics of the group.
+        config: Configuration of the group's consumer; connection properties are taken from it.
+        rack: Rack of this member, for follower fetching.
 
     Raises:
-        ConfigError: A topic is not there, or its changelog does not fit.
-        NoAnswerError: Kafka refuses, or does not answer.
+        ConfigError: A topic does not exist, or its changelog does not match.
+        KafkaUnavailableError: Kafka refuses, or does not respond.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class ChangelogClient:
         }
         found = ensure_changelog_topics(connection, wanted)
         self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
-        """Of the changelog of each topic."""
+        """Topic ID of the changelog of each topic."""
         self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
-        """Its partitions."""
+        """Partitions of the changelog of each topic."""
         self._finder: KafkaConsumer | None = None
         with ExitStack() as begun:
             self._reader = self._new_reader()
@@ -85,36 +85,36 @@ class ChangelogClient:
             begun.pop_all()
 
     def _new_reader(self) -> KafkaConsumer:
-        """Return a consumer that reads near, and goes on when brokers come and go."""
+        """Return a consumer with follower fetching that survives broker failures."""
         reader = KafkaConsumer(**self._reading)
         install(reader, FETCH_PATCHES, WarnOnce(logging.getLogger(__name__)))
         return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:
-        """Wait until the reader knows of all changelogs: its broker may learn of one that was just made later.
+        """Wait until the reader has metadata of all changelogs: its broker may get that of a new one later.
 
         Raises:
-            NoAnswerError: They do not learn of one.
+            KafkaUnavailableError: A changelog is missing from the metadata for too long.
         """
         deadline = time.monotonic() + _KNOWN_S
         for changelog in changelogs:
             while not self._is_known(changelog):
                 if time.monotonic() >= deadline:
-                    raise KafkaUnavailableError(f"brokers do not know of {changelog}, which was made")
+                    raise KafkaUnavailableError(f"brokers have no metadata of {changelog}, which was created")
                 time.sleep(_READ_MS / 1000)
 
     def _is_known(self, changelog: str) -> bool:
         try:
             return bool(self._reader.partitions_for_topic(changelog))
         except KafkaConnectionError:
-            # The host asks one broker, and another the next time.
+            # kafka-python sends the request to one broker, and to another the next time.
             return False
 
     def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.
 
         Raises:
-            NoAnswerError: Some may not have been written.
+            KafkaUnavailableError: Some may not have been written.
         """
         log = self._name(place.topic)
         try:
@@ -134,7 +134,7 @@ class ChangelogClient:
             # It would be too large the next time as well.
             raise
         except KafkaError as error:
-            # For an idempotent producer the host has a refusal in the text of another error only (3.0.12).
+            # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
             if is_authorization_error(error) or "AuthorizationFailed" in str(error):
                 raise AuthorizationError("WRITE", topic_resource([log])) from None
             raise KafkaUnavailableError(
@@ -143,7 +143,7 @@ class ChangelogClient:
         return offsets[0], offsets[-1] + 1
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from now on, from these offsets: where each state is, whoever has brought it there."""
+        """Read these partitions from now on, each from the position of its state, however that was reached."""
         wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
         before = self._reader.assignment()
         places = {host: self._reader.position(host) for host in before & set(wanted)}
@@ -155,25 +155,25 @@ class ChangelogClient:
                 self._reader.seek(host, at)
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
-        """Return what has come of the partitions that are followed.
+        """Return the new records of the assigned partitions.
 
         Args:
-            timeout_ms: How long to wait for something.
+            timeout_ms: How long to wait for records.
         """
         if not self._reader.assignment():
             return {}
         found: dict[TopicPartition, ChangelogBatch] = {}
         for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
             place = TopicPartition(self._topics[host.topic], host.partition)
-            # Behind records that compaction has taken as well.
+            # The end is also behind records that compaction has removed.
             found[place] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(host))
         return found
 
     def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
-        """Return what stands from one offset to another, which is there.
+        """Return the existing records from one offset to another.
 
         Raises:
-            NoAnswerError: It does not come.
+            KafkaUnavailableError: They are not received.
         """
         where = HostPartition(self._name(place.topic), place.partition)
         if self._finder is None:
@@ -194,10 +194,10 @@ class ChangelogClient:
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
     def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return where changelogs begin and end.
+        """Return the offsets at which changelogs begin and end.
 
         Raises:
-            NoAnswerError: Kafka does not say.
+            KafkaUnavailableError: Kafka does not report them.
         """
         hosts = {HostPartition(self._name(place.topic), place.partition): place for place in places}
         if not hosts:
@@ -205,16 +205,16 @@ class ChangelogClient:
         try:
             begins, ends = self._reader.beginning_offsets(list(hosts)), self._reader.end_offsets(list(hosts))
         except (KafkaError, KeyError) as error:
-            # The host's own KeyError (3.0.12) is for a partition whose leader has not answered.
+            # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
             why = self._why(next(iter(hosts)).topic, error)
-            raise KafkaUnavailableError(f"the ends of changelogs cannot be told: {why}") from None
+            raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {why}") from None
         return {place: (begins[host], ends[host]) for host, place in hosts.items()}
 
     def _why(self, log: str, error: Exception) -> str:
-        """Return what is behind an error: the host waits for a topic that was deleted until time is up."""
+        """Return the cause of an error: kafka-python waits for a deleted topic until the timeout."""
         with suppress(KafkaError):
             if log not in self._reader.topics():
-                return f"there is no topic {log} any more"
+                return f"topic {log} no longer exists"
         return str(error)
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ _CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "clien
 
 
 def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:
-    """Return what records say; those that are none of ours say nothing."""
+    """Return decoded records, without foreign ones."""
     found = []
     for record in records:
         header = next((value for name, value in record.headers or () if name == HEADER), None)

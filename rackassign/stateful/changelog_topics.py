@@ -1,4 +1,4 @@
-"""The topics that hold changelogs: made where they are missing, looked at where they are there."""
+"""The topics of changelogs: missing ones are created, existing ones are checked."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ log = logging.getLogger(__name__)
 _POLICY, _DELETES, _LAG = "cleanup.policy", "delete.retention.ms", "min.compaction.lag.ms"
 
 CONFIG = {_POLICY: "compact", _LAG: "3600000"}
-"""Of a changelog. The lag is for owners to see what a former owner has written behind their fence, and to heal it."""
+"""Configuration of a changelog.
+
+The lag lets owners see what a former owner has written behind their fence, and rewrite it.
+"""
 
 _KNOWN_S, _LOOK_S = 20.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
-"""What files that are left for half a day need, and owners who look every few seconds."""
+"""Minimums for local files up to half a day old, and for owners that check every few seconds."""
 
 
 class Changelog(NamedTuple):
     """A changelog topic.
 
     Args:
-        partitions: How many.
-        id: That another one of the same name does not have; empty from brokers before 2.8.
+        partitions: Number of partitions.
+        id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
     """
 
     partitions: int
@@ -43,21 +46,21 @@ class Changelog(NamedTuple):
 
 
 def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
-    """Make the changelogs that are missing, with as many partitions and replicas as their topics.
+    """Create missing changelogs, with as many partitions and replicas as their topics.
 
     Args:
-        connection: What an admin client needs.
-        wanted: The changelog of each topic.
+        connection: Connection properties of an admin client.
+        wanted: Name of each topic's changelog.
 
     Returns:
-        What is known of each changelog.
+        Each changelog topic by name.
 
     Raises:
-        ConfigError: A topic is not there, or a changelog does not fit it.
-        NoAnswerError: Kafka refuses, or does not answer.
+        ConfigError: A topic does not exist, or a changelog does not match it.
+        KafkaUnavailableError: Kafka refuses, or does not respond.
     """
     for topic, changelog in wanted.items():
-        # What names it is the user's function.
+        # The name comes from a function of the user.
         if not TOPIC_NAME.fullmatch(changelog or ""):
             raise ConfigError(
                 f"the changelog of {truncate(topic)} cannot be called {short_repr(changelog)}: see changelog="
@@ -76,7 +79,7 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, C
     there = _described(admin, [*wanted, *wanted.values()])
     for topic, changelog in wanted.items():
         if topic not in there:
-            raise ConfigError(f"there is no topic {truncate(topic)}")
+            raise ConfigError(f"topic {truncate(topic)} does not exist")
         if changelog not in there:
             _make(admin, changelog, there[topic]["partitions"])
     made = _awaited(admin, list(wanted.values()))
@@ -89,7 +92,7 @@ def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, C
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what is told of those topics that are there."""
+    """Return the descriptions of the topics that exist."""
     described = retry_on_disconnect(lambda: admin.describe_topics(list(names)))
     for found in described:
         check_authorized(found["error_code"], "DESCRIBE", topic_resource([found["name"]]))
@@ -97,7 +100,7 @@ def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[
 
 
 def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what is told of changelogs as soon as the broker that is asked knows of all."""
+    """Return the descriptions of changelogs once the broker has metadata of all of them."""
     deadline = time.monotonic() + _KNOWN_S
     while True:
         found = _described(admin, changelogs)
@@ -105,7 +108,7 @@ def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, di
         if not missing:
             return found
         if time.monotonic() >= deadline:
-            raise KafkaUnavailableError(f"brokers do not know of {', '.join(missing)}, which was made")
+            raise KafkaUnavailableError(f"brokers have no metadata of {', '.join(missing)}, which was created")
         time.sleep(_LOOK_S)
 
 
@@ -116,20 +119,20 @@ def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, A
         with requires("CREATE", topic_resource([changelog])):
             retry_on_disconnect(lambda: admin.create_topics({changelog: described}))
     except TopicAlreadyExistsError:
-        # Another member was quicker.
+        # Another member was faster.
         return
 
 
 def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:
-    """Refuse changelogs that forget what has not changed for long, and warn of those that forget other things soon."""
+    """Refuse changelogs without compaction, and warn about those whose compaction is too early."""
     try:
         configs = topic_configs(admin, changelogs, [_POLICY, *_LEAST_MS])
     except AuthorizationError as error:
-        log.warning("whether changelogs are compacted cannot be told: %s", error)
+        log.warning("cannot check whether changelogs are compacted: %s", error)
         return
     for name, values in configs.items():
         if values[_POLICY] != "compact":
-            raise ConfigError(f"{name} must have {_POLICY}=compact, and has {values[_POLICY]}: it would forget state")
+            raise ConfigError(f"{name} must have {_POLICY}=compact, but has {values[_POLICY]}: it would lose state")
         for key, least in _LEAST_MS.items():
             if int(values[key]) < least:
-                log.warning("%s has %s=%s: with less than %d copies may differ", name, key, values[key], least)
+                log.warning("%s has %s=%s: with less than %d, copies may differ", name, key, values[key], least)

@@ -1,4 +1,4 @@
-"""`StatefulConsumer`: reads, changes its state by what it reads, and hands both over when it dies."""
+"""`StatefulConsumer`: it processes records with state that other members can take over."""
 
 from __future__ import annotations
 
@@ -39,35 +39,37 @@ _RESTORING_MS = 50
 
 @dataclass(slots=True)
 class _Known:
-    """What an assignor asks for on another thread: replaced as a whole, never changed."""
+    """Values that the assignor reads from another thread: replaced as a whole, never changed."""
 
     positions: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
 
 class StatefulConsumer:
-    """A member of a group that keeps state for each partition it reads, and warm copies of others' (KIP-708).
+    """A group member that keeps state for each partition it reads, and standbys of other members' state (KIP-708).
 
-    Each record's effects on the state are there once, whoever dies when: the state is what the changelog says, and the
-    offset of the input goes with it. What `process` does besides (calls, output) may be done twice.
+    The state has the effects of each record exactly once, whichever member fails at any time: the state is what the
+    changelog contains, together with the offset of the input. Other effects of `process` (calls, output) may happen
+    twice.
 
-    For one thread. `process` must not keep the store.
+    It may be used by one thread only. `process` must not keep a reference to the store.
 
     Args:
-        *topics: To read.
-        process: What a record does.
-        state_dir: Folder for local files, one member's own. What is in it from before is made use of.
-        client_tags: Where this member stands, for who spreads copies (`zone`, `cluster`, ..).
-        standby_partitions: How copies are placed.
-        on_restore: Told how far a restore is.
-        changelog: Names the changelog of a topic; `{group}-{topic}-changelog` by default. Made where it is missing.
+        *topics: Topics to read.
+        process: Processes a record.
+        state_dir: Directory of local files, for this member only. Existing files are reused.
+        client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
+        standbys: How standbys are placed.
+        on_restore: Called with the progress of a restore.
+        changelog: Return the changelog's name for a topic; `{group}-{topic}-changelog` by default. Missing ones are
+            created.
         client_rack: As for `RackAwareConsumer`.
-        **config: The same; `bootstrap_servers` and `group_id` are needed.
+        **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required.
 
     Raises:
-        ConfigError: An option cannot work, or a changelog does not fit its topic.
-        NoAnswerError: Kafka does not answer.
-        StoreError: Another member uses the folder.
+        ConfigError: An option is invalid, or a changelog does not match its topic.
+        KafkaUnavailableError: Kafka does not respond.
+        StoreError: Another member uses the directory.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class StatefulConsumer:
         on_restore: OnRestore | None = None,
         changelog: Callable[[str], str] | None = None,
         client_rack: str | None = None,
-        **config: Any,  # noqa: ANN401 - as kafka-python has them
+        **config: Any,  # noqa: ANN401 - as in kafka-python
     ) -> None:
         check(topics, process, state_dir, config)
         group = config["group_id"]
@@ -119,48 +121,48 @@ class StatefulConsumer:
             begun.callback(self._consumer.close)
             self._publish()
             self._consumer.subscribe(list(topics))
-            # What was begun is closed in `close`, in the same order.
+            # `close` closes these in the same order.
             self._begun = begun.pop_all()
 
     @property
     def consumer(self) -> RackAwareConsumer:
-        """The consumer that reads the topics; for looking, not for polling."""
+        """The consumer of the topics; do not poll it."""
         return self._consumer
 
     def active_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions this member runs, their state restored."""
+        """Return the partitions that this member processes, with their state restored."""
         return frozenset(place for place, owner in self._owners.items() if owner.ready)
 
     def standby_partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions this member keeps a copy of."""
+        """Return the partitions of this member's standbys."""
         return self._assignor.standbys - set(self._owners)
 
     def store(self, place: TopicPartition) -> StateStore:
-        """Return the state of a partition that is here, run or copied.
+        """Return the local state of a partition, active or standby.
 
         Raises:
-            StoreError: It is not.
+            StoreError: The partition has no local state.
         """
         if place not in self._shelf.positions():
-            raise StoreError(f"{place.topic}-{place.partition} is not here")
+            raise StoreError(f"{place.topic}-{place.partition} has no local state")
         return self._shelf.open(place)
 
     def poll(self, timeout_ms: int = 500) -> int:
-        """Read and process what there is, bring copies up to date; return how many records were processed.
+        """Read and process records, and update standbys; return the number of processed records.
 
         Args:
             timeout_ms: How long to wait for records.
 
         Raises:
-            Exception: Whatever `process` raises; nothing of that record is kept, and it comes again.
-            StateLostError: A changelog was deleted or cut while its partition was run.
+            Exception: Any error of `process`; the changes of that record are discarded, and it is processed again.
+            StateLostError: A changelog was deleted or truncated while its partition was active.
         """
         try:
             return self._polled(timeout_ms)
         except Exception:
             raise
         except BaseException:
-            # Interrupted anywhere, in the host as well: what was read is read again, to what is in the files.
+            # If interrupted anywhere, in kafka-python too, records are read again with the state of the files.
             for place in list(self._owners):
                 self._release(place)
             raise
@@ -172,14 +174,14 @@ class StatefulConsumer:
         todo = {TopicPartition(*host): batch for host, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
-            # Whether this is still a member is known by now, and only then anybody is fenced off.
+            # By now it is known whether this is still a member of the group. Only then are other owners fenced.
             self._apply_assignment()
             reading = {place for place, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
             self._advance()
             for place, batch in list(todo.items()):
-                # What has just come has its state read first, which knows where to begin.
+                # A new partition gets its state first, which determines the offset where to begin.
                 owner = self._owners.get(place)
                 if owner is not None and place in reading:
                     count, failure = self._processed(place, owner, batch, ends)
@@ -189,17 +191,17 @@ class StatefulConsumer:
                     del todo[place]
         finally:
             for place, batch in todo.items():
-                # Whatever was raised: what was not come to, or not done with, is read again.
+                # After any error, records that were not reached, or not completed, are read again.
                 self._stop_reading(place)
                 if HostPartition(*place) in self._consumer.assignment():
-                    # Where there is no state yet, nothing else says where that is.
+                    # If there is no state yet, no other place has this offset.
                     self._consumer.seek(HostPartition(*place), batch[0].offset)
             self._commit(ends)
             self._publish()
         return done
 
     def _reset_after_long_pause(self) -> None:
-        """Begin anew after a pause that was so long that compaction may have forgotten deletions since."""
+        """Discard the state after a pause so long that compaction may have removed deletions since."""
         now, before = time.monotonic(), self._polled_at
         self._polled_at = now
         if now - before > LONGEST_LEFT_S:
@@ -209,7 +211,7 @@ class StatefulConsumer:
                 self._shelf.open(place).clear()
 
     def _stop_reading(self, place: TopicPartition) -> None:
-        """Read a partition no further; if it is run here, it goes on behind what is in its state."""
+        """Pause a partition; an active one continues later behind the records in its state."""
         if place in self._owners:
             self._owners[place].reads = False
         host = HostPartition(*place)
@@ -217,7 +219,7 @@ class StatefulConsumer:
             self._consumer.pause(host)
 
     def close(self) -> None:
-        """Leave the group and close everything. The files stay: whoever begins here again need not restore."""
+        """Leave the group and close everything; the files remain, so that the next start need not restore them."""
         self._begun.close()
 
     def __enter__(self) -> Self:
@@ -229,7 +231,7 @@ class StatefulConsumer:
         self.close()
 
     def _apply_assignment(self) -> None:
-        """Take up partitions that were given, and let go of those that were taken."""
+        """Add assigned partitions, and release revoked ones."""
         assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
         for place in set(self._owners) - assigned:
             self._owners.pop(place).store.discard_uncommitted()
@@ -237,19 +239,19 @@ class StatefulConsumer:
             self._generation = self._assignor.generation
             self._fenced.clear()
             for place in self._owners:
-                # It may have been lost and given back within one poll: then it is read from somewhere else.
+                # The partition may have been lost and reassigned within one poll: it is then read from another offset.
                 self._stop_reading(place)
         for place in sorted(assigned - set(self._owners) - self._fenced):
             if place.partition >= self._logs.sizes[place.topic]:
                 raise ConfigError(
-                    f"{place.topic} has partition {place.partition}, and its changelog has "
-                    f"{self._logs.sizes[place.topic]} partitions: partitions cannot be added where there is state"
+                    f"{place.topic} has partition {place.partition}, but its changelog has only "
+                    f"{self._logs.sizes[place.topic]} partitions: partitions cannot be added to a topic with state"
                 )
             self._stop_reading(place)
             self._owners[place] = ActivePartition(place, self._shelf.open(place), self._logs, self._generation)
 
     def _follow(self) -> None:
-        """Read the changelogs of copies, and of what is being restored; throw away what nobody wants any more."""
+        """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
         wanted = self.standby_partitions() | {place for place, owner in self._owners.items() if not owner.ready}
         self._logs.assign({place: self._shelf.open(place).position for place in wanted})
         now = time.monotonic()
@@ -262,14 +264,14 @@ class StatefulConsumer:
         for place, read in found.items():
             store = self._shelf.open(place)
             if read.start < store.position:
-                # It was read from there: the changelog was made anew, and what is here is of another one.
-                log.warning("%s-%d: its changelog begins anew; so does its state", *place)
+                # Reading began at the position, so the changelog was recreated: the local state belongs to the old one.
+                log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *place)
                 store.clear()
             else:
                 store.apply(read.changes, read.end)
 
     def _advance(self) -> None:
-        """Bring restores further, and see whether somebody else writes to what this member runs."""
+        """Continue restores, and check whether another member writes to the changelogs of active partitions."""
         for place, owner in list(self._owners.items()):
             if owner.reads or not (owner.ready or self._guarded(place, owner.continue_restore)):
                 continue
@@ -283,7 +285,7 @@ class StatefulConsumer:
             self._check_changelogs()
 
     def _check_changelogs(self) -> None:
-        """Find out where changelogs end; what somebody else has written to one that is run here is healed."""
+        """Read the ends of changelogs; rewrite keys that another member has written in active ones."""
         try:
             bounds = self._logs.offset_range(self._logs.places())
         except KafkaUnavailableError as error:
@@ -295,13 +297,13 @@ class StatefulConsumer:
                 self._guarded(place, owner.reconcile)
 
     def _begin(self, place: TopicPartition, owner: ActivePartition) -> None:
-        """Read the input from where the state ends, now or, if Kafka does not answer, with the next poll."""
+        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll."""
         host, start = HostPartition(*place), owner.store.replay.source + 1
         if owner.first is None:
             try:
                 owner.first = self._where_to_begin(place, start)
             except KafkaError as error:
-                self._once.warn("begin", "%s-%d: where to begin cannot be told: %s", *place, error, about=place)
+                self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *place, error, about=place)
                 return
         start = max(start, owner.first)
         if start:
@@ -312,46 +314,48 @@ class StatefulConsumer:
         owner.reads = True
 
     def _where_to_begin(self, place: TopicPartition, start: int) -> int:
-        """Return where the input goes on, and warn if anything is not as it should be.
+        """Return the offset where the input continues, and log a warning if records are missing or repeated.
 
         Args:
             place: The partition.
-            start: Where its state ends; 0 if there is none.
+            start: Offset where its state ends; 0 without state.
 
         Raises:
-            KafkaError: Kafka does not say where the input begins or what is committed.
+            KafkaError: Kafka does not report the beginning of the input or the committed offset.
         """
         host = HostPartition(*place)
         committed: int = self._consumer.committed(host) or 0
         begins: int = self._consumer.beginning_offsets([host])[host]
         if committed > start:
             log.warning(
-                "%s-%d: %d is committed, but its changelog knows of records up to %d only: %s",
+                "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
                 *(*place, committed, start),
-                "they come again" if start or self._from_the_start else "its state begins empty (auto_offset_reset)",
+                "they are processed again"
+                if start or self._from_the_start
+                else "its state is empty (auto_offset_reset)",
             )
         if 0 < start < begins:
-            log.warning("%s-%d: records %d to %d are not there any more", *place, start, begins - 1)
+            log.warning("%s-%d: records %d to %d no longer exist", *place, start, begins - 1)
             return begins
         return start
 
     def _processed(
         self, place: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
     ) -> tuple[int, Exception | None]:
-        """Process records, have what they change written, and note up to where all is done.
+        """Process records, write their changes, and store up to which offset all are done.
 
         Returns:
-            How many were processed, and what `process` raised, from where on they come again.
+            Number of processed records, and the error of `process`, from which on they are processed again.
         """
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
         failure: Exception | None = None
         for record in batch:
             if record.offset <= owner.store.replay.source:
-                # Wherever it comes from, its effects are there.
+                # The state already has the effects of this record, wherever it comes from.
                 self._once.warn(
-                    "anew",
-                    "%s-%d: its input begins anew at %d, and its state has records up to %d: up to there they are left "
-                    "out; if the topic was made anew, delete its changelog as well",
+                    "restarted",
+                    "%s-%d: its input restarts at %d, but its state has records up to %d: skipping records up to there;"
+                    " if the topic was recreated, delete its changelog as well",
                     *(*place, record.offset, owner.store.replay.source),
                     about=place,
                 )
@@ -359,7 +363,7 @@ class StatefulConsumer:
             owner.store.begin()
             try:
                 self._process(record, owner.store)
-            except Exception as error:  # noqa: BLE001 - the user's; what was done before it is kept
+            except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
                 owner.store.rollback_record()
                 failure = error
                 break
@@ -371,22 +375,22 @@ class StatefulConsumer:
         return len(changed), failure
 
     def _guarded(self, place: TopicPartition, act: Callable[[], None]) -> bool:
-        """Do something as the owner of a partition; tell whether it was. If not, the state is restored anew."""
+        """Act as the owner of a partition; return whether that succeeded. If not, the state is restored again."""
         try:
             act()
         except FencedError:
-            log.info("%s-%d: another member runs it, or has run it", *place)
-            # Either it was another's between two generations of this member, or this member is out of the group and
-            # does not know it yet: then its next generation may have the partition.
+            log.info("%s-%d: another member owns it, or has owned it", *place)
+            # Either another member owned it between two generations of this member, or this member is out of the group
+            # and has not noticed yet: then its next generation may have the partition.
             if self._owners[place].generation == self._generation:
                 self._fenced.add(place)
                 self._assignor.request_rejoin()
         except KafkaUnavailableError as error:
             self._once.warn(
-                "again", "%s-%d: what was done cannot be kept, and is done again: %s", *place, error, about=place
+                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *place, error, about=place
             )
         except BaseException:
-            # Nobody knows what the changelog has of it: its state is found out anew.
+            # It is unknown what the changelog has of it: the state is restored again.
             self._release(place)
             raise
         else:
@@ -395,7 +399,7 @@ class StatefulConsumer:
         return False
 
     def _release(self, place: TopicPartition) -> None:
-        """Forget what is not in the file; who owns the partition next, this member maybe, finds out what there is."""
+        """Discard what is not in the file; the next owner, maybe this member, restores the state."""
         self._owners.pop(place).store.discard_uncommitted()
         self._stop_reading(place)
 
@@ -405,7 +409,7 @@ class StatefulConsumer:
         try:
             self._consumer.commit({HostPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
         except KafkaError as error:
-            # Changelogs know it, and whoever has the partitions next goes by them.
+            # The changelogs have these offsets, and the next owners use them.
             log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:

@@ -1,15 +1,15 @@
-"""What stands in a changelog: one change of a key for each record, and in a header who made it, and for what.
+"""The format of changelog records: one change of a key each, with its owner and input record in a header.
 
 ======  =======================================================================
 header  `rackassign`, 17 bytes, big-endian
 ======  =======================================================================
-kind    8 bits: 0 a change, 1 the last change of its input record, 2 a fence, 3 a heal, 4 a mark, 5 lost
-epoch   64 bits: of the owner; each owner's is greater than that of all before it
-source  64 bits: offset of the input record that caused it; of a heal and a mark, of the last one that is whole; else -1
+kind    8 bits: 0 change, 1 last change of its input record, 2 fence, 3 rewrite, 4 checkpoint, 5 lost
+epoch   64 bits: epoch of the owner, which is greater than that of all earlier owners
+source  64 bits: offset of the input record; of a rewrite or checkpoint, of the last complete one; otherwise -1
 ======  =======================================================================
 
-The key is the state's with one byte in front, so that all that is no change has a key no state can have. A null value
-deletes.
+The key is that of the state with a one-byte prefix, so that records that are no changes have keys that no state can
+have. A null value deletes the key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rackassign.errors import WireError
 
 HEADER = "rackassign"
 
-Kind = Literal["change", "last", "fence", "heal", "mark", "lost"]
+Kind = Literal["change", "last", "fence", "rewrite", "mark", "lost"]
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _FORM = struct.Struct(">bqq")
@@ -38,13 +38,14 @@ class ChangelogRecord:
     """A record of a changelog.
 
     Args:
-        kind: `change` and `last` are of an input record, the last of it marked; `fence` begins an epoch; `heal` writes
-            once more what a key has, because somebody else wrote to it; `mark` says that records up to one have
-            changed nothing more; `lost` says that records which had been written are not there any more.
-        epoch: Of who wrote it.
-        source: Offset of the input record; of a heal and a mark, of the last one all of which is in the state; else -1.
-        key: Of the state; empty for what is no change.
-        value: Its new value; None if it has none any more.
+        kind: `change` and `last` belong to an input record, whose last change is marked; `fence` begins an epoch;
+            `rewrite` repeats the value of a key that another member has written; `mark` is a checkpoint: input records
+            up to that one have no further changes; `lost` states that records which had been written no longer exist.
+        epoch: Epoch of the writer.
+        source: Offset of the input record; for `rewrite` and `mark`, of the last one that is completely in the state;
+            otherwise -1.
+        key: Key of the state; empty if the record is no change.
+        value: Its new value; None if it is deleted.
     """
 
     kind: Kind
@@ -58,7 +59,7 @@ class ChangelogRecord:
         return _FORM.pack(_KINDS.index(self.kind), self.epoch, self.source)
 
     def log_value(self) -> bytes | None:
-        """Return the value of the record; what is no change has one, since compaction forgets what has none."""
+        """Return the value of the record; other records than changes have one, since compaction removes null values."""
         return _OTHERS.get(self.kind, self.value)
 
     def log_key(self) -> bytes:
@@ -67,15 +68,15 @@ class ChangelogRecord:
 
 
 def read_change(key: bytes | None, value: bytes | None, header: bytes | None) -> ChangelogRecord:
-    """Return what a record of a changelog says.
+    """Decode a record of a changelog.
 
     Args:
-        key: Of the record.
-        value: The same.
-        header: Value of its header; None if it has none.
+        key: Key of the record.
+        value: Value of the record.
+        header: Value of its header; None without one.
 
     Raises:
-        WireError: It is none of ours.
+        WireError: It is not a changelog record of rackassign.
     """
     if header is None or len(header) != _FORM.size:
         raise WireError(0, f"the record has no header {HEADER} of {_FORM.size} bytes")
@@ -85,5 +86,5 @@ def read_change(key: bytes | None, value: bytes | None, header: bytes | None) ->
     if _KINDS[kind] in _OTHERS:
         return ChangelogRecord(_KINDS[kind], epoch, source)
     if not key or key[:1] != _STATE:
-        raise WireError(0, "the key of a change does not begin as ours do")
+        raise WireError(0, "the key of a change has no prefix of rackassign")
     return ChangelogRecord(_KINDS[kind], epoch, source, key[1:], value)

@@ -1,29 +1,32 @@
-"""What a changelog means: which of its records count, whoever wrote them and however much of it compaction has left.
+"""The semantics of a changelog: which records count, whoever wrote them and however much compaction has removed.
 
 Theory of operation
 -------------------
-Owners come one after the other, each with a greater *epoch*, which it begins with a fence. A former owner that does not
-know yet writes on; what is of a lower epoch than one that was seen counts for nothing.
+A partition has one owner after the other, each with a greater *epoch*, which it begins with a fence. A former owner
+that has not noticed continues to write. Records of a lower epoch than the highest one so far are ignored.
 
-The changes of one input record belong together. An owner may die between them: then its successor does the record
-again, and what is there of it must not count. Changes *pend* until the last of their record, or one of a later record,
-is there. What pends when an epoch ends is resolved by what the next owner does: it *heals* (writes once more) each key
-of it, before anything else. So a heal removes its key from what pends, a fence leaves it, and a change means that all
-of it was healed, or was whole: compaction may have taken the last change, but then something follows. Then what pends
-counts, for what had to be healed is gone from it.
+The changes of one input record belong together. An owner may die between them. Its successor then processes the record
+again, and the existing changes must not count. Changes are *pending* until the last one of their record, or one of a
+later record, is read. Changes that are pending when an epoch ends are resolved by the next owner: before anything else,
+it *rewrites* each of their keys with its current value. So a rewrite removes its key from the pending changes, a fence
+keeps them, and a change means that all of them were rewritten or that the record was complete: compaction may have
+removed its last change, but then a later record follows. The remaining pending changes then count, because those that
+had to be rewritten are already removed.
 
-Behind whatever was written together comes a *mark* that says which record is the last that is whole. Compaction may
-forget all else of it: a deletion goes without a successor, and some records change nothing. With the mark, where the
-input goes on is always known from here, whatever was committed, and a log that has lost its end is made up for from the
-input. A heal says the same, since it may be all that an owner has come to write.
+A *checkpoint* (`mark`) follows each batch and contains the last complete input record. Compaction may remove all other
+traces of it: a deletion is removed without a successor, and some records change nothing. With the checkpoint, the
+offset where the input continues is always known from the changelog, independent of commits, and a log that has lost its
+end is completed from the input. A rewrite contains the same offset, since it may be all that an owner manages to write.
 
-Keys to which a former owner wrote are *spoiled* until somebody who may writes to them. Such records are ignored here;
-but compaction keeps the last record of a key whoever wrote it, and without a heal the key would be lost to all who
-begin anew. So an owner heals what is spoiled as soon as it sees it, and its successor does where it could not. Fences
-and marks that come late are such records as well: with those gone that count, epochs and sources would go back.
+Keys that a former owner has written are *stale* until the current owner writes them. Such records are ignored here, but
+compaction keeps the last record of a key regardless of its writer, and without a rewrite the key would be lost to all
+members that restore later. So an owner rewrites stale keys as soon as it reads them, and its successor does if it could
+not. Late fences and checkpoints are such records as well: if the valid ones were removed, epochs and sources would
+decrease.
 
-An owner may write into a log that has lost what it had written before (deleted, or cut by brokers that had not all of
-it). What is missing then stands between records that count, and nobody can tell: so the owner says that it is *lost*.
+An owner may write into a log that has lost what it had written before (deleted, or truncated by brokers that did not
+have all of it). The missing records are then between records that count, which no reader can detect: so the owner
+writes that records are *lost*.
 """
 
 from __future__ import annotations
@@ -38,18 +41,19 @@ NO_EPOCH = -1
 
 @dataclass(slots=True)
 class ChangelogReplay:
-    """How far a changelog was read, and what pends.
+    """Position in a changelog, and pending changes.
 
     Args:
-        epoch: The greatest seen.
-        fences: How many of that epoch were seen; of several owners with one epoch, whose fence is the first runs.
-        source: The last input record of which all is in the state; -1 for none.
+        epoch: The greatest epoch so far.
+        fences: Number of fences of that epoch; of several owners with the same epoch, the one with the first fence is
+            valid.
+        source: The last input record that is completely in the state; -1 for none.
         uncommitted: Changes of the input record after that, by key.
-        pending_of: The epoch and the offset of that record.
-        stale_keys: Keys whose last record is none that counts.
-        fence_overwritten: Whether the last fence is none that counts.
-        checkpoint_missing: Whether the last mark is none that counts, or of who ran it before.
-        lost: Whether somebody has found that records are missing.
+        pending_of: Epoch and offset of that record.
+        stale_keys: Keys whose last record does not count.
+        fence_overwritten: Whether the last fence does not count.
+        checkpoint_missing: Whether the last checkpoint does not count, or is a former owner's.
+        lost: Whether a member has reported missing records.
     """
 
     epoch: int = NO_EPOCH
@@ -63,7 +67,7 @@ class ChangelogReplay:
     lost: bool = False
 
     def take(self, change: ChangelogRecord) -> Iterator[tuple[bytes, bytes | None]]:
-        """Take in the next record; yield the keys whose values change by it, in order."""
+        """Apply the next record; yield the changed keys with their values, in order."""
         if change.kind == "lost":
             self.lost = True
             return
@@ -75,10 +79,10 @@ class ChangelogReplay:
         if change.kind == "fence":
             self.fences += 1
             self.fence_overwritten = False
-            # Who came before may have died between a record and its mark.
+            # The former owner may have died between a record and its checkpoint.
             self.checkpoint_missing = True
             return
-        if change.kind in {"heal", "mark"}:
+        if change.kind in {"rewrite", "mark"}:
             if self.pending_of[1] <= change.source:
                 yield from self._completed()
             self.source = max(self.source, change.source)
@@ -86,7 +90,7 @@ class ChangelogReplay:
             self.checkpoint_missing = False
             return
         self.stale_keys.discard(change.key)
-        if change.kind == "heal":
+        if change.kind == "rewrite":
             self.uncommitted.pop(change.key, None)
             yield change.key, change.value
             return
@@ -111,6 +115,6 @@ class ChangelogReplay:
             self.source = max(self.source, self.pending_of[1])
             self.uncommitted = {}
 
-    def to_heal(self) -> list[bytes]:
-        """Return the keys that a new owner writes once more before anything else, and a running one when it can."""
+    def keys_to_rewrite(self) -> list[bytes]:
+        """Return the keys to be rewritten: by a new owner before anything else, by the current one when possible."""
         return sorted(self.stale_keys.union(self.uncommitted))

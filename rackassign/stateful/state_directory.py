@@ -13,15 +13,15 @@ from rackassign.stateful.state_store import _ENDS, DamagedError, StateStore, Sto
 
 
 class StateDirectory:
-    """A folder with the files of a member, one for each partition.
+    """The directory with the files of a member, one for each partition.
 
-    The name of a file has the id of the changelog that it is a copy of.
+    The name of a file contains the topic ID of its changelog.
 
     Args:
-        folder: Made if it is not there.
+        folder: Directory, created if missing.
 
     Raises:
-        StoreError: Another process uses it, or there cannot be such a folder.
+        StoreError: Another process uses it, or it cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,10 +40,10 @@ class StateDirectory:
             raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
-        """Open what is there of some changelogs; what is of others, or more than half a day old, is thrown away.
+        """Open existing files of these changelogs; delete those of others, and those older than half a day.
 
         Args:
-            ids: Of the changelogs as they are now, by topic.
+            ids: Current topic IDs of the changelogs, by topic.
         """
         self._ids = ids
         for file in sorted(self._folder.glob("*.sqlite")):
@@ -57,7 +57,7 @@ class StateDirectory:
                 self.open(place)
 
     def open(self, place: TopicPartition) -> StateStore:
-        """Return the file of a partition, opened once; one that cannot be used begins anew: the changelog has all."""
+        """Return the store of a partition, opened once; recreate a damaged file, as the changelog has everything."""
         if place not in self._open:
             file = self._file(place)
             try:
@@ -68,11 +68,11 @@ class StateDirectory:
         return self._open[place]
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return how far each file is that is here, made since or left from before."""
+        """Return the position of each open file, new or left from before."""
         return {place: store.position for place, store in sorted(self._open.items())}
 
     def delete(self, place: TopicPartition) -> None:
-        """Throw a file away."""
+        """Delete a file."""
         store = self._open.pop(place, None)
         if store is not None:
             store.close()
@@ -95,11 +95,11 @@ _NAMED = re.compile(rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>\d+)@(?P<id
 
 
 LONGEST_LEFT_S = 12 * 3600.0
-"""Half of what Kafka keeps the record for that a key was deleted; a file that is older might not learn of it."""
+"""Half of the time that Kafka keeps the record of a deletion; an older file might miss one."""
 
 
 def _newest(file: Path) -> float:
-    """Return when a file was written last; that may be in the log beside it."""
+    """Return when a file was last written; that may be in its write-ahead log."""
     return max(each.stat().st_mtime for each in _parts(file) if each.is_file())
 
 

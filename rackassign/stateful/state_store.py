@@ -1,4 +1,4 @@
-"""The state of a partition in a local file: SQLite, with how far its changelog was read, changed in one transaction."""
+"""The state of a partition in a local SQLite file, together with its changelog position, in one transaction."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class StoreError(RackassignError):
 
 
 class DamagedError(StoreError):
-    """It is none of ours, or not as it was written."""
+    """It is not a file of rackassign, or it is damaged."""
 
 
 class StateStore:
-    """A local file.
+    """The state of a partition in a local file.
 
-    What is read while an input record is processed is the state with what that record has changed so far.
+    While an input record is processed, reads include the changes of that record so far.
 
     Args:
-        file: Made if it is not there.
+        file: File, created if missing.
 
     Raises:
-        DamagedError: It is none of ours, or damaged.
+        DamagedError: It is not a file of rackassign, or it is damaged.
         StoreError: It cannot be opened.
     """
 
@@ -55,21 +55,21 @@ class StateStore:
         try:
             self._open()
         except sqlite3.OperationalError as error:
-            raise StoreError(f"{file}: {error}; a partition takes two files at a time (ulimit -n)") from None
+            raise StoreError(f"{file}: {error}; each partition needs two open files (ulimit -n)") from None
         except sqlite3.Error as error:
             raise DamagedError(f"{file}: {error}") from None
 
     def _open(self) -> None:
-        # A transaction begins where one is said to, and nowhere else; whichever thread calls.
+        # Transactions begin explicitly only, in whichever thread.
         self._db = sqlite3.connect(self.file, isolation_level=None, check_same_thread=False)
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version not in {0, _FORMAT}:
             self._db.close()
-            raise DamagedError(f"{self.file} is of format {version}, and {_FORMAT} is what can be read")
-        # One process only, and a file less for each partition.
+            raise DamagedError(f"{self.file} has format {version}, only {_FORMAT} can be read")
+        # Only one process uses the file, and this mode needs one file less for each partition.
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
-        # After a crash of the machine the last transactions may be missing, and the changelog has them.
+        # After a crash of the machine the last transactions may be missing; the changelog has them.
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(_SCHEMA)
         self._load()
@@ -90,28 +90,33 @@ class StateStore:
         )
 
     def get(self, key: bytes) -> bytes | None:
-        """Return what a key has; None if nothing."""
+        """Return the value of a key; None without one."""
         for changed in (self._changed, self._before):
             if key in changed:
                 return changed[key]
         return self.stored_value(key)
 
     def stored_value(self, key: bytes) -> bytes | None:
-        """Return what a key has in the file."""
+        """Return the value of a key in the file."""
         row = self._db.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Give a key a value; only while an input record is processed.
+        """Set the value of a key; only while an input record is processed.
 
         Raises:
-            TypeError: One of them is not bytes.
-            StoreError: None is processed.
+            TypeError: The key or the value is not bytes.
+            StoreError: No record is being processed.
         """
         self._change(key, _bytes(value))
 
     def delete(self, key: bytes) -> None:
-        """Take its value from a key; the same."""
+        """Delete a key; only while an input record is processed.
+
+        Raises:
+            TypeError: The key is not bytes.
+            StoreError: No record is being processed.
+        """
         self._change(key, None)
 
     def _change(self, key: bytes, value: bytes | None) -> None:
@@ -127,25 +132,25 @@ class StateStore:
         return merge(kept, sorted((key, value) for key, value in changed.items() if value is not None))
 
     def begin(self) -> None:
-        """Take what an input record changes, from now until it is processed or dropped."""
+        """Begin an input record: accept its changes until it is committed or rolled back."""
         self._takes = True
 
     def commit_record(self) -> dict[bytes, bytes | None]:
-        """Return what an input record has changed; the next one sees it, though it is not in the file yet."""
+        """Return the changes of an input record; the next one sees them, although they are not in the file yet."""
         changed, self._changed, self._takes = self._changed, {}, False
         self._before.update(changed)
         return changed
 
     def rollback_record(self) -> None:
-        """Forget what the input record that is being processed has changed."""
+        """Discard the changes of the current input record."""
         self._changed, self._takes = {}, False
 
     def discard_uncommitted(self) -> None:
-        """Forget what is not in the file."""
+        """Discard what is not in the file."""
         self._changed, self._before, self._takes = {}, {}, False
 
     def clear(self) -> None:
-        """Begin anew.
+        """Discard the whole state.
 
         Raises:
             StoreError: The file cannot be written.
@@ -161,10 +166,10 @@ class StateStore:
         self.discard_uncommitted()
 
     def apply(self, changes: Iterable[ChangelogRecord], position: int) -> None:
-        """Take in the next records of the changelog, all or none.
+        """Apply the next records of the changelog, all or none.
 
         Args:
-            changes: In order.
+            changes: Records in order.
             position: The offset behind them.
 
         Raises:
@@ -176,7 +181,7 @@ class StateStore:
                     self._write(self.replay.take(change))
                 self._keep(position)
         except BaseException as error:
-            # What was taken in before the failure is not in the file.
+            # Records applied before the failure are not in the file.
             self._load()
             self.discard_uncommitted()
             if isinstance(error, sqlite3.Error):
@@ -207,7 +212,7 @@ class StateStore:
                 self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
     def _keep(self, position: int) -> None:
-        """Write down how far it is."""
+        """Write the position."""
         replay = self.replay
         self._db.execute("DELETE FROM pending")
         self._db.executemany("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
@@ -229,7 +234,7 @@ class StateStore:
 
 
 def _bytes(given: bytes) -> bytes:
-    """Return bytes as such; of a number, `bytes` would make as many zeros."""
+    """Return bytes as they are; `bytes` of a number would be that many zeros."""
     if not isinstance(given, (bytes, bytearray, memoryview)):
         raise TypeError(f"keys and values of a state are bytes, got {type(given).__name__}")
     return bytes(given)

@@ -1,4 +1,4 @@
-"""What a member with state is given, and what can be told of it at once."""
+"""Validation of a stateful consumer's arguments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Process = Callable[[Any, StateStore], None]
 """Called with a record of kafka-python and the state of its partition, which it reads and changes."""
 
 OnRestore = Callable[[TopicPartition, int, int], None]
-"""Told while the state of a partition is read from its changelog: the partition, records read and records in all."""
+"""Called during a restore with the partition, the number of records read and the number of all records."""
 
 _RESETS = ("earliest", "latest")
 
 
 def check(topics: Sequence[str], process: Process, state_dir: str | Path, config: Mapping[str, Any]) -> None:
-    """Refuse what can be told from here.
+    """Refuse invalid arguments.
 
     Raises:
-        ConfigError: An option cannot work.
+        ConfigError: An option is invalid.
     """
     if not topics or not config.get("group_id"):
         raise ConfigError("topics and group_id are needed")
@@ -37,11 +37,11 @@ def check(topics: Sequence[str], process: Process, state_dir: str | Path, config
         raise ConfigError(f"state_dir must be a path, got {short_repr(state_dir)}")
     for name in ("enable_auto_commit", "partition_assignment_strategy"):
         if name in config:
-            raise ConfigError(f"{name} is for this consumer to set")
+            raise ConfigError(f"{name} is set by this consumer")
     for name in ("key_deserializer", "value_deserializer"):
-        # One that raises is called again and again by the host (3.0.12), and poll() never returns.
+        # kafka-python (3.0.12) calls a deserializer that raises again and again, and poll() never returns.
         if config.get(name) is not None:
-            raise ConfigError(f"{name} is not for this consumer: read what the record has in process")
+            raise ConfigError(f"{name} is not supported by this consumer: decode records in process")
     if config.get("auto_offset_reset", "earliest") not in _RESETS:
         raise ConfigError(
             f"auto_offset_reset must be earliest or latest, got {short_repr(config['auto_offset_reset'])}"

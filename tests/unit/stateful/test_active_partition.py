@@ -149,7 +149,7 @@ def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Pat
     # What it has written all the same is healed: compaction would keep it, and not what counts.
     spoiled = {c.key for c in log.records if c.epoch == 0 and c.source >= 3 and c.kind != "mark"}
     second.reconcile()
-    healed = {change.key: change.value for change in log.records if change.kind == "heal"}
+    healed = {change.key: change.value for change in log.records if change.kind == "rewrite"}
     assert healed == {key: before.get(key) for key in spoiled}
     # A fence that comes late would be all that compaction leaves, and its epoch the last to be known of.
     log.records.append(ChangelogRecord("fence", 0))
@@ -235,7 +235,7 @@ def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> Non
     for topics, more, problem in (
         ((), {}, "topics and group_id are needed"),
         (("t",), {"group_id": None}, "topics and group_id are needed"),
-        (("t",), {"enable_auto_commit": True}, "enable_auto_commit is for this consumer to set"),
+        (("t",), {"enable_auto_commit": True}, "enable_auto_commit is set by this consumer"),
         (("t",), {"client_tags": {"k" * 21: "v"}}, "Tag key exceeds maximum length of 20"),
         (("t",), {"state_dir": tmp_path / "file"}, "state_dir: .* cannot be used: "),
     ):
@@ -255,7 +255,7 @@ def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> 
     process(early, 3)
     bounds = log.offset_range
     log.offset_range = lambda places: dict.fromkeys(places, (0, 0))  # type: ignore[method-assign]
-    with pytest.raises(FencedError, match="epoch 0 is another's"):
+    with pytest.raises(FencedError, match="epoch 0 is another member's"):
         late.continue_restore()
     log.offset_range = bounds  # type: ignore[method-assign]
     process(early, 3)

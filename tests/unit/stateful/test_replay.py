@@ -67,8 +67,8 @@ class Owner:
         fence = [ChangelogRecord("fence", self.epoch)] * self.copy.replay.fence_overwritten
         source = self.copy.replay.source
         heals = [
-            ChangelogRecord("heal", self.epoch, source, key, self.copy.state.get(key))
-            for key in self.copy.replay.to_heal()
+            ChangelogRecord("rewrite", self.epoch, source, key, self.copy.state.get(key))
+            for key in self.copy.replay.keys_to_rewrite()
         ]
         return (
             [*fence, *heals, ChangelogRecord("mark", self.epoch, source)]
@@ -192,9 +192,9 @@ def test_changes_of_a_record_count_when_it_is_known_to_be_whole() -> None:
             *replay.take(ChangelogRecord("change", 1, 8, b"a", b"5")),
             *replay.take(ChangelogRecord("fence", 2)),
         ]
-        assert replay.to_heal() == [b"a"]
+        assert replay.keys_to_rewrite() == [b"a"]
         if healed:
-            assert list(replay.take(ChangelogRecord("heal", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
+            assert list(replay.take(ChangelogRecord("rewrite", 2, 7, b"a", b"3"))) == [(b"a", b"3")]
         assert list(replay.take(ChangelogRecord("last", 2, 8, b"c", b"6"))) == [*left, (b"c", b"6")]
 
 
@@ -206,10 +206,10 @@ def test_what_a_former_owner_writes_counts_for_nothing_and_is_healed() -> None:
         ChangelogRecord("last", 1, 9, b"a", b"old"),
     ):
         assert (b"a", b"old") not in replay.take(change)
-    assert (replay.source, replay.to_heal()) == (1, [b"a"])
+    assert (replay.source, replay.keys_to_rewrite()) == (1, [b"a"])
     assert list(replay.take(ChangelogRecord("fence", 1))) == []
-    assert list(replay.take(ChangelogRecord("heal", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
-    assert replay.to_heal() == []
+    assert list(replay.take(ChangelogRecord("rewrite", 2, 1, b"a", b"1"))) == [(b"a", b"1")]
+    assert replay.keys_to_rewrite() == []
 
 
 def test_records_that_change_nothing_leave_a_mark() -> None:
@@ -221,7 +221,7 @@ def test_records_that_change_nothing_leave_a_mark() -> None:
         ChangelogRecord("mark", 1, 99),
     ):
         list(replay.take(change))
-    assert (replay.source, replay.to_heal(), replay.fence_overwritten, replay.checkpoint_missing) == (
+    assert (replay.source, replay.keys_to_rewrite(), replay.fence_overwritten, replay.checkpoint_missing) == (
         9,
         [],
         False,

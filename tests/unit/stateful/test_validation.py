@@ -21,15 +21,15 @@ from tests.helpers.stateful_consumers import FIRST, LOG, count, drain, give, mem
 @pytest.mark.parametrize(
     ("prepared", "problem"),
     [
-        (lambda kafka: kafka.topics.pop("t"), "there is no topic t"),
+        (lambda kafka: kafka.topics.pop("t"), "topic t does not exist"),
         (lambda kafka: kafka.make(LOG, 3), "g-t-changelog has 3 partitions and t has 2"),
         (
             lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "delete"}),
-            "must have cleanup.policy=compact, and has delete",
+            "must have cleanup.policy=compact, but has delete",
         ),
         (
             lambda kafka: kafka.make(LOG, configs={"cleanup.policy": "compact,delete"}),
-            "must have cleanup.policy=compact, and has compact,delete",
+            "must have cleanup.policy=compact, but has compact,delete",
         ),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_changelog_that_forgets_deletions_soon_is_told_of(
 ) -> None:
     kafka.make(LOG, configs={"delete.retention.ms": "60000"})
     member(tmp_path).close()
-    assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000 copies may differ" in caplog.text
+    assert "g-t-changelog has delete.retention.ms=60000: with less than 86400000, copies may differ" in caplog.text
 
 
 def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_is_told_in_a_line(kafka: Kafka, tmp_path
         ({"group_id": "my group"}, 'the changelog of t cannot be called "my group-t-changelog": see changelog='),
         ({"changelog": lambda _: None}, "the changelog of t cannot be called null"),
         ({"changelog": lambda _: "x" * 300}, "the changelog of t cannot be called"),
-        ({"value_deserializer": bytes.decode}, "value_deserializer is not for this consumer"),
+        ({"value_deserializer": bytes.decode}, "value_deserializer is not supported by this consumer"),
         ({"auto_offset_reset": "none"}, 'auto_offset_reset must be earliest or latest, got "none"'),
     ],
 )
@@ -115,10 +115,10 @@ def test_a_state_that_is_not_here_is_not_made(tmp_path: Path) -> None:
         give(one, 0)
         drain(one)
         for place in (TopicPartition("t", 1), TopicPartition("u", 0)):
-            with pytest.raises(StoreError, match="is not here"):
+            with pytest.raises(StoreError, match="has no local state"):
                 one.store(place)
         assert one._known.positions == {}
-    with pytest.raises(StoreError, match="t-0 is not here"):
+    with pytest.raises(StoreError, match="t-0 has no local state"):
         one.store(FIRST)
 
 
@@ -129,7 +129,7 @@ def test_a_partition_more_is_refused_with_both_numbers(kafka: Kafka, tmp_path: P
         drain(one)
         kafka.topics["t"].logs.append([])
         give(one, 0, 2)
-        with pytest.raises(ConfigError, match="t has partition 2, and its changelog has 2 partitions"):
+        with pytest.raises(ConfigError, match="t has partition 2, but its changelog has only 2 partitions"):
             polled(one)
 
 
