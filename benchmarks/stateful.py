@@ -36,7 +36,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
     create_topic(cluster.bootstrap, log, SPREAD, config={"cleanup.policy": "compact"})
     for partition in range(PARTITIONS):
         # As an owner writes them that heals: they say nothing of the input.
-        changes = (ChangelogRecord("heal", 0, -1, b"%d" % number, VALUE) for number in range(records))
+        changes = (ChangelogRecord("rewrite", 0, -1, b"%d" % number, VALUE) for number in range(records))
         fill_changelog(cluster.bootstrap, log, partition, changes)
     fleet = Fleet(cluster.bootstrap, group, topic, folder, standbys)
     try:

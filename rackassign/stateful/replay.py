@@ -1,4 +1,4 @@
-"""The semantics of a changelog: which records count, whoever wrote them and however much compaction has removed.
+"""The semantics of a changelog: which records count, independent of their writer and of what compaction has removed.
 
 Theory of operation
 -------------------

@@ -33,7 +33,7 @@ class Host:
             lambda _: SimpleNamespace(poll=self.join),
         )
         self.member = GroupMember(arguments, BrokerRackCache())
-        self.member._awaited = PendingTopics(self.member._knows, lambda: self.now)
+        self.member._awaited = PendingTopics(self.member._is_known, lambda: self.now)
 
     def join(self, _timeout_ms: float) -> None:
         self.polls += 1
