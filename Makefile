@@ -69,7 +69,7 @@ spark-faults: $(SPARK40)/dev.stamp ## With Spark 4.0: beside the JVM source, its
 	$(SPARK40)/bin/python -m pytest -m spark integration
 
 .PHONY: lint
-lint: $(VENV)/dev.stamp ## Style, types and the rules of the rooms
+lint: $(VENV)/dev.stamp ## Style, types and import rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
