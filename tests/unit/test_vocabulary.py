@@ -48,7 +48,6 @@ PENDING = (
     "rackassign/fleet/",
     "rackassign/racks/",
     "rackassign/spark/",
-    "rackassign/stateful/",
     "rackassign/strategies/",
     "rackassign/testing/",
     "rackassign/util/",

@@ -146,7 +146,7 @@ def test_files_that_cannot_be_opened_are_left_alone(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", none_left)
-        with pytest.raises(StoreError, match="unable to open database file; a partition takes two files at a time"):
+        with pytest.raises(StoreError, match="unable to open database file; each partition needs two open files"):
             member(tmp_path)
     again = StateDirectory(tmp_path)
     again.open_existing({"t": kafka.topics[LOG].id})
