@@ -39,8 +39,8 @@ __all__ = (
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        room = "racks" if name == "detect_rack" else "clients.kafka_python"
-        return getattr(import_module(f"rackassign.{room}"), name)
+        package = "racks" if name == "detect_rack" else "clients.kafka_python"
+        return getattr(import_module(f"rackassign.{package}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

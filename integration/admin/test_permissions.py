@@ -94,9 +94,9 @@ DOCTOR_SERVED = ("doctor", "--group", SERVED)
 TOP = ("top", "--group", GROUP, "--iterations", "1", "--interval", "1")
 EXPORTER = ("exporter", "--group", GROUP, "--listen", "127.0.0.1:0")
 
-NO_SELECTOR = r"rackassign: 3 of 3 brokers do not tell .* \(not allowed: DESCRIBE_CONFIGS on the cluster\): .*"
+NO_SELECTOR = r"rackassign: 3 of 3 brokers do not report .* \(not allowed: DESCRIBE_CONFIGS on the cluster\): .*"
 NO_SIZES = "\n".join(
-    f"rackassign: broker {broker} does not tell the sizes of its logs: not allowed: DESCRIBE on the cluster"
+    f"rackassign: broker {broker} does not report the sizes of its logs: not allowed: DESCRIBE on the cluster"
     for broker in (1, 2)
 )
 SOME_GROUPS = "rackassign: groups that may not be described are not listed: not allowed: DESCRIBE on the cluster"

@@ -72,7 +72,7 @@ def test_a_topic_is_made_while_a_rack_is_away_and_is_whole_when_it_is_back(
     )
     rack_cluster.kill_rack("c")
     wait_until(lambda: fenced(admin) == [3], "the broker is given up")
-    assert "3 replicas need as many brokers, and 2 are up" in command(
+    assert "3 replicas need as many brokers, but only 2 are online" in command(
         rack_cluster, "create-topic", name, "--replication-factor", "3", "--state-file", str(state), code=1
     )
     planned = command(rack_cluster, *words, "--dry-run")
@@ -113,7 +113,7 @@ def test_what_cannot_be_written_to_is_not_made(
     rack_cluster.kill_rack("a")
     wait_until(lambda: fenced(admin) == [1], "the broker is given up")
     said = command(rack_cluster, *words, code=1)
-    assert "min.insync.replicas=3 needs 3 brokers that are up, and there are 2" in said
+    assert "min.insync.replicas=3 needs 3 online brokers, but there are 2" in said
     assert describe_topics(admin, [name])[name].problem == "UnknownTopicOrPartitionError"
     # A client that knew the dead broker as the controller finds another.
     controller = TopicAdmin(admin)
@@ -148,7 +148,7 @@ def test_what_the_cluster_refuses_whatever_it_is_like_is_bad_input(
     assert mine.cluster == cluster_id(admin)
     write(tmp_path / "state.json", replace(mine, cluster="another"))
     for name, argument in (("create-topic", unique_name()), ("audit", f"--topic={there}")):
-        assert 'the file is of cluster "another", and this is ' in command(rack_cluster, name, argument, *state, code=2)
+        assert 'it belongs to cluster "another", but this is ' in command(rack_cluster, name, argument, *state, code=2)
     assert read(tmp_path / "state.json").cluster == "another"
 
 
@@ -210,7 +210,7 @@ def test_a_topic_that_is_not_there_is_bad_input(
     typo = unique_name()
     for words in (("--topic", typo), ("--topic", make_topic(), "--topic", typo)):
         said = command(rack_cluster, "audit", *words, code=2)
-        assert said == f'rackassign: topic: there is no "{typo}" on this cluster'
+        assert said == f'rackassign: topic "{typo}" does not exist in this cluster'
     assert describe_topics(admin, [typo])[typo].unknown
     assert 'there is no "no such name" on' in command(rack_cluster, "audit", "--topic", "no such name", code=2)
 
@@ -234,7 +234,7 @@ def test_a_throttle_that_was_left_is_found(
     assert left() == []
     configure(admin, *resource)
     try:
-        told = f"a throttle of replication is set for {named} and nothing is being reassigned"
+        told = f"a replication throttle is set for {named} but no reassignment is in progress"
         wait_until(lambda: left() == [told], "the throttle is found")
         words = ["audit", "--bootstrap-server", rack_cluster.bootstrap, "--topic", topic]
         # Each time another broker may be asked, that does not know it yet.

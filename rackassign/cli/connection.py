@@ -95,7 +95,7 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
     from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
     if is_authorization_error(error):
-        # What the host adds is the whole request.
+        # kafka-python appends the whole request.
         return f"Kafka at {truncate(bootstrap)} does not allow it: {type(error).__name__}"
     return f"Kafka at {truncate(bootstrap)} does not answer: {_one_line(error)}"
 

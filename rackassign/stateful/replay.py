@@ -1,4 +1,4 @@
-"""The semantics of a changelog: which records count, independent of their writer and of what compaction has removed.
+"""The semantics of a changelog: which records count, regardless of their writer and of compaction.
 
 Theory of operation
 -------------------
