@@ -122,6 +122,9 @@ ODD: list[Any] = [
 ]
 
 
+LOGGER = "rackassign.clients.confluent.statistics"
+
+
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
 def test_what_makes_no_sense_is_left_out_and_said_once(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
     meter = StatsMeter("a", RACKS)
@@ -129,7 +132,8 @@ def test_what_makes_no_sense_is_left_out_and_said_once(odd: Any, caplog: pytest.
     with caplog.at_level(logging.WARNING):
         meter(odd)
         meter(odd)
-    assert len(caplog.records) == 1
+    # A consumer that another test dropped may be garbage-collected now, and log that.
+    assert len([record for record in caplog.records if record.name == LOGGER]) == 1
     meter(statistics((0, 1, 150, 2)))
     assert meter.bytes_by_rack() == {"a": 150}
 
@@ -156,4 +160,4 @@ def test_racks_that_cannot_be_told_do_not_raise(caplog: pytest.LogCaptureFixture
         raise LookupError
 
     StatsMeter("a", fail)(statistics((0, 1, 100, 1)))
-    assert len(caplog.records) == 1
+    assert len([record for record in caplog.records if record.name == LOGGER]) == 1
