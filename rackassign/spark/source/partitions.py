@@ -45,7 +45,7 @@ class PullPartition(InputPartition):
 
 
 def read_partition(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
-    """Yield the rows of a task. If there are no splits, Spark creates a partition of its own class, which has none."""
+    """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
     if isinstance(piece, SplitPartition):
         yield from batches(options, piece.split, names)
     elif isinstance(piece, PullPartition):
