@@ -195,9 +195,9 @@ class SplitScheduler:
         return rack is not None and bool(split.racks) and rack not in split.racks
 
     def _must_wait(self, task: int, number: int, homes: Sequence[str]) -> bool:
-        """Return whether a task still has to wait before it steals; the time starts with its first request.
+        """Return whether a task still has to wait before it steals; the time starts when it first sends the request.
 
-        Once the batch is older than the time to wait, a task only waits if the split is local to another task.
+        Once the batch is older than the time to wait, a task only waits if the split is local to a task seen so far.
         """
         now = self._clock()
         if self._begun is None:
