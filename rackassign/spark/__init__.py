@@ -1,17 +1,19 @@
-"""Spark: a pipeline reads each partition in its own rack.
+"""A data source for Spark in which each executor reads from the replicas of its own rack.
 
-Rules of this room:
+Invariants of this package:
 
-* What can be decided without Spark is decided without it: `list_offsets`, `options`, `properties`, `ranges` and
-  `fetching` know neither Spark nor Kafka's clients, `cluster`, `sampling` and `reading` know confluent-kafka and no
-  Spark. Only `source`, `stream`, `barrier` and `doctor` know Spark.
-* Modules are light to import, and what is heavy (confluent_kafka, pyarrow, numpy) is imported where it is used: a
-  streaming query's Python process has ten seconds to connect back.
-* Names, meanings and the JSON of offsets are those of the JVM source, so that a query and its checkpoint can move
-  between both. An option that cannot be kept is refused by name, never ignored.
-* Bytes that are received and thrown away are what racks are meant to save: how much is fetched follows from the range
-  (`fetching`), and nothing is fetched beyond its last fetch.
-* One thing lives as long as a worker process: its consumers (`pool`). Nothing else is kept in modules.
+* Modules use Spark only where it is necessary. `offsets`, `options`, `option_values`, `client_config`, `java_regex`,
+  `splits`, `fetch_size`, `expected_locality` and `pull/scheduler` use neither Spark nor a Kafka client. `metadata`,
+  `record_sampling`, `range_reader`, `consumer_pool` and `task_metrics` use confluent-kafka and not Spark. `source`,
+  `barrier` and `diagnosis` use Spark.
+* Importing a module is fast. Large packages (confluent_kafka, pyarrow, numpy) are imported in the functions that use
+  them, because the Python process of a streaming query has ten seconds to connect to the JVM.
+* Options and the JSON of offsets have the names and meanings of the JVM source, so that a query and its checkpoint can
+  move between the two sources. An option that cannot be supported is rejected by name and never ignored.
+* Little is fetched that no query uses, because traffic is what racks are meant to save. The size of a fetch follows
+  from the range (`fetch_size`), and nothing is fetched after the fetch that contains the end of the range.
+* A worker process keeps its consumers (`consumer_pool`) and, with `metricsPath`, the statistics of their traffic
+  (`task_metrics`). Modules keep no other state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records as Arrow batches with the columns of the JVM source."""
+"""Converts records to Arrow batches with the columns of the JVM source."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HEADERS = "headers"
 
 
 def check_columns(names: Sequence[str], *, headers: bool) -> None:
-    """Refuse columns that there are not.
+    """Reject columns that do not exist.
 
     Raises:
-        ConfigError: Says which, and which there are.
+        ConfigError: A column does not exist. The message names it and the existing columns.
     """
     known = (*COLUMNS, HEADERS) if headers else COLUMNS
     for name in names:
@@ -32,14 +32,14 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
 
 
 def to_batch(messages: Sequence[Message], place: TopicPartition, names: Sequence[str]) -> RecordBatch:
-    """Return records as a batch.
+    """Return records as an Arrow batch.
 
     Args:
-        messages: Of one partition.
+        messages: Records of one partition.
         place: The partition.
         names: The columns, in order.
     """
-    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     types = _types()
     columns = [_BUILDERS[name](messages, place, types[name]) for name in names]
@@ -47,8 +47,8 @@ def to_batch(messages: Sequence[Message], place: TopicPartition, names: Sequence
 
 
 def _types() -> dict[str, Any]:
-    """Return the types as Spark wants them to the letter."""
-    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+    """Return the Arrow types of columns, which have to match Spark's exactly."""
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     return {
@@ -63,14 +63,14 @@ def _types() -> dict[str, Any]:
     }
 
 
-def _repeated(value: object, messages: Sequence[Message], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
-    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+def _repeated(value: object, messages: Sequence[Message], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     return pa.repeat(pa.scalar(value, kind), len(messages))
 
 
-def _array(values: list[Any], kind: Any) -> Any:  # noqa: ANN401 - the same
-    import pyarrow as pa  # noqa: PLC0415 - not before it is needed
+def _array(values: list[Any], kind: Any) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     return pa.array(values, kind)
 
@@ -79,10 +79,10 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
     try:
         found = message.headers()
     except (SystemError, UnicodeDecodeError):
-        # confluent-kafka 2.12 and before and after: it has no other way to say that it cannot make a string of a key.
+        # In confluent-kafka 2.12, and in versions before and after it, only these errors show an undecodable key.
         at = f"{message.topic()}-{message.partition()}, offset {message.offset()}"
         raise RackassignError(f"{at}: the key of a header is not UTF-8; leave out includeHeaders to read on") from None
-    # A list in fact, whatever the types of the client say.
+    # A list in practice, although the client's type annotations allow other types.
     return [{"key": key, "value": value} for key, value in list(found)] if found else None
 
 
@@ -94,9 +94,9 @@ _BUILDERS: Mapping[str, _Builder] = {
     "topic": lambda messages, place, kind: _repeated(place.topic, messages, kind),
     "partition": lambda messages, place, kind: _repeated(place.partition, messages, kind),
     "offset": lambda messages, _, kind: _array([message.offset() for message in messages], kind),
-    # Kafka's are milliseconds.
+    # Kafka's timestamps are in milliseconds, Spark's in microseconds.
     "timestamp": lambda messages, _, kind: _array([message.timestamp()[1] * 1000 for message in messages], kind),
-    # librdkafka counts from 0 for none, Java from -1.
+    # The type for "no timestamp" is 0 in librdkafka, and -1 in Java.
     "timestampType": lambda messages, _, kind: _array([message.timestamp()[0] - 1 for message in messages], kind),
     HEADERS: lambda messages, _, kind: _array([_headers(message) for message in messages], kind),
 }

@@ -1,12 +1,13 @@
-"""Reads a batch with tasks that all run at once, tell each other where they are, and share out the splits.
+"""Reads a batch with tasks that run at the same time, exchange their racks, and divide the splits among themselves.
 
-Spark's barrier mode: no task begins before all can, and they may exchange messages. So nobody has to be asked, and
-nothing listens. What there is to read is decided on the driver when the frame is made; who reads what is decided by
-task 0 when it runs, by the optimum that also plans for splits that are pulled.
+It uses Spark's barrier mode, in which no task starts before all can, and in which tasks can exchange messages. So no
+coordinator and no listening socket are needed. The splits are planned on the driver when the DataFrame is created. Task
+0 assigns them to tasks when it runs, with the same plan as for pulled splits (`pull.scheduler.plan`).
 
-An exchange takes a second, whatever there is to say, and two are needed: racks to task 0, and the plan back. Meanwhile
-each task begins with a split of which it can know that nobody else does: near, and of every so many-th by number. The
-plan leaves it that one unless all would be read nearer without; then what was read ahead is thrown away.
+An exchange takes a second, whatever its size, and two are needed: one for the racks, and one for the plan. Meanwhile
+each task reads ahead from a split that no other task can choose: a local one among every n-th by number, where n is the
+number of tasks. The plan leaves that split with the task unless a plan without this restriction is more local. In that
+case the batches that were read ahead are discarded.
 """
 
 from __future__ import annotations
@@ -32,44 +33,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS_COME_S = 5.0
-"""So long executors that have just been asked for are waited for."""
+"""Seconds to wait for executors that have just been requested."""
 
 _LOOK_AGAIN_S = 0.1
 _MOST_AHEAD = 128 * 2**20
-"""Bytes that a task reads before it knows the plan."""
+"""The highest number of bytes that a task reads ahead before it has the plan."""
 
 _MOST_READERS = 200
-"""More tasks than this are counted by the handful: what is planned is shares."""
+"""With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
 
 
 def read_barrier(
     spark: SparkSession, options: Mapping[str, str], tasks: int | None = None, *, columns: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the rows that `format("rackassign")` would, each partition read by a task in a rack with a replica.
+    """Return the rows of `format("rackassign")`, with each partition read by a task in a rack with a replica of it.
 
-    Offsets are fixed now; every action on the frame reads the same ones. All tasks must run at once: with fewer slots
-    than tasks this is refused at once. Spark Connect does not tell how many slots there are: name `tasks` there, and
-    set `spark.scheduler.barrier.maxConcurrentTasksCheck.interval=1s` and `.maxFailures=2` when the application starts,
-    or too few slots are waited for, ten minutes by default.
+    The offsets are determined by this call, and every action on the DataFrame reads the same ones. All tasks have to
+    run at the same time, so the call fails if there are fewer slots than tasks. Spark Connect does not report the
+    number of slots, so `tasks` is required there. Also set
+    `spark.scheduler.barrier.maxConcurrentTasksCheck.interval=1s` and `.maxFailures=2` when the application starts with
+    Spark Connect. Otherwise Spark waits ten minutes by default if there are too few slots.
 
-    Spark refuses `show`, `take`, `limit` and `coalesce` on such a frame, and has a union wait for the slots of both;
-    they work behind a shuffle, as `repartition` by a column is. Nor does it run such a stage again where it writes: if
-    an executor dies, the write fails as a whole, and behind a shuffle the stage is run again. Each of the two exchanges
-    takes up to a second: that is how often Spark looks.
+    Spark does not support `show`, `take`, `limit` and `coalesce` on such a DataFrame, and a union waits for the slots
+    of both sides. They work after a shuffle, for example after `repartition` by a column. Spark does not rerun such a
+    stage if it writes: if an executor fails, the whole write fails. If the stage is followed by a shuffle, Spark reruns
+    it. Each of the two exchanges takes up to a second, because Spark polls once per second.
 
     Args:
-        spark: Classic or Connect; the process it is in asks Kafka what there is.
-        options: As of `format("rackassign")` for a batch; `rackBinding` none reads from leaders, others make no
-            difference.
-        tasks: How many; the option of that name if None, and all slots there are if that is not set either.
-        columns: Of the rows; all if there are none. Spark reads those it does not need as well, so it pays to say.
+        spark: A classic or a Connect session. This process requests the metadata and the offsets from Kafka.
+        options: The options of `format("rackassign")` for a batch query. `rackBinding` none reads from leaders; its
+            other values make no difference.
+        tasks: The number of tasks. If None, the option `tasks`, or the number of all slots if that is not set either.
+        columns: The columns of the rows; all if empty. Spark also reads columns that the query does not use, so
+            selecting them here saves work.
 
     Raises:
-        ConfigError: An option is wrong, or there are too few slots.
-        NoAnswerError: Kafka does not answer.
+        ConfigError: An option is invalid, or there are too few slots.
+        KafkaUnavailableError: Kafka does not respond.
     """
-    from rackassign.spark.source.partitions import make_planner  # noqa: PLC0415 - brings Spark
-    from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - brings Spark
+    from rackassign.spark.source.partitions import make_planner  # noqa: PLC0415 - imports Spark
+    from rackassign.spark.source.schema import full_schema  # noqa: PLC0415 - imports Spark
 
     read = Options.of(_without_pull(options), "batch")
     names = tuple(columns) or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
@@ -84,15 +87,15 @@ def read_barrier(
 
 
 def task_count(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS_COME_S) -> int:
-    """Return how many tasks there will be.
+    """Return the number of tasks, waiting for slots if there are too few.
 
     Args:
-        wanted: So many; 0 for all that can run at once.
-        slots: Tells how many can; None if that cannot be known.
-        patience_s: So long more are waited for.
+        wanted: The requested number of tasks; 0 for as many as can run at the same time.
+        slots: Returns how many tasks can run at the same time; None if unknown.
+        patience_s: Seconds to wait for more slots.
 
     Raises:
-        ConfigError: That many cannot.
+        ConfigError: There are fewer slots than tasks, or no number is set and the slots are unknown.
     """
     deadline = time.monotonic() + patience_s
     while (found := slots()) is not None and found < max(1, wanted):
@@ -108,17 +111,17 @@ def task_count(wanted: int, slots: Callable[[], int | None], patience_s: float =
 
 
 def total_slots(spark: SparkSession) -> int | None:
-    """Return how many tasks can run at once, as the scheduler counts them for barriers; None if it does not tell."""
+    """Return how many tasks can run at the same time, as the scheduler counts them for barriers; None if unknown."""
     try:
-        # Not public, but what Spark itself compares; a frame that is refused now would wait for minutes.
+        # Not public, but the number that Spark itself compares. Without this check, too few slots cost minutes.
         context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001
         return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, another Spark no such method; each says it its way
+    except Exception:  # noqa: BLE001 - Spark Connect has no context, another Spark no such method; the errors differ
         return None
 
 
 def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None) -> int | None:
-    """Return the number of the split that a task begins with, knowing of no other; None if none is near."""
+    """Return the split that a task reads ahead, chosen without other tasks; None if it has no local one."""
     near = [number for number in range(task, len(splits), tasks) if rack in splits[number].racks]
     return min(near, key=lambda number: (-splits[number].size, number), default=None)
 
@@ -126,12 +129,12 @@ def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None
 def assign_splits(
     splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int] | None = None
 ) -> list[list[int]]:
-    """Return for each task the numbers of the splits it reads: as local and as even as can be.
+    """Return the numbers of the splits of each task, distributed as evenly and as locally as possible.
 
     Args:
-        splits: All of them.
-        racks: Where each task runs; None if it does not know.
-        begun: Splits that tasks have begun, by task: those stay with them, if that makes nothing less local.
+        splits: All splits of the batch.
+        racks: The rack of each task; None if unknown.
+        begun: The split that each task reads ahead. Tasks keep these splits unless that makes the plan less local.
     """
     free = _dealt(splits, racks, {})
     if not begun:
@@ -153,7 +156,7 @@ def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[
         tasks[rack].append(task)
     shrunk = max(1, len(racks) // _MOST_READERS)
     readers = Counter({rack: -(-len(theirs) // shrunk) for rack, theirs in tasks.items()})
-    # What was begun counts as its rack's share, and cannot be read at home anywhere else.
+    # A split that a task has begun counts as the share of its rack, so it has a replica in that rack only.
     fixed = {number: replace(splits[number], racks=(rack,)) for task, number in begun.items() if (rack := racks[task])}
     planned = plan({number: fixed.get(number, split) for number, split in enumerate(splits)}, readers) if splits else {}
     shares = [[begun[task]] if task in begun else [] for task in range(len(racks))]
@@ -163,7 +166,7 @@ def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[
     }
     for heap in heaps.values():
         heapq.heapify(heap)
-    # The largest first, each to whom of its rack has least.
+    # The largest first, each for the task of its rack with the fewest bytes.
     for number in sorted(set(range(len(splits))).difference(fixed), key=lambda each: (-splits[each].size, each)):
         heap = heaps[planned.get(number)]
         size, had, task = heap[0]
@@ -175,23 +178,23 @@ def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[
 def agree_on_splits(
     splits: Sequence[Split], task: int, told_here: Mapping[str, Any], gather: Callable[[str], Sequence[str]]
 ) -> list[int]:
-    """Return the numbers of the splits that this task reads, as all tasks have agreed.
+    """Exchange racks with all tasks, and return the numbers of the splits that this task reads.
 
     Args:
-        splits: All of them, the same in each task.
-        task: The index of this one.
-        told_here: What it tells of itself, as from `announce`.
-        gather: Hands a text to all tasks, and returns those of all, by index.
+        splits: All splits of the batch, the same in each task.
+        task: The index of this task.
+        told_here: The announcement of this task, from `announce`.
+        gather: Sends a text to all tasks, and returns the texts of all tasks by index.
 
     Raises:
-        ConfigError: One of the tasks has to have a rack, and has none.
+        ConfigError: A task has no rack although one is required.
     """
     told = [json.loads(text) for text in gather(json.dumps(told_here))]
     for number, said in enumerate(told):
         if "error" in said:
-            # All fail for the same reason, whichever of them Spark reports.
+            # All tasks fail with the same error, so that it does not matter which one Spark reports.
             raise ConfigError(f"task {number}: {said['error']}")
-    # One plans for all: what is solved elsewhere need not come out the same to the letter.
+    # One task plans for all, because the solver need not return exactly the same plan on another machine.
     begun = {number: said["begun"] for number, said in enumerate(told) if said["begun"] is not None}
     plans = gather(json.dumps(assign_splits(splits, [said["rack"] for said in told], begun)) if task == 0 else "")
     mine: list[int] = json.loads(plans[0])[task]
@@ -199,13 +202,13 @@ def agree_on_splits(
 
 
 def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
-    """Return what a task tells of itself: its rack and what it begins with, or why it cannot.
+    """Return the announcement of a task: its rack and the split that it reads ahead, or its error.
 
     Args:
-        splits: All of them.
-        task: Its index.
-        tasks: How many there are.
-        rack: Tells where it runs.
+        splits: All splits of the batch.
+        task: The index of the task.
+        tasks: The number of tasks.
+        rack: Returns the rack of the task.
     """
     try:
         where = rack()
@@ -221,14 +224,14 @@ def read_together(
     gather: Callable[[str], Sequence[str]],
     read: Callable[[Split], Iterator[RecordBatch]],
 ) -> Iterator[RecordBatch]:
-    """Yield the rows of a task, reading ahead while the tasks agree.
+    """Yield the rows of a task, reading ahead while the tasks exchange messages.
 
     Args:
-        splits: All of them.
-        task: The index of this one.
-        told: What it tells of itself.
-        gather: As for `agree_on_splits`.
-        read: Reads a split.
+        splits: All splits of the batch.
+        task: The index of this task.
+        told: The announcement of this task, from `announce`.
+        gather: Sends a text to all tasks, and returns the texts of all tasks by index.
+        read: Yields the rows of a split.
     """
     number = told.get("begun")
     begun = iter(()) if number is None else read(splits[number])
@@ -257,10 +260,10 @@ def _reader(
     options: Options, splits: Sequence[Split], names: Sequence[str]
 ) -> Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]:
     def read(ids: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        from pyspark import BarrierTaskContext  # noqa: PLC0415 - as the rest of Spark
+        from pyspark import BarrierTaskContext  # noqa: PLC0415 - imports Spark
 
         for _ in ids:
-            # Only there so that there is a task.
+            # The rows exist only to create the task.
             pass
         context = BarrierTaskContext.get()
         task = context.partitionId()
@@ -271,10 +274,10 @@ def _reader(
 
 
 def _without_pull(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without what says that splits are pulled: here they are chosen as well, in another way."""
+    """Return the options without `rackBinding=pull`, because tasks choose splits here in another way."""
     pulls = any(name.lower() == "rackbinding" and str(value).lower() == "pull" for name, value in options.items())
     return {name: value for name, value in options.items() if not (pulls and name.lower() == "rackbinding")}
 
 
-def _only(schema: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - types of Spark, which is not imported here
+def _only(schema: Any, names: Sequence[str]) -> Any:  # noqa: ANN401 - a type of Spark, which is not imported here
     return type(schema)([schema[name] for name in names])

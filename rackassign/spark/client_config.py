@@ -1,8 +1,8 @@
-"""Properties of the Java client as librdkafka calls them.
+"""Translates properties of the Java client to those of librdkafka.
 
-The JVM source's options carry Java names behind `kafka.`; those of librdkafka are taken as well, and librdkafka itself
-refuses what it does not know. What has no counterpart, or would break the source, is refused here by name. No value of
-what may be a password is ever shown.
+The options of the JVM source have Java names after the prefix `kafka.`. The names of librdkafka are accepted as well,
+and librdkafka itself rejects unknown ones. A property without a counterpart, or one that would break the source, is
+rejected here by name. Errors never contain a value that may be a password.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _OF_THE_POLLS: Mapping[str, Callable[[str, str], object]] = {
     "partition.assignment.strategy": text,
     "session.timeout.ms": partial(whole, least=0),
 }
-"""About members of a group, or about how the Java client is polled: no member and no such poll is here.
+"""Properties of group members or of polling in the Java client. The source has neither, so they have no effect.
 
-What they say is read all the same, as the Java client would: a slip is a slip, whoever makes use of it.
+Their values are validated nevertheless, as the Java client does, so that mistakes are reported.
 """
 
 _OF_EXECUTORS: Mapping[str, Callable[[str, str], object]] = {
-    # As librdkafka has it.
+    # The values that librdkafka accepts.
     "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
     "fetch.min.bytes": partial(whole, most=100_000_000),
     "fetch.wait.max.ms": partial(whole, least=0, most=300_000),
     "group.id": text,
 }
-"""The client that plans is not told of these, so that it would not be seen before executors are what is wrong."""
+"""Properties that the planning client does not get. Without validation here, errors would occur on executors only."""
 
 _STORES = frozenset({
     "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
@@ -70,7 +70,7 @@ _STORES = frozenset({
 })  # fmt: skip
 
 _FORMS = ("PEM", "PKCS12", "JKS")
-"""Of stores, as Java has them."""
+"""The types of key stores and trust stores in Java."""
 
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 _IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -78,13 +78,13 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties as librdkafka calls them.
+    """Return the properties under librdkafka's names.
 
     Args:
-        java: By their names in Java or in librdkafka, without `kafka.`.
+        java: The properties under their names in Java or in librdkafka, without `kafka.`.
 
     Raises:
-        ConfigError: One of them cannot be kept; says which, and what would do.
+        ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
     """
     told: dict[str, str] = {}
     for name, value in java.items():
@@ -120,7 +120,7 @@ def _login(jaas: str) -> dict[str, str]:
 
 
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
-    """Return where certificates and keys are; Java's own form of a store cannot be read by librdkafka."""
+    """Return the locations of certificates and keys. librdkafka cannot read Java's own type of store (JKS)."""
     told: dict[str, str] = {}
     for store in ("ssl.truststore", "ssl.keystore"):
         _form(java, store, *_FORMS)

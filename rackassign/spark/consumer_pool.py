@@ -1,7 +1,7 @@
-"""Consumers of librdkafka that outlive a task.
+"""A pool of librdkafka consumers that are reused by the tasks of a worker process.
 
-A worker process of Spark's reads one range after the other. What a consumer costs (its threads, connections and the
-topic's metadata) is paid once for all ranges that are read with the same settings.
+A worker process of Spark reads one range after the other. The cost of a consumer (its threads, its connections and the
+metadata of the topic) is paid once for all ranges that are read with the same settings.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 IDLE_S = 30.0
-"""Less than the minute for which Spark keeps a worker that has nothing to do."""
+"""Seconds that an unused consumer is kept: less than the minute for which Spark keeps an idle worker."""
 
 MOST = 4
-"""Different settings of a query come from different sizes of ranges, of which there are few at a time."""
+"""Consumers that are kept. Settings within a query differ by the fetch size only, which has few values at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
-    # With passwords in it.
+    # Contains passwords.
     key: tuple[tuple[str, Any], ...] = field(repr=False)
     consumer: Consumer
     since: float
 
 
 class ConsumerPool:
-    """Lends consumers, and keeps those that are given back for a while; may be used from any thread.
+    """A pool that lends consumers and keeps returned ones for a while. It may be used from any thread.
 
     Args:
-        idle_s: Seconds after which one that nobody wants is closed.
-        most: So many are kept; beyond that the one that has rested longest is closed.
+        idle_s: Seconds after which an unused consumer is closed.
+        most: The highest number of unused consumers; beyond it the one that is unused longest is closed.
     """
 
     def __init__(self, idle_s: float = IDLE_S, most: int = MOST) -> None:
@@ -49,10 +49,10 @@ class ConsumerPool:
 
     @contextmanager
     def borrow(self, settings: Mapping[str, Any]) -> Iterator[Consumer]:
-        """Lend a consumer with these settings and nothing assigned; it is closed if the block fails.
+        """Lend a consumer with these settings and without an assignment; it is closed if the block fails.
 
         Args:
-            settings: Properties of librdkafka.
+            settings: Properties for librdkafka.
         """
         key = tuple(sorted(settings.items()))
         consumer = self._take(key) or _new(settings)
@@ -60,13 +60,13 @@ class ConsumerPool:
             yield consumer
             consumer.unassign()
         except BaseException:
-            # What it has fetched, or is about to, belongs to nobody; and what failed may be the consumer itself.
+            # Its fetched and pending records belong to no other range, and the consumer itself may have failed.
             consumer.close()
             raise
         self._keep(_Resting(key, consumer, time.monotonic()))
 
     def close(self) -> None:
-        """Close all that rest here."""
+        """Close all unused consumers."""
         self._close_all_but(lambda _: False)
 
     def _take(self, key: tuple[tuple[str, Any], ...]) -> Consumer | None:
@@ -87,7 +87,7 @@ class ConsumerPool:
 
     def _sweep_later(self) -> None:
         sweeper = threading.Timer(self._idle_s, self._sweep)
-        # A worker that ends must not wait for it.
+        # A daemon thread does not delay the end of the worker.
         sweeper.daemon = True
         sweeper.start()
 
@@ -105,17 +105,17 @@ class ConsumerPool:
             unwanted = [each for each in self._resting if not wanted(each)]
             self._resting = [each for each in self._resting if wanted(each)]
         for each in unwanted:
-            # Takes as long as its connections need: not under the lock.
+            # Closing takes as long as the connections need, so it is not done under the lock.
             each.consumer.close()
 
 
 def _new(settings: Mapping[str, Any]) -> Consumer:
-    from confluent_kafka import Consumer  # noqa: PLC0415 - not before it is needed
+    from confluent_kafka import Consumer  # noqa: PLC0415 - loaded on first use
 
     return Consumer(dict(settings))
 
 
 @functools.cache
 def consumers_of_this_process() -> ConsumerPool:
-    """Return the pool that all tasks of this worker share: nothing else lives as long as the process."""
+    """Return the pool that all tasks of this worker process share."""
     return ConsumerPool()

@@ -1,4 +1,4 @@
-"""What keeps a Spark application from reading at home, and how much it could."""
+"""Diagnoses why a Spark application does not read locally, and computes the locality that it could have."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOLD_S = 0.5
-"""So long each task keeps its slot, so that others get the next: executors can only be met, not listed."""
+"""Seconds that each task occupies its slot, so that tasks reach all executors. Spark has no list of executors."""
 
 _TASKS_PER_SLOT = 3
 _WAITING = 1024
-"""Connections that may stand in line; each is one task's, and nobody answers them."""
+"""Connections in the backlog. Each task opens one, and none is accepted."""
 _SELECTOR = "replica.selector.class"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found.
+    """The result of a diagnosis.
 
     Args:
-        topic: What is to be read.
-        executors: Those that tasks came to.
+        topic: The topic to read.
+        executors: The executors on which tasks ran.
         broker_racks: Racks with brokers, sorted.
-        brokers_without_rack: Their ids.
-        replicas: The least and the most racks that a partition has replicas in.
-        followers: Whether brokers let followers be read; None if they do not tell.
-        expected: What share is read at home.
-        findings: What is wrong and what would help, one line each.
+        brokers_without_rack: The IDs of brokers without a rack.
+        replicas: The lowest and the highest number of racks in which a partition has replicas.
+        followers: Whether brokers allow follower fetching; None if they do not report it.
+        expected: The expected local share.
+        findings: Problems and their solutions, one line each.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Diagnosis:
     findings: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the diagnosis as values that JSON can represent."""
         return asdict(self)
 
 
@@ -66,24 +66,25 @@ def doctor(
     client: Mapping[str, str] | None = None,
     tasks: int | None = None,
 ) -> Diagnosis:
-    """Look at executors and brokers, and say what to expect and what is wrong.
+    """Examine executors and brokers, and return problems and the expected locality.
 
-    Runs a job of short tasks on the session. Executors that start later (dynamic allocation) are not seen. While it
-    runs it listens on a port of the addresses at which coordinators do, to see whether executors reach them.
+    The call runs a job of short tasks in the session. Executors that start later (dynamic allocation) are not examined.
+    Meanwhile this process listens on a port of each address that coordinators use, to check whether executors can
+    connect.
 
     Args:
-        spark: Classic or Connect.
-        bootstrap: HOST:PORT of brokers, by comma; the driver asks them.
-        topic: What is to be read.
-        rack_env: Environment variable of the executors that holds their rack.
-        client: More properties, by their names in Java or librdkafka, as `security.protocol`.
-        tasks: So many tasks look around; three for each slot if that is known, else 64.
+        spark: A classic or a Connect session.
+        bootstrap: The brokers to which the driver connects, as HOST:PORT separated by commas.
+        topic: The topic to read.
+        rack_env: The environment variable of the executors that contains their rack.
+        client: Further properties under their names in Java or librdkafka, for example `security.protocol`.
+        tasks: The number of tasks; None for three per slot, or 64 if the number of slots is not known.
 
     Raises:
-        ConfigError: An option is wrong, or the topic does not exist.
-        NoAnswerError: Kafka does not answer.
+        ConfigError: An option is invalid, or the topic does not exist.
+        KafkaUnavailableError: Kafka does not respond.
     """
-    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do without
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
 
     told = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
     options = Options.of({**told, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
@@ -110,15 +111,15 @@ def diagnose(
     followers: bool | None,
     rack_env: str = RACK_VARIABLE,
 ) -> Diagnosis:
-    """Judge what was seen; asks nobody.
+    """Compute a diagnosis from executors and metadata, without sending requests.
 
     Args:
-        topic: What is to be read.
-        executors: Those that were met.
-        partitions: Of the topic.
-        racks: The rack of each broker, None for one that has none.
-        followers: Whether brokers let followers be read; None if they do not tell.
-        rack_env: For the advice.
+        topic: The topic to read.
+        executors: The executors on which tasks ran.
+        partitions: The partitions of the topic.
+        racks: The rack of each broker; None for a broker without one.
+        followers: Whether brokers allow follower fetching; None if they do not report it.
+        rack_env: The environment variable that findings name.
     """
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
@@ -145,7 +146,7 @@ def _leaders_only(executors: Sequence[Executor], partitions: Sequence[Partition]
 def _findings(
     executors: Sequence[Executor],
     racks: Mapping[int, str | None],
-    followers: bool | None,  # noqa: FBT001 - an answer, not a switch
+    followers: bool | None,  # noqa: FBT001 - a value, not a switch
     rack_env: str,
 ) -> Iterator[str]:
     theirs = {rack for rack in racks.values() if rack is not None}
@@ -180,7 +181,7 @@ def _findings(
 
 
 def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> Iterator[str]:
-    """Say that replicas are missing in some racks, and whether pulling helps."""
+    """Yield the finding that partitions lack replicas in some racks, and whether pulled splits help."""
     few = sum(spread < racks for spread in spreads)
     if few:
         helps = (
@@ -191,25 +192,25 @@ def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> It
 
 @contextmanager
 def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
-    """Listen on a port of each address for as long as the block takes; those where that cannot be are left out."""
+    """Listen on a port of each address during the block; unavailable addresses are omitted."""
     with ExitStack() as opened:
         desks = []
         for host in dict.fromkeys(hosts):
             try:
-                # As a coordinator would: without Spark's brackets, and IPv4 first.
+                # As a coordinator does: without the brackets that Spark adds, and IPv4 first.
                 known = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
                 family, *_, address = min(known, key=lambda each: each[0])
                 listener = opened.enter_context(socket.create_server(address[:2], family=family, backlog=_WAITING))
             except OSError:
-                # An address of another machine, as it is behind a proxy: whoever names it will see.
+                # The address is not one of this machine, for example behind a proxy. It cannot be checked.
                 continue
             desks.append((host.strip("[]"), int(listener.getsockname()[1])))
         yield desks
 
 
 def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
-    """Yield the addresses at which coordinators listen: of streams, and of batches where the driver is this process."""
-    from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - executors do without
+    """Yield the addresses of coordinators: for streams, and for batch queries if this process is the driver."""
+    from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - executors do not need it
 
     yield local_address_for(bootstrap)
     host = spark.conf.get("spark.driver.host", "")
@@ -220,17 +221,17 @@ def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
 def probe_executors(
     spark: SparkSession, rack_env: str, tasks: int, desks: Sequence[tuple[str, int]] = ()
 ) -> list[Executor]:
-    """Run tasks that say where they are, and return the executors they came to, sorted.
+    """Run tasks that report their executor, and return the executors, sorted.
 
     Args:
-        spark: Where.
-        rack_env: Environment variable that holds the rack.
-        tasks: How many; each holds its slot for a while.
-        desks: Addresses that they try to connect to.
+        spark: The session.
+        rack_env: The environment variable that contains the rack.
+        tasks: The number of tasks, each of which occupies its slot for a while.
+        desks: Addresses and ports to which tasks try to connect.
     """
-    from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only where there is a session
+    from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only needed with a session
 
-    # Neither pandas nor Arrow is asked of the executors.
+    # A UDF without Arrow requires neither pandas nor pyarrow on executors.
     here = udf(
         _here(rack_env, HOLD_S, desks),
         "host string, process long, worker long, rack string, cut_off array<string>",
@@ -241,7 +242,7 @@ def probe_executors(
 
 
 class ExecutorProbe(NamedTuple):
-    """What a task has said: where it runs, its worker process, the rack it found, and what it could not reach."""
+    """The report of a task: its host, executor and worker process, its rack, and addresses it could not reach."""
 
     host: str
     process: int
@@ -251,7 +252,7 @@ class ExecutorProbe(NamedTuple):
 
 
 def group_by_executor(answers: Iterable[ExecutorProbe]) -> list[Executor]:
-    """Return the executors behind what tasks have said."""
+    """Return the executors from the reports of their tasks."""
     workers: defaultdict[tuple[str, int, str | None], list[ExecutorProbe]] = defaultdict(list)
     for said in answers:
         workers[said.host, said.process, said.rack].append(said)
@@ -270,7 +271,7 @@ def group_by_executor(answers: Iterable[ExecutorProbe]) -> list[Executor]:
 def _here(
     rack_env: str, hold_s: float, desks: Sequence[tuple[str, int]]
 ) -> Callable[[int], tuple[str, int, int, str | None, list[str]]]:
-    # Functions in a function travel whole: executors need not have this package.
+    # Nested functions are pickled with their code, so executors need not have this package installed.
     def reaches(host: str, port: int) -> bool:
         try:
             socket.create_connection((host, port), timeout=5).close()
@@ -282,7 +283,7 @@ def _here(
         time.sleep(hold_s)
         cut_off = [host for host, port in desks if not reaches(host, port)]
         rack = os.environ.get(rack_env, "").strip() or None
-        # The process that Python workers are forked from is one for each executor.
+        # Each executor has one process from which its Python workers are forked.
         return socket.gethostname(), os.getppid(), os.getpid(), rack, cut_off
 
     return here
@@ -291,5 +292,5 @@ def _here(
 def _tasks(spark: SparkSession) -> int:
     try:
         return _TASKS_PER_SLOT * int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, and says so in its own way
+    except Exception:  # noqa: BLE001 - Spark Connect has no context, and raises an error of its own
         return 64

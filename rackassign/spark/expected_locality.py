@@ -1,7 +1,8 @@
-"""What share of a topic is read at home, without a rack, with one bound late, and with splits that are pulled.
+"""Computes the expected local share of a topic for each rack binding: `none`, `executor` and `pull`.
 
-Pure: neither Spark nor Kafka. Partitions count alike, and Spark deals tasks to slots as they come: for `off` and
-`executor` these are means over many runs, of which a single one with few partitions may be far off.
+This module uses neither Spark nor a Kafka client. All partitions have the same weight, and Spark assigns tasks to slots
+in no particular order. So the shares for `none` and `executor` are means over many runs, from which a single run with
+few partitions may differ considerably.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """A process of Spark's that reads.
+    """An executor of Spark.
 
     Args:
-        host: Where it runs.
-        process: What tells it from others there.
-        rack: Its rack; None if it does not know.
-        slots: How many tasks it was seen to run side by side, 1 or more.
-        cut_off: Addresses of the driver that its tasks could not connect to.
+        host: The host on which it runs.
+        process: The ID of a process that distinguishes it from other executors on the host.
+        rack: Its rack; None if unknown.
+        slots: The observed number of tasks that it runs at the same time, 1 or more.
+        cut_off: Addresses of the driver to which its tasks could not connect.
     """
 
     host: str
@@ -36,12 +37,12 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLocality:
-    """What part is read at home, from 0 to 1.
+    """The expected local share for each rack binding, from 0 to 1.
 
     Args:
-        none: Without racks: from leaders.
-        executor: With the rack of each executor, where brokers let followers be read.
-        pull: With splits chosen by the executor's rack as well: the most that is possible with even load.
+        none: The share without racks, where executors read from leaders.
+        executor: The share with the rack of each executor, if brokers allow follower fetching.
+        pull: The share if splits are chosen by the executor's rack as well: the highest one with balanced load.
     """
 
     none: float
@@ -52,11 +53,11 @@ class ExpectedLocality:
 def shares(
     executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
 ) -> ExpectedLocality:
-    """Work out what is to be expected.
+    """Compute the expected local shares.
 
     Args:
-        executors: All of them.
-        partitions: Of what is read.
+        executors: All executors.
+        partitions: The partitions to read.
         racks: The rack of each broker that has one.
     """
     slots = sum(executor.slots for executor in executors)
@@ -75,8 +76,8 @@ def shares(
 
 
 def _pulled(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:
-    """Solve it as a group whose members are the slots."""
-    from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - brings the solver
+    """Return the local share of an optimal assignment in which the slots are the members."""
+    from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - imports the solver
 
     brokers = tuple(Broker(broker, rack) for broker, rack in sorted(racks.items()))
     members = tuple(

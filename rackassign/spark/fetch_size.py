@@ -1,23 +1,24 @@
-"""How much to fetch at once, so that little of what is received is thrown away.
+"""Computes the size of fetches for a range, so that few of the received bytes are discarded.
 
-Pure: neither Spark nor Kafka.
+This module uses neither Spark nor a Kafka client.
 
 Theory of operation
 -------------------
-A broker answers a fetch with whole record batches and then cuts: the piece of a batch at the end of the answer is
-received, billed and thrown away; only a first batch that is larger than the limit comes whole, and alone. librdkafka
-fetches on while the application works, past the end of any range. So there are two losses for a range of W bytes in
-batches of b bytes that is fetched f bytes at a time:
+A broker fills a fetch response with record batches up to the limit, and truncates the last one. The truncated batch is
+received, billed and discarded. Only a first batch that is larger than the limit is sent whole, and alone. librdkafka
+continues to fetch while the application processes records, also past the end of a range. So there are two losses for a
+range of W bytes in batches of b bytes that is fetched f bytes at a time:
 
-* *Cut batches*: half a batch per fetch on average, b / 2f of everything; nothing if f <= b.
-* *Past the end*: what the last fetches hold behind the end. librdkafka is told to ask only when it has nothing left
-  (`queued.min.messages` = 1). As long as the last answer holds more than the range, its queue never runs dry and
-  nothing further is asked for, whatever the timing: at most one fetch, and half of one on average: f / 2W.
+* *Truncated batches*: half a batch per fetch on average, which is b / 2f of all bytes. The loss is zero if f <= b.
+* *Past the end*: the part of the last fetches behind the end of the range. With `queued.min.messages` = 1 librdkafka
+  fetches only when its queue is empty. If the last response contains more than the rest of the range, the queue never
+  becomes empty, and no further fetch is sent, whatever the timing. So the loss is at most one fetch, and half of one on
+  average: f / 2W.
 
-With f <= W / 16 the second is at most 6 %, 3 % on average, and with f >= 6 b the first is at most 8 %. Where both
-cannot be had, because the range has less than some hundred batches, they are fetched one by one (f = 1): nothing is
-lost, at the price of a round trip for each. The same is done with batches so large that one of them is worth a round
-trip.
+With f <= W / 16 the second loss is at most 6 %, and 3 % on average. With f >= 6 b the first is at most 8 %. If both
+conditions cannot be met, because the range has fewer than about a hundred batches, batches are fetched one by one
+(f = 1). Nothing is lost then, but each batch costs a round trip. Batches so large that one is worth a round trip are
+also fetched one by one.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ONE_BATCH = 1
-"""As a limit of bytes: one batch at a time, however large."""
+"""The limit in bytes with which a response contains one record batch, however large."""
 
 LARGEST_FETCH = 4 * 2**20
-"""More than this is not faster, and is memory in each worker."""
+"""The highest limit in bytes. A larger one is not faster, and takes more memory in each worker."""
 
 _FETCHES_PER_RANGE = 16
 _BATCHES_PER_FETCH = 6
@@ -37,7 +38,7 @@ _LARGE_BATCH = 128 * 2**10
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """What records of a topic are like on the wire.
+    """The mean sizes of a topic's records and record batches on the wire.
 
     Args:
         record: Mean bytes of a record, as compressed in its batch.
@@ -49,19 +50,19 @@ class RecordStats:
 
 
 UNKNOWN = RecordStats(1024.0, 16384.0)
-"""For a topic nobody has looked at: the Java producer's batches."""
+"""The assumption for a topic that was not sampled: the batch size of the Java producer."""
 
 
 def fetch_size(records: int, grain: RecordStats, most: int = LARGEST_FETCH) -> int:
-    """Return the limit of bytes for the fetches of a range.
+    """Return the limit in bytes for the fetches of a range.
 
     Args:
-        records: How many offsets the range has.
-        grain: What its records are like.
-        most: The largest limit.
+        records: The number of offsets in the range.
+        grain: The mean sizes of the topic's records and batches.
+        most: The highest limit.
 
     Returns:
-        A power of two, so that ranges of about the same size are read by the same consumer.
+        A power of two, so that ranges of similar sizes can use the same consumer.
     """
     wanted = max(ONE_BATCH, int(min(most, records * grain.record / _FETCHES_PER_RANGE)))
     rounded = 1 << (wanted.bit_length() - 1)

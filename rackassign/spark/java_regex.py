@@ -1,8 +1,9 @@
-"""Java's regular expressions in Python's words, for the names of topics.
+"""Translates Java's regular expressions to Python's, for the names of topics.
 
-`subscribePattern` is Java's with the JVM source, and many a pattern means the same in both languages. What does not is
-translated here, or refused by name where Python has nothing like it; what only Python knows is refused as Java does.
-Names of topics are ASCII, so that a class of characters is a set of ASCII ones, whatever it is made of.
+`subscribePattern` is a Java pattern in the JVM source, and many patterns have the same meaning in both languages.
+Syntax with another meaning is translated here, or rejected if Python has no equivalent. Syntax that only Python
+supports is rejected, as in Java. Topic names are ASCII, so every character class is handled as a set of ASCII
+characters.
 
 Source: `java.util.regex.Pattern` of Java 17, and `re`.
 """
@@ -32,7 +33,7 @@ _PREDEFINED: Mapping[str, Chars] = {
     "h": _BLANK,
     "v": _VERTICAL,
 }
-"""In lower case; in upper case it is all others."""
+"""Predefined classes in lower case. The same letter in upper case denotes the complement."""
 
 _PROPERTIES: Mapping[str, Chars] = {
     **dict.fromkeys(("Lower", "IsLowercase", "javaLowerCase"), _LOWER),
@@ -58,14 +59,14 @@ _CODE = re.compile(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1,5})\}|u([0-9A-Fa-f]{4})
 _OCTAL = re.compile(r"0([0-3][0-7]{2}|[0-7]{1,2})")
 _PROPERTY = re.compile(r"[pP](?:\{(\w+)\}|([A-Z]))")
 _KEPT, _WITHOUT_EFFECT = "ims", "duU"
-"""Flags; those without effect are about line ends and Unicode, of which a topic's name has neither."""
+"""Supported flags, and flags without effect: line ends and Unicode do not occur in topic names."""
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return what finds in the names of topics what Java's pattern of this text would find.
+    """Return a Python pattern that matches the same topic names as this Java pattern.
 
     Raises:
-        ConfigError: It is none, or cannot be had in Python; says what of it.
+        ConfigError: The pattern is invalid or not supported in Python. The message contains the reason.
     """
     if not pattern:
         raise ConfigError("subscribePattern: expected a regular expression, got none")
@@ -104,7 +105,7 @@ class _Translation:
         return ConfigError(f"subscribePattern: {short_repr(self._pattern)}, at {self._at}: {what}")
 
     def _next(self) -> str:
-        """Return the next character; nothing at the end."""
+        """Return the next character, or an empty string at the end."""
         return self._pattern[self._at : self._at + 1]
 
     def _skips(self, text: str) -> bool:
@@ -120,7 +121,7 @@ class _Translation:
         return found
 
     def _group(self) -> str:
-        """Return what begins a group."""
+        """Return the translated beginning of a group."""
         begin = self._at
         for plain in ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"):
             if self._skips(plain):
@@ -144,7 +145,7 @@ class _Translation:
         return f"(?{on}{'-' if off else ''}{off}:"
 
     def _escape(self) -> str:
-        """Return what stands for what is behind a backslash, outside of a class."""
+        """Return the translation of an escape sequence outside of a class."""
         kind = self._next()
         if kind and kind in "AbB":
             self._at += 1
@@ -153,7 +154,7 @@ class _Translation:
             return f"\\{kind}"
         if kind and kind in "zZ":
             self._at += 1
-            # Java's \Z is also before the line end that no name has.
+            # Java's \Z also matches before a final line end, which topic names do not have.
             return r"\Z"
         if self._skips("R"):
             return r"(?:\r\n|[\n\x0b\f\r])"
@@ -176,7 +177,7 @@ class _Translation:
         return text
 
     def _of_class(self) -> tuple[Chars, bool]:
-        """Return the characters that what is behind a backslash means, and whether it means all others."""
+        """Return the characters of an escape sequence, and whether it denotes their complement."""
         kind = self._next()
         if kind and kind.lower() in _PREDEFINED:
             self._at += 1
@@ -195,7 +196,7 @@ class _Translation:
         raise self._refuse(f"the property {short_repr(name)} cannot be kept")
 
     def _single(self) -> str:
-        """Return the one character that what is behind a backslash means."""
+        """Return the single character that an escape sequence denotes."""
         kind = self._next()
         if kind in _CHARACTERS:
             self._at += 1
@@ -211,7 +212,7 @@ class _Translation:
         return kind
 
     def _class(self) -> tuple[Chars, bool]:
-        """Return the characters of the class that has just begun, and whether it is all others."""
+        """Return the characters of the class whose bracket was just read, and whether it denotes their complement."""
         negated = self._skips("^")
         operands: list[set[str]] = [set()]
         begun = False
@@ -265,8 +266,8 @@ class _Translation:
             raise self._refuse("a class made of classes cannot be kept where case is ignored")
 
 
-def _written(chars: Chars, negated: bool) -> str:  # noqa: FBT001 - as from the class
-    """Return a class as Python writes it; one of nothing matches nothing."""
+def _written(chars: Chars, negated: bool) -> str:  # noqa: FBT001 - takes the result of `_class`
+    """Return a class in Python's syntax; an empty class matches nothing."""
     if not chars:
         return r"[\s\S]" if negated else "(?!)"
     return f"[{'^' if negated else ''}{''.join(map(re.escape, sorted(chars)))}]"

@@ -1,4 +1,4 @@
-"""The built-in JVM source, with the rack bound on each executor."""
+"""Options for Spark's built-in JVM source that bind the rack on each executor."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 
 
 def kafka_options(rack_env: str = RACK_VARIABLE, *, provider: str = "env") -> dict[str, str]:
-    """Return options for `format("kafka")` that let every executor read from the rack it stands in.
+    """Return options for `format("kafka")` with which every executor reads from its own rack.
 
-    `spark.readStream.format("kafka").options(**kafka_options())`. The client of each executor asks its own environment
-    for the rack (Kafka's EnvVarConfigProvider, KIP-887), so the variable is set where executors start and is not the
-    same for all. Where it is not set, the text of the reference is taken for the rack's name, which no broker has:
-    the executor then reads from leaders.
+    Use them as `spark.readStream.format("kafka").options(**kafka_options())`. The client of each executor reads the
+    rack from its own environment (Kafka's EnvVarConfigProvider, KIP-887), so set the variable where executors start,
+    with the rack of each. If it is not set, the client takes the text of the reference as the name of the rack. No
+    broker has that rack, so the executor reads from leaders.
 
     Args:
-        rack_env: Environment variable that holds the rack.
-        provider: What the provider is called; another one if `env` is taken.
+        rack_env: The environment variable that contains the rack.
+        provider: The name of the config provider; another one if `env` is in use.
 
     Raises:
-        ConfigError: One of them cannot be such a name.
+        ConfigError: The name of the variable or of the provider is invalid.
     """
     if not _VARIABLE.fullmatch(rack_env):
         raise ConfigError(f"rack_env: expected the name of an environment variable, got {short_repr(rack_env)}")

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: which partitions there are, where their replicas stand, and which offsets."""
+"""The requests of the driver to the brokers: partitions, the racks of their replicas, and offsets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 NO_LATER = -1
-"""In place of an offset: no record is as late."""
+"""Returned in place of an offset if no record has the timestamp or a later one."""
 
 _Answer = TypeVar("_Answer")
 
 _ANSWER_MS = 30_000
 _FIRST_TRY_S = 3.0
 _GRACE_S = 1.0
-"""librdkafka itself sees to it that a request is given up."""
+"""Seconds to wait beyond the timeout of a request, because librdkafka itself ends it at the timeout."""
 
 _SETTLED_S = 3.0
-"""So long after a topic was made a broker may not have heard of it."""
+"""Seconds after the creation of a topic during which a broker's metadata may lack it."""
 
 _AGAIN_S = 0.2
 _SELECTOR = "replica.selector.class"
@@ -40,41 +40,41 @@ _SELECTOR = "replica.selector.class"
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """Partitions, and where they are.
+    """Partitions with their replicas, and the racks of brokers.
 
     Args:
-        partitions: Each with its replicas.
-        racks: The rack of each broker that has one, those among them that were seen before and are away.
+        partitions: The partitions with their replicas.
+        racks: The rack of each broker that has one, including offline brokers that were seen before.
     """
 
     partitions: Mapping[TopicPartition, Partition]
     racks: Mapping[int, str]
 
     def racks_of(self, place: TopicPartition) -> tuple[str, ...]:
-        """Return the racks that hold a replica, sorted."""
+        """Return the racks with a replica of a partition, sorted."""
         replicas = self.partitions[place].replicas
         return tuple(sorted({self.racks[replica] for replica in replicas if replica in self.racks}))
 
 
 class KafkaMetadata:
-    """The brokers, as one long-lived client of the driver sees them.
+    """Requests metadata and offsets with one long-lived client of the driver.
 
     Args:
         client: Properties for librdkafka.
 
     Raises:
-        ConfigError: librdkafka refuses one of them.
+        ConfigError: librdkafka rejects a property.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
         self._bootstrap = client["bootstrap.servers"]
         self._answer_s = int(client.get("socket.timeout.ms", _ANSWER_MS)) / 1000
         self._committed = client.get("isolation.level") == "read_committed"
         self._memory = BrokerRackCache()
-        # A consumer's properties would make it warn.
+        # An admin client logs a warning for properties of consumers.
         self._client: dict[str, str | int | float | bool] = {
             name: value for name, value in client.items() if name not in _OF_CONSUMERS
         }
@@ -88,13 +88,13 @@ class KafkaMetadata:
         """Return the partitions of topics.
 
         Raises:
-            ConfigError: A topic or partition that was named does not exist.
-            NoAnswerError: Kafka is not there, or refuses.
+            ConfigError: A named topic or partition does not exist.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         names = topics.names or tuple(sorted({place.topic for place in topics.assigned})) or self._like(topics.pattern)
         partitions: dict[TopicPartition, Partition] = {}
         if names:
-            # What like the pattern is missing was deleted since topics were listed.
+            # A missing topic that matches the pattern was deleted after the topics were listed.
             partitions = self._described(names, internal=False)[0] if topics.pattern else self._named(names)
         if topics.assigned:
             absent = sorted(set(topics.assigned) - set(partitions))
@@ -106,10 +106,10 @@ class KafkaMetadata:
         return TopicLayout(partitions, known)
 
     def brokers(self) -> list[Broker]:
-        """Return the brokers there are now.
+        """Return the brokers that are online.
 
         Raises:
-            NoAnswerError: Kafka is not there, or refuses.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         described = self._asked(
             lambda admin, limit_s: admin.describe_cluster(request_timeout=limit_s).result(limit_s + _GRACE_S)
@@ -117,53 +117,53 @@ class KafkaMetadata:
         return [Broker(node.id, node.rack or None) for node in described.nodes]
 
     def follower_reads(self) -> bool | None:
-        """Return whether all brokers send readers to followers near them; None if they do not tell."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
+        """Return whether all brokers have a replica selector for follower fetching; None if they do not report it."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
         resource = _host().ConfigResource
-        # One broker a request, says librdkafka.
+        # librdkafka allows one broker per request.
         asked = [resource(resource.Type.BROKER, str(broker.id)) for broker in self.brokers()]
         try:
             futures = [self._admin.describe_configs([each], request_timeout=self._answer_s)[each] for each in asked]
             answers = [future.result(self._answer_s) for future in futures]
         except KafkaException:
-            # Most often it takes a permission that readers need not have.
+            # Usually the permission is missing, which readers do not need.
             return None
         return all((answer[_SELECTOR].value or "") for answer in answers if _SELECTOR in answer)
 
     def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
-        """Return the earliest or the latest offsets; latest is where a reader of the isolation level stops.
+        """Return the earliest or the latest offsets; the latest depend on the isolation level.
 
         Args:
-            places: Of which partitions.
+            places: The partitions.
             logical: `LATEST` or `EARLIEST`.
 
         Raises:
-            NoAnswerError: Kafka is not there, or refuses.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         specs = _host().OffsetSpec
         spec = {LATEST: specs.latest, EARLIEST: specs.earliest}[logical]()
         return self._listed(dict.fromkeys(places, spec), committed=self._committed)
 
     def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where logs end, open transactions included.
+        """Return the high watermarks, which include open transactions.
 
         Args:
-            places: Of which partitions.
+            places: The partitions.
 
         Raises:
-            NoAnswerError: Kafka is not there, or refuses.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         return self._listed(dict.fromkeys(places, _host().OffsetSpec.latest()), committed=False)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset that is as late, for each partition; `NO_LATER` if none is.
+        """Return the offset of the first record with the timestamp or a later one, `NO_LATER` if there is none.
 
         Args:
-            timestamps: In milliseconds.
+            timestamps: A timestamp in milliseconds for each partition.
 
         Raises:
-            NoAnswerError: Kafka is not there, or refuses.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
         specs = _host().OffsetSpec
         return self._listed(
@@ -172,8 +172,8 @@ class KafkaMetadata:
         )
 
     def _listed(self, specs: Mapping[TopicPartition, Any], *, committed: bool) -> dict[TopicPartition, int]:
-        from confluent_kafka import IsolationLevel  # noqa: PLC0415 - not before it is needed
-        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415
+        from confluent_kafka import IsolationLevel  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - loaded on first use
 
         if not specs:
             return {}
@@ -188,7 +188,7 @@ class KafkaMetadata:
             }
             silent = [place for place, offset in found.items() if offset < NO_LATER]
             if silent:
-                # No error: librdkafka leaves the offset unset if a leader has not answered in time.
+                # librdkafka reports no error, but leaves the offset unset if a leader has not responded in time.
                 raise LateError(f"the leaders of {named(silent)} do not answer")
             return found
 
@@ -196,12 +196,12 @@ class KafkaMetadata:
 
     def _like(self, pattern: str) -> tuple[str, ...]:
         known = self._asked(lambda admin, limit_s: admin.list_topics(timeout=limit_s).topics)
-        # Anywhere in the name, as the JVM source does.
+        # The pattern may match anywhere in the name, as with the JVM source.
         finds = compiled(pattern).search
         return tuple(sorted(name for name in known if finds(name)))
 
     def _named(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
-        """Return the partitions of topics that must be there; brokers may not all know a new one yet."""
+        """Return the partitions of topics that must exist, waiting until the metadata contains new ones."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
             found, missing = self._described(names)
@@ -214,13 +214,13 @@ class KafkaMetadata:
     def _described(
         self, names: Iterable[str], *, internal: bool = True
     ) -> tuple[dict[TopicPartition, Partition], list[str]]:
-        """Return the partitions of topics, and the topics that the broker that was asked does not know.
+        """Return the partitions of topics, and the topics that the metadata of the broker lacks.
 
         Args:
-            names: Of the topics.
-            internal: Whether Kafka's own count; the JVM source reads them only where they are named.
+            names: The names of the topics.
+            internal: Whether to include internal topics, which the JVM source reads only if they are named.
         """
-        from confluent_kafka import TopicCollection  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - loaded on first use
 
         def ask(admin: AdminClient, limit_s: float) -> dict[str, Any]:
             answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=limit_s)
@@ -238,18 +238,18 @@ class KafkaMetadata:
         return found, [name for name, topic in described.items() if topic is None]
 
     def _asked(self, ask: Callable[[AdminClient, float], _Answer]) -> _Answer:
-        """Return an answer, asking again with a new client while there is none.
+        """Return the response to a request, retrying with a new client until there is one.
 
-        A client goes on to look for a controller or a leader where it was, for minutes after that broker has died.
+        A client continues to use the broker that was the controller or leader for minutes after that broker has failed.
 
         Args:
-            ask: Asks a client, for so many seconds.
+            ask: Sends the request with a client and a timeout in seconds.
 
         Raises:
-            NoAnswerError: Kafka is not there, or refuses.
+            KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - the same
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
         deadline = time.monotonic() + self._answer_s
         limit_s = min(_FIRST_TRY_S, self._answer_s)
@@ -271,8 +271,8 @@ class KafkaMetadata:
 
 
 def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client
-    """Return what is said of a topic; None if there is none of that name."""
-    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - not before it is needed
+    """Return the description of a topic; None if no topic has that name."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
 
     try:
         return answer.result(limit_s)
@@ -283,18 +283,18 @@ def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of 
 
 
 def _may_pass(error: Exception) -> bool:
-    """Tell whether it is about brokers that are away, and not about what is asked."""
-    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - not before it is needed
+    """Return whether an error is caused by unavailable brokers and not by the request."""
+    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
 
     if not isinstance(error, KafkaException):
         return True
     code = error.args[0].code()
     return bool(error.args[0].retriable()) or code in {
         KafkaError._TIMED_OUT,  # noqa: SLF001 - its public name
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - the same
-        KafkaError._TRANSPORT,  # noqa: SLF001 - the same
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the same
-        KafkaError._WAIT_COORD,  # noqa: SLF001 - the same
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - its public name
+        KafkaError._TRANSPORT,  # noqa: SLF001 - its public name
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - its public name
+        KafkaError._WAIT_COORD,  # noqa: SLF001 - its public name
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.BROKER_NOT_AVAILABLE,
@@ -308,8 +308,8 @@ def _may_pass(error: Exception) -> bool:
     }
 
 
-def _host() -> Any:  # noqa: ANN401 - the client has no types for some of what is in it
-    from confluent_kafka import admin  # noqa: PLC0415 - not before it is needed
+def _host() -> Any:  # noqa: ANN401 - the client lacks type annotations for some of its names
+    from confluent_kafka import admin  # noqa: PLC0415 - loaded on first use
 
     return admin
 

@@ -1,7 +1,7 @@
-"""Offsets as the JVM source writes them, and how much of what is there one batch takes.
+"""Offsets in the JSON of the JVM source, and the limit of offsets in a batch.
 
-Pure: neither Spark nor Kafka. An offset map has an offset for each partition; in JSON it is
-`{"topic": {"0": 123}}`, with -1 for latest and -2 for earliest where a user may say so.
+This module uses neither Spark nor a Kafka client. A map of offsets has an offset for each partition. Its JSON is
+`{"topic": {"0": 123}}`. In options -1 denotes latest and -2 denotes earliest.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from rackassign.util.text import short_repr
 Offsets = Mapping[TopicPartition, int]
 
 LATEST, EARLIEST = -1, -2
-"""What these numbers mean in the options."""
+"""The numbers that denote the latest and the earliest offset in options."""
 
 LARGEST = 2**63 - 1
-"""Of offsets and timestamps."""
+"""The highest offset and the highest timestamp."""
 
 _LARGEST_PARTITION = 2**31 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def parse_offsets(name: str, text: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
-    """Read offsets (or timestamps) by partition from an option.
+    """Parse the offsets or timestamps of partitions from an option.
 
     Args:
-        name: Of the option, for errors.
-        text: `{"topic": {"0": 123}}`.
-        lowest: The least number that means something.
+        name: The name of the option, for errors.
+        text: The value of the option, for example `{"topic": {"0": 123}}`.
+        lowest: The lowest valid number.
 
     Raises:
-        ConfigError: It is something else; says what.
+        ConfigError: The value has another form. The message contains the invalid part.
     """
     return _numbers(name, _object(name, text), lowest)
 
 
 def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
-    """Read partitions from an option: `{"topic": [0, 1]}`; sorted, each once.
+    """Parse partitions from an option such as `{"topic": [0, 1]}`, and return them sorted without duplicates.
 
     Raises:
-        ConfigError: It is something else, or names no partition; says what.
+        ConfigError: The value has another form, or contains no partition. The message contains the invalid part.
     """
     found: set[TopicPartition] = set()
     for topic, partitions in _object(name, text).items():
@@ -63,13 +63,13 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def from_json(offset: object) -> dict[TopicPartition, int]:
-    """Return what a checkpoint holds.
+    """Return the offsets of a checkpoint.
 
     Args:
-        offset: As `to_json` has made it, or the JVM source.
+        offset: The parsed JSON that `to_json` or the JVM source has written.
 
     Raises:
-        InputError: It holds something else: the checkpoint is of another source.
+        InputError: The value has another form, so the checkpoint is that of another source.
     """
     if not isinstance(offset, dict):
         raise InputError("checkpoint", f"expected offsets by topic, got {short_repr(offset)}")
@@ -80,7 +80,7 @@ def from_json(offset: object) -> dict[TopicPartition, int]:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets in the form of the JVM source, sorted."""
+    """Return sorted offsets in the form of the JVM source."""
     written: dict[str, dict[str, int]] = {}
     for place in sorted(offsets):
         written.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
@@ -88,16 +88,16 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return where a batch ends that takes at most so many offsets.
+    """Return the offsets at which a batch with a limit of offsets ends.
 
-    Each partition gets the share of the limit that it has of all that is there, rounded down; one whose share is less
-    than one offset gets one, so that none starves. So a batch may hold a few offsets less than the limit, or one more
-    for each very small partition: as in the JVM source.
+    The limit is divided in proportion to the offsets that each partition has available, rounded down. A partition whose
+    share is less than one offset gets one, so that none starves. So a batch may contain a few offsets less than the
+    limit, or one more for each very small partition, as with the JVM source.
 
     Args:
-        start: Where the batch begins, for every partition of `latest`.
-        latest: What is there.
-        limit: 1 or more.
+        start: The start of the batch, for every partition of `latest`.
+        latest: The latest offsets.
+        limit: The highest number of offsets, 1 or more.
     """
     waiting = {place: latest[place] - start[place] for place in latest if latest[place] > start[place]}
     total = sum(waiting.values())
@@ -105,13 +105,13 @@ def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPart
     if total <= limit:
         return ends
     for place, size in waiting.items():
-        # Whole numbers: a float loses offsets past 2**53.
+        # Integer division: a float is not exact for offsets above 2**53.
         ends[place] = start[place] + max(1, limit * size // total)
     return ends
 
 
 def places(offsets: Iterable[TopicPartition], most: int = 5) -> str:
-    """Name partitions for a message, not too many of them."""
+    """Return the names of partitions for a message, at most `most` of them."""
     known = sorted(offsets)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(f"{place.topic}-{place.partition}" for place in known[:most]) + more

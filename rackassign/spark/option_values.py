@@ -1,6 +1,6 @@
-"""How values of options are read, whether they are for the source or for a Kafka client.
+"""Parsers for the values of options, both of the source and of Kafka clients.
 
-Pure: neither Spark nor Kafka.
+This module uses neither Spark nor a Kafka client.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from rackassign.util.redaction import shown_setting
 
 LARGEST_INT = 2**31 - 1
 _MOST_DIGITS = 19
-"""More are no number that fits anywhere, and Python itself reads only so many."""
+"""A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
 
 
 def one_of(*known: str) -> Callable[[str, str], str]:
-    """Return what reads one of these words, in any case.
+    """Return a parser that accepts one of these words, in any case.
 
     Args:
         known: The words, in lower case.
@@ -31,10 +31,10 @@ def one_of(*known: str) -> Callable[[str, str], str]:
 
 
 def whole(name: str, value: object, least: int = 1, most: int = LARGEST_INT) -> int:
-    """Read a whole number within bounds.
+    """Parse a whole number within bounds.
 
     Raises:
-        ConfigError: It is none; says which are.
+        ConfigError: The value is not a whole number from `least` to `most`. The message names the bounds.
     """
     text = str(value).strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and least <= int(text) <= most):
@@ -43,10 +43,10 @@ def whole(name: str, value: object, least: int = 1, most: int = LARGEST_INT) -> 
 
 
 def switch(name: str, value: str) -> bool:
-    """Read true or false.
+    """Parse true or false.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: The value is neither.
     """
     return one_of("true", "false")(name, value) == "true"
 
@@ -55,7 +55,7 @@ def text(name: str, value: str) -> str:
     """Return a value that must not be empty.
 
     Raises:
-        ConfigError: It is.
+        ConfigError: The value is empty.
     """
     if not value:
         raise ConfigError(f"{name}: expected something, got nothing")

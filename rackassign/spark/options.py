@@ -1,6 +1,7 @@
-"""The options of the source: those of the JVM source by the same names, and ours.
+"""The options of the source: those of the JVM source by the same names, and those of rackassign.
 
-Pure: neither Spark nor Kafka. Names are taken in any case, as Spark hands them over in lower case.
+This module uses neither Spark nor a Kafka client. The case of names does not matter, because Spark passes them in lower
+case.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from rackassign.util.redaction import Settings
 from rackassign.util.text import short_repr, truncate
 
 RackBinding = Literal["none", "executor", "pull"]
-"""When a rack is bound: never; by each executor for itself; or with it the split that it reads."""
+"""When a rack is bound: never; by each executor for its replica; or by each executor for its replica and its splits."""
 
 Mode = Literal["batch", "stream"]
 
 _LEVELS = ("read_uncommitted", "read_committed")
 
 _TIMEOUTS_MS = (10, 300_000)
-"""What librdkafka takes."""
+"""The lowest and the highest timeout that librdkafka accepts."""
 
 _MOST_POLLED = 1_000_000
-"""librdkafka gives no more records at a time."""
+"""The highest number of records that librdkafka returns at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: exactly one of these.
+    """The topics or partitions to read; exactly one of the arguments is set.
 
     Args:
-        names: `subscribe`, sorted.
-        pattern: `subscribePattern`.
-        assigned: `assign`, sorted.
+        names: The topics of `subscribe`, sorted.
+        pattern: The regular expression of `subscribePattern`.
+        assigned: The partitions of `assign`, sorted.
     """
 
     names: tuple[str, ...] = ()
@@ -53,13 +54,13 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class StartingOffsets:
-    """Where reading starts or ends.
+    """Where reading starts or ends; exactly one of the arguments is set.
 
     Args:
-        everywhere: -1 (latest) or -2 (earliest) for all partitions; None if one of the others says.
-        offsets: For each partition; -1 and -2 as above.
-        timestamp: In milliseconds, for all partitions.
-        timestamps: The same for each partition.
+        everywhere: -1 (latest) or -2 (earliest) for all partitions.
+        offsets: The offset of each partition, -1 (latest) or -2 (earliest).
+        timestamp: A timestamp in milliseconds for all partitions.
+        timestamps: A timestamp in milliseconds for each partition.
     """
 
     everywhere: int | None = None
@@ -70,33 +71,36 @@ class StartingOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a reader was told.
+    """The validated options of a reader.
 
     Args:
-        client: Properties for librdkafka, without rack.
-        topics: What is read.
-        start: Where.
-        end: How far, in batch.
-        no_later_record: What `startingTimestamp` means where no record is as late: an error, or the latest offset.
-        limit: At most so many offsets in a batch of a stream; None for all there is.
-        fail_on_loss: Whether records that are gone end the query.
-        headers: Whether rows have them.
-        least_splits: At least so many tasks; 0 for one a partition.
-        most_records: At most so many offsets in a task; 0 for no bound.
+        client: Properties for librdkafka, without the rack.
+        topics: The topics or partitions to read.
+        start: Where reading starts.
+        end: Where a batch query ends.
+        no_later_record: What `startingTimestamp` does if no record has that timestamp or a later one: fail, or start
+            at the latest offset.
+        limit: The highest number of offsets in a batch of a stream; None for no limit.
+        fail_on_loss: Whether lost records fail the query.
+        headers: Whether rows contain headers.
+        least_splits: The lowest number of splits; 0 for one per partition.
+        most_records: The highest number of offsets in a split; 0 for no limit.
         rack_binding: When the rack is bound.
-        rack_variable: Environment variable of an executor that holds its rack.
+        rack_variable: The environment variable of an executor that contains its rack.
         rack_required: Whether an executor without a rack is an error.
-        poll_timeout_s: So long without anything is an error.
-        batch_rows: At most so many rows in an Arrow batch.
-        batch_bytes: About so many bytes of values in an Arrow batch.
-        most_fetched: At most so many bytes in a fetch.
-        tasks: With pulled splits: so many tasks, each of which reads one split after the other; 0 for one each.
-        steal_after_s: So long a task that finds nothing in its rack waits before it reads across.
-        coordinator_host: The driver's address as executors reach it; empty for the one it reaches Kafka from.
-        coordinator_port: The same; 0 for any.
-        coordinator_token: Of one that the user holds, for a batch.
-        coordinator_timeout_s: So long an executor asks again and again.
-        metrics_path: A directory of each executor, where tasks say what they have received; empty for none.
+        poll_timeout_s: Seconds without any records after which a read fails.
+        batch_rows: The highest number of rows in an Arrow batch.
+        batch_bytes: The approximate highest number of bytes of values in an Arrow batch.
+        most_fetched: The highest number of bytes in a fetch.
+        tasks: The number of tasks if splits are pulled, each of which reads one split after the other; 0 for one task
+            per split.
+        steal_after_s: Seconds that a task without a local split waits before it steals one.
+        coordinator_host: The address by which executors reach the driver; empty for the address from which the driver
+            connects to Kafka.
+        coordinator_port: The port by which executors reach the driver; 0 for any free port.
+        coordinator_token: The token of the `Coordinator` that the user created, for a batch query.
+        coordinator_timeout_s: Seconds for which an executor retries a request to the coordinator.
+        metrics_path: The directory on each executor to which tasks write what they received; empty for none.
     """
 
     client: Mapping[str, str]
@@ -126,14 +130,14 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str], mode: Mode) -> Options:
-        """Read options.
+        """Parse and validate options.
 
         Args:
-            given: As Spark hands them over.
-            mode: What some of them are for, and what the defaults are.
+            given: The options as Spark passes them.
+            mode: The kind of query. It determines the defaults, and some options are for one kind only.
 
         Raises:
-            ConfigError: One is wrong, missing, unknown or cannot be kept; says which, and what would do.
+            ConfigError: An option is invalid, missing, unknown or not supported. The message names it and the fix.
         """
         told = {name.lower(): str(value) for name, value in given.items()}
         kafka = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
@@ -147,16 +151,16 @@ class Options:
             if name in kafka:
                 kafka[name] = str(whole(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
         if "fetch.max.bytes" in kafka:
-            # Not needed: whole answers are bounded by their one partition.
+            # Checked but not passed on: each fetch is for one partition, so the limit per partition bounds responses.
             whole("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes"), least=0)
         level = kafka.get("isolation.level", "read_uncommitted")
         if level not in _LEVELS:
-            # librdkafka knows it in any case, and would say so on executors only.
+            # librdkafka accepts any case, and rejects an invalid value on executors only.
             raise ConfigError(f"kafka.isolation.level: expected one of {', '.join(_LEVELS)}, got {short_repr(level)}")
         if "groupidprefix" in own:
             kafka.setdefault("group.id", own["groupidprefix"])
         return cls(
-            # Kafka's own default, which is not librdkafka's.
+            # The default of Kafka's Java client; librdkafka's is read_committed.
             client=Settings({"isolation.level": "read_uncommitted", **to_librdkafka(kafka)}),
             topics=_topics(own),
             start=_start(own, mode),
@@ -201,7 +205,7 @@ _PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "coordinatortoken": ("coordinator_token", text),
     "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
 }
-"""For each option the argument it becomes, and how it is read."""
+"""For each option: the argument of `Options` that it sets, and the function that parses it."""
 
 _SHOWN = {
     name.lower(): name
@@ -222,7 +226,7 @@ _SHOWN = {
         ),
     )
 }
-"""The options as they are written, for errors."""
+"""The names of options in the case in which errors show them."""
 
 _CANNOT = {
     "minoffsetspertrigger": "a Python source can have one limit only; use maxOffsetsPerTrigger or a longer trigger",
@@ -245,7 +249,7 @@ def _check_known(own: Mapping[str, str]) -> None:
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
-    """Refuse a batch that nobody would deal out, and a stream that would not ask who was named."""
+    """Reject a batch that pulls splits without a coordinator, and a stream with the token of one."""
     if mode == "stream" and "coordinatortoken" in own:
         raise ConfigError("coordinatorToken: is for batches; a stream has a coordinator of its own")
     needed = ("coordinatorHost", "coordinatorPort", "coordinatorToken")
@@ -258,7 +262,7 @@ def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
 
 
 def _only(own: Mapping[str, str], *names: str) -> str | None:
-    """Return which of these options is set, in lower case; they exclude each other."""
+    """Return which one of these mutually exclusive options is set, in lower case; None if none is."""
     found = [name for name in names if name.lower() in own]
     if len(found) > 1:
         raise ConfigError(f"{' and '.join(found)}: only one of them can be kept")
@@ -315,7 +319,7 @@ def _forbid(bound: StartingOffsets, logical: int, problem: str) -> None:
 
 
 def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> StartingOffsets:
-    """Return what the first of the options says that is set, as the JVM source does."""
+    """Return the value of the first of the options that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
         return StartingOffsets(timestamp=whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))

@@ -1,4 +1,4 @@
-"""What a batch holds: from options and what the brokers say to splits. Knows no Spark."""
+"""Plans the splits of a batch from the options and the metadata of the brokers. This module does not use Spark."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 _GRAIN_LASTS_S = 600.0
 _SETTLED_S, _AGAIN_S = 2.0, 0.2
 _LOOKING_S = 3.0
-"""A plan looks at topics for so long, and guesses the others; a stream looks at those the next time."""
+"""Seconds for which a plan samples topics. It assumes defaults for the others, which a stream samples later."""
 
 _WORTH_A_LOOK = 100
-"""Records; fewer are read one batch at a time, whatever the batches are."""
+"""Records that make sampling worthwhile. A smaller range is fetched one record batch at a time in any case."""
 
 
 class MetadataSource(Protocol):
-    """What is asked of the brokers; see `metadata.KafkaMetadata`."""
+    """The requests that a planner sends to the brokers. `metadata.KafkaMetadata` implements them."""
 
     def describe_topics(self, topics: Topics) -> TopicLayout:
         """Return the partitions of topics."""
@@ -39,19 +39,19 @@ class MetadataSource(Protocol):
         """Return the earliest or the latest offsets."""
 
     def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where logs end, open transactions included."""
+        """Return the high watermarks, which include open transactions."""
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offsets that are as late."""
+        """Return the offset of the first record of each partition with its timestamp or a later one."""
 
 
 class Planner:
-    """Plans what is read.
+    """Plans the splits of batch queries, and the batches of streams.
 
     Args:
-        options: What the user wants.
-        brokers: Who is asked.
-        look: Finds out what the records of a range are like.
+        options: The options of the reader.
+        brokers: The source of metadata and offsets.
+        look: Samples the records of a range and returns their sizes.
     """
 
     def __init__(self, options: Options, brokers: MetadataSource, look: Callable[[OffsetRange], RecordStats]) -> None:
@@ -66,7 +66,7 @@ class Planner:
         """Return the splits of a batch query.
 
         Raises:
-            RackassignError: An option does not fit to what there is, or there is no answer.
+            RackassignError: An option does not match the topics, or Kafka does not respond.
         """
         known = self._brokers.describe_topics(self._options.topics)
         starts = self._resolved("startingOffsets", self._options.start, known.partitions)
@@ -79,33 +79,33 @@ class Planner:
         return self._splits(known, {place: (starts[place], ends[place]) for place in ends})
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Return where a stream begins that has no checkpoint."""
+        """Return the offsets at which a stream without a checkpoint starts."""
         known = self._brokers.describe_topics(self._options.topics)
         return self._resolved("startingOffsets", self._options.start, known.partitions)
 
     def latest(self) -> dict[TopicPartition, int]:
-        """Return all there is now."""
+        """Return the latest offsets of all partitions."""
         return self._brokers.offsets(self._brokers.describe_topics(self._options.topics).partitions, LATEST)
 
     def next(self, start: Offsets, latest: Offsets, limit: int | None) -> dict[TopicPartition, int]:
-        """Return where the next batch of a stream ends.
+        """Return the offsets at which the next batch of a stream ends.
 
         Args:
-            start: Where it begins.
-            latest: What there is.
-            limit: At most so many offsets; None for all.
+            start: The offsets at which the batch starts.
+            latest: The latest offsets.
+            limit: The highest number of offsets in the batch; None for no limit.
 
         Returns:
-            Ends that are not before their starts, but for logs that end there: with `failOnDataLoss=false` the stream
-            goes on from the end that such a log has now, as with the JVM source.
+            An end for each partition. It is before the start only if the log now ends before the start. In that case
+            the stream continues from the new end of the log with `failOnDataLoss=false`, as with the JVM source.
 
         Raises:
-            DataLossError: A partition, or the end of one, is gone.
+            DataLossError: A partition, or the end of its log, is lost.
         """
         self._begin(start)
         self._check_gone(start, latest)
         begun = self._begun(start, latest)
-        # What was read of open transactions before is not gone: there is nothing new yet.
+        # Offsets that were read behind the start of an open transaction are not lost; there are no new ones yet.
         latest = {**latest, **{place: begun[place] for place in self._still_there(begun, latest)}}
         return dict(latest) if limit is None else limit_offsets(begun, latest, limit)
 
@@ -113,11 +113,12 @@ class Planner:
         """Return the splits of a batch of a stream.
 
         Args:
-            start: Where it begins; a partition that is not in it is new, and read from its first record.
-            end: Where it ends.
+            start: The offsets at which the batch starts. A partition without one is new and read from its first record.
+            end: The offsets at which the batch ends.
 
         Raises:
-            DataLossError: A partition is gone, the beginning of a new one, or the end of one that was read further.
+            DataLossError: A partition is lost, or the first records of a new one, or the end of a log that was read
+                further before.
         """
         self._begin(start)
         known = self._known_with(end)
@@ -127,7 +128,7 @@ class Planner:
         for place in sorted(set(begun) - set(start)):
             if begun[place] > 0:
                 self._lost(f"{_name(place)} is new and starts at {begun[place]} instead of 0")
-        # Where Spark does not tell `next` of starts, this is the first that is known of both ends.
+        # Before Spark 4.2, Spark does not pass the start to `next`. So this may be the first comparison of both.
         for place in self._still_there(begun, {place: end[place] for place in begun if place in start}):
             self._lost(
                 f"{_name(place)} was read to {begun[place]}, and the next batch would begin at {end[place]}",
@@ -137,16 +138,17 @@ class Planner:
         return self._splits(known, {place: (begun[place], max(begun[place], end[place])) for place in begun})
 
     def _still_there(self, begun: Offsets, end: Offsets) -> list[TopicPartition]:
-        """Return the partitions whose end is before their start although their log is not.
+        """Return the partitions whose end is before their start although their log reaches the start.
 
-        With `read_committed` an end is where the first open transaction begins, and more may have been read before.
+        With `read_committed` the end of a range is the start of the first open transaction, and a batch may have read
+        further before.
 
         Args:
-            begun: Where ranges start, for every partition of `end`.
-            end: Where they would end.
+            begun: The offsets at which ranges start, for every partition of `end`.
+            end: The offsets at which ranges would end.
 
         Raises:
-            DataLossError: The log of another ends before the start as well.
+            DataLossError: The log of a partition ends before the start.
         """
         behind = [place for place in sorted(end) if end[place] < begun[place]]
         high = self._brokers.high_watermarks(behind) if behind else {}
@@ -156,13 +158,13 @@ class Planner:
         return [place for place in behind if high[place] >= begun[place]]
 
     def _begin(self, start: Offsets) -> None:
-        """Warn anew of a batch that starts elsewhere; the same one is planned in two steps, and more than once."""
+        """Enable warnings again if the batch has another start; a batch is planned in two steps, and repeatedly."""
         if start != self._start:
             self._start = dict(start)
             self._warned.clear()
 
     def _known_with(self, end: Offsets) -> TopicLayout:
-        """Return the partitions there are; one broker may not know yet what another has told of."""
+        """Return the partitions, waiting for those of `end`: the metadata of a broker may be older than another's."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
             known = self._brokers.describe_topics(self._options.topics)
@@ -171,7 +173,7 @@ class Planner:
             time.sleep(_AGAIN_S)
 
     def _begun(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-        """Return where to begin for each partition of the end."""
+        """Return the start of each partition of `end`; a new partition starts at its earliest offset."""
         added = self._brokers.offsets([place for place in end if place not in start], EARLIEST)
         return {place: start[place] if place in start else added[place] for place in end}
 
@@ -190,7 +192,7 @@ class Planner:
     def _resolved(
         self, name: str, bound: StartingOffsets, known: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return the offsets that an option means."""
+        """Return the offsets that an option denotes."""
         wanted = set(known)
         if bound.everywhere is not None:
             return self._brokers.offsets(wanted, bound.everywhere)
@@ -217,8 +219,8 @@ class Planner:
         return found | self._brokers.offsets(none, LATEST)
 
     def _splits(self, known: TopicLayout, bounds: Mapping[TopicPartition, tuple[int, int]]) -> list[Split]:
-        """Return what is to be read, cut as the options say."""
-        # Empty ones are left out where they are cut, and one that runs backwards is an error: nothing is dropped here.
+        """Return the splits of these ranges, divided according to the options."""
+        # `split_ranges` omits empty ranges, and a range that ends before its start is an error: none is dropped here.
         whole = [OffsetRange(place, start, end) for place, (start, end) in bounds.items()]
         pieces = splits.split_ranges(whole, least=self._options.least_splits, most_records=self._options.most_records)
         grains = self._grains_of(whole)
@@ -233,13 +235,13 @@ class Planner:
         ]
 
     def _grains_of(self, whole: Iterable[OffsetRange]) -> dict[str, RecordStats]:
-        """Return what the records of each topic are like, looking where that is not known or long ago."""
+        """Return the record sizes of each topic, sampling topics that have no recent sample."""
         largest: dict[str, OffsetRange] = {}
         for each in whole:
             if each.place.topic not in largest or len(each) > len(largest[each.place.topic]):
                 largest[each.place.topic] = each
         now = time.monotonic()
-        # The largest first: with many topics not all get their turn at once.
+        # The largest first: with many topics the time is not sufficient for all of them.
         for topic, wanted in sorted(largest.items(), key=lambda item: (-len(item[1]), item[0])):
             grain, since = self._grains.get(topic, (UNKNOWN, -_GRAIN_LASTS_S))
             due = now - since >= _GRAIN_LASTS_S and time.monotonic() - now < _LOOKING_S
@@ -251,13 +253,13 @@ class Planner:
         try:
             return self._look(wanted)
         except RackassignError as error:
-            # It only decides how much is fetched at once; what is wrong will come out where the range is read.
+            # The sample only determines the size of fetches. A persistent problem fails the read of the range.
             log.warning("cannot look at the records of %s: %s", truncate(wanted.place.topic), error)
             return otherwise
 
 
 def _check_covers(name: str, told: Iterable[TopicPartition], wanted: Iterable[TopicPartition]) -> None:
-    """Refuse what does not name just the partitions there are, as the JVM source does."""
+    """Reject offsets that do not name exactly the existing partitions, as the JVM source does."""
     missing, more = set(wanted) - set(told), set(told) - set(wanted)
     if missing:
         raise ConfigError(f"{name}: {places(missing)} missing; -1 is for latest and -2 for earliest")

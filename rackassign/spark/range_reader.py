@@ -1,7 +1,7 @@
-"""Reads a range of one partition with librdkafka, and little more than it.
+"""Reads a range of one partition with librdkafka and fetches little more than the range.
 
-How much is fetched at once is decided where the range is planned (`fetching`); here librdkafka is told so, and is
-never asked for more than the range holds.
+The size of a fetch is decided when the range is planned (`fetch_size`). This module passes it to librdkafka, and never
+requests more records than the range contains.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP = "rackassign-spark"
-"""librdkafka wants one; nothing is ever joined or committed."""
+"""librdkafka requires a group ID. The source never joins a group and never commits offsets."""
 
 _FIRST_ASK = 64
 _MOST_ASKED = 500
-"""Records at a time: what is large comes without notice, and this many of Kafka's largest are half a gigabyte."""
+"""Records at a time. The next record can be large without notice, and 500 of Kafka's largest are half a gigabyte."""
 
 _GROWTH = 8
 _LOOK_S = 0.5
@@ -35,20 +35,21 @@ _ANSWER_S = 30.0
 
 
 class DataLossError(RackassignError):
-    """Records that were planned to be read are gone."""
+    """Records that were planned to be read no longer exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How ranges are read.
+    """Options for reading ranges.
 
     Args:
-        poll_timeout_s: So long without anything is an error.
-        fail_on_loss: Whether records that are gone are an error, or left out with a warning.
-        batch_rows: At most so many records at a time.
-        batch_bytes: No more bytes of keys and values at a time, unless one record has more.
-        headers: Whether those of headers count as well.
-        high: Tells where the log of a partition ends, open transactions included; None where all reads are of that.
+        poll_timeout_s: Seconds without progress after which a read fails.
+        fail_on_loss: Whether lost records are an error. If not, they are omitted with a warning.
+        batch_rows: The highest number of records in a batch.
+        batch_bytes: The highest number of bytes of keys and values in a batch, unless a single record has more.
+        headers: Whether bytes of headers count as well.
+        high: Returns the high watermark of a partition, which includes open transactions. None with
+            `read_uncommitted`, where all reads end there.
     """
 
     poll_timeout_s: float = 60.0
@@ -60,12 +61,12 @@ class ReadOptions:
 
 
 def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes: int) -> dict[str, Any]:
-    """Return librdkafka's properties for ranges that are fetched so many bytes at a time.
+    """Return the properties of a librdkafka consumer for ranges with a fetch size.
 
     Args:
-        client: What the user has set.
-        rack: Of the reader; None to read from leaders.
-        fetch_bytes: As from `fetching`.
+        client: The properties that the user has set.
+        rack: The rack of the reader; None to read from leaders.
+        fetch_bytes: The size of fetches, from `fetch_size`.
     """
     return {
         "group.id": GROUP,
@@ -74,12 +75,12 @@ def consumer_properties(client: Mapping[str, str], rack: str | None, fetch_bytes
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # Says where the log ends, if what the range ends with are no records.
+        # Reports the position behind the last offsets of a range that are not records.
         "enable.partition.eof": True,
         "fetch.message.max.bytes": fetch_bytes,
-        # Fetch when there is nothing left, and no sooner...
+        # Fetch only when the queue is empty...
         "queued.min.messages": 1,
-        # ...but then at once: it would look again after a second.
+        # ...but then immediately; by default librdkafka checks the queue again after a second.
         "fetch.queue.backoff.ms": 1,
     }
 
@@ -88,30 +89,30 @@ def read(consumer: Consumer, wanted: OffsetRange, terms: ReadOptions, record_byt
     """Yield the records of a range, in order.
 
     Args:
-        consumer: With `consumer_properties`; is assigned to the range, and left so.
-        wanted: What to read.
-        terms: How.
-        record_bytes: What a record is thought to have; 0 if nobody knows.
+        consumer: A consumer with `consumer_properties`. The partition stays assigned to it afterwards.
+        wanted: The range to read.
+        terms: Options for reading.
+        record_bytes: The estimated size of a record; 0 if unknown.
 
     Raises:
-        DataLossError: Records are gone, and that is an error.
-        NoAnswerError: Nothing comes for too long, or Kafka refuses.
+        DataLossError: Records are lost, and `fail_on_loss` is set.
+        KafkaUnavailableError: No records arrive within the timeout, or Kafka refuses the request.
     """
     return _Reading(consumer, wanted, terms, record_bytes).records()
 
 
 def end_offset(client: Mapping[str, str], place: TopicPartition) -> int:
-    """Return where the log of a partition ends, open transactions included.
+    """Return the high watermark of a partition, which includes open transactions.
 
     Args:
-        client: What the user has set.
+        client: The properties that the user has set.
         place: The partition.
 
     Raises:
-        NoAnswerError: Kafka does not say.
+        KafkaUnavailableError: Kafka does not respond with an offset.
     """
-    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - not before it is needed
-    from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - the same
+    from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415 - loaded on first use
+    from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - loaded on first use
 
     asking = Consumer({"group.id": GROUP, **client, "isolation.level": "read_uncommitted"})
     try:
@@ -151,7 +152,7 @@ class _Reading:
                 for message in got:
                     self._heed(message)
             if self._position > before:
-                # After the caller's own work, which may take as long as it likes.
+                # Computed here because the caller may process the yielded batches for any length of time.
                 deadline = time.monotonic() + self._terms.poll_timeout_s
             elif time.monotonic() >= deadline:
                 raise KafkaUnavailableError(self._told(f"nothing came for {self._terms.poll_timeout_s:g} s"))
@@ -159,9 +160,10 @@ class _Reading:
             yield self._kept
 
     def _next_ask(self, seen: int) -> int:
-        """Return how many records to ask for: no more than the rest holds, as dense as it was so far.
+        """Return how many records to request: at most as many as the rest of the range is expected to contain.
 
-        What is taken from librdkafka's queue makes it fetch more, so asking past the end is reading past the end.
+        The estimate uses the density of records so far. librdkafka fetches more as soon as records leave its queue, so
+        a request for records behind the end would fetch past the end.
         """
         left = self._wanted.end - self._position
         done = self._position - self._wanted.start
@@ -169,7 +171,7 @@ class _Reading:
         return max(1, min(self._ask, expected))
 
     def _packed(self, records: list[Message]) -> Iterator[list[Message]]:
-        """Yield what makes full batches, and keep the rest; ask for more next time if it fits into one."""
+        """Yield full batches and keep the rest; request more records next time if they fit into one batch."""
         terms, begun = self._terms, self._kept_bytes
         before = 0
         for message in records:
@@ -185,33 +187,33 @@ class _Reading:
         self._ask = max(1, min(self._ask * _GROWTH, fitting, terms.batch_rows, _MOST_ASKED))
 
     def _heed(self, message: Message) -> None:
-        """Heed what comes in place of a record."""
-        from confluent_kafka import KafkaError  # noqa: PLC0415 - not before it is needed
+        """Handle an event or error that librdkafka returns in place of a record."""
+        from confluent_kafka import KafkaError  # noqa: PLC0415 - loaded on first use
 
         error = message.error()
         if error is None:
             return
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            # What lies before the end of the log and was no record has been passed.
+            # The offsets up to the end of the log that are not records have been passed.
             self._position = max(self._position, self._offset(message))
             if self._position < self._wanted.end:
                 self._at_end()
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - the same
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - its public name
             self._out_of_range()
         elif error.fatal() or code in {
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
-            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the same
+            KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - its public name
+            KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
         }:
             raise KafkaUnavailableError(self._told(error.str()))
         else:
-            # It will be tried again.
+            # librdkafka retries.
             self._trouble = error.str()
 
     def _at_end(self) -> None:
-        """Find out whether the log ends too early, or only that of a follower that is behind."""
+        """Determine whether the log ends before the range does, or only that of a follower that lags behind."""
         _, end = self._bounds()
         if end >= self._wanted.end:
             return
@@ -233,9 +235,9 @@ class _Reading:
             self._seek(self._position)
 
     def _bounds(self) -> tuple[int, int]:
-        """Ask the leader where the log starts and ends."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - not before it is needed
-        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - the same
+        """Request the start and the end of the log from the leader."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - loaded on first use
 
         try:
             bounds: tuple[int, int] = self._consumer.get_watermark_offsets(
@@ -252,7 +254,7 @@ class _Reading:
         log.warning("%s: records are gone and left out", text)
 
     def _seek(self, offset: int) -> None:
-        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - not before it is needed
+        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - loaded on first use
 
         self._consumer.assign([HostPartition(*self._wanted.place, offset)])
 
@@ -267,14 +269,14 @@ class _Reading:
     @staticmethod
     def _offset(message: Message) -> int:
         offset = message.offset()
-        # Every record and every end of a log has one.
+        # Every record and every end-of-partition event has an offset; the type allows None.
         return -1 if offset is None else offset
 
 
 def _of_headers(message: Message) -> int:
-    """Return the bytes of a record's headers; what cannot be read counts nothing here."""
+    """Return the bytes of a record's headers; 0 if they cannot be decoded."""
     with suppress(SystemError, UnicodeDecodeError):
-        # A list in fact, whatever the types of the client say.
+        # A list in practice, although the client's type annotations allow other types.
         found: list[Any] = list(message.headers() or ())
         return sum(len(key) + len(value or b"") for key, value in found)
     return 0

@@ -1,4 +1,4 @@
-"""The size of records and batches of a topic, sampled by one short read before a query is planned."""
+"""Samples the sizes of a topic's records and record batches with one short read before a query is planned."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _STATISTICS_MS = 20
 
 
 def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
-    """Read the first batches of a range, one by one: eight, or a quarter of a megabyte, or what comes in time.
+    """Read the first record batches of a range one by one, and return their mean sizes.
 
-    What a topic is like only decides how much is read at once, so that a guess is no error: where nothing comes, the
-    answer is `UNKNOWN`.
+    The read ends after eight batches, after a quarter of a megabyte, or after three seconds. The sizes only determine
+    the size of fetches, so an estimate is sufficient: if no records arrive, the result is `UNKNOWN`.
 
     Args:
         client: Properties for librdkafka.
         wanted: A range that is about to be read.
     """
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - not before it is needed
+    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - loaded on first use
 
     seen = _Statistics()
     consumer = Consumer({
@@ -45,7 +45,7 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
         "stats_cb": seen,
     })  # fmt: skip
     try:
-        # Known before it is read, so that it does not count as read.
+        # Metadata is requested before the read, so that its bytes do not count.
         consumer.list_topics(wanted.place.topic, timeout=_MOST_S)
         seen.await_next(consumer)
         before = seen.received
@@ -53,7 +53,7 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
         deadline = time.monotonic() + _MOST_S
         while time.monotonic() < deadline and not seen.enough(before):
             got = consumer.consume(100, _STATISTICS_MS / 1000)
-            # The last of the range, or the end of the log: there is no more to see.
+            # This is the last record of the range, or the end of the log.
             if any(message.error() is not None or (message.offset() or 0) >= wanted.end - 1 for message in got):
                 break
         seen.await_next(consumer)
@@ -64,7 +64,7 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
 
 
 class _Statistics:
-    """What librdkafka has counted."""
+    """A callback that collects the statistics of librdkafka."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -76,7 +76,7 @@ class _Statistics:
         said = json.loads(text)
         brokers: list[dict[str, Any]] = list(said["brokers"].values())
         self.received = sum(broker["rxbytes"] for broker in brokers)
-        # One that is on its way has brought nothing yet.
+        # A request that awaits its response has returned no bytes yet.
         self.fetches = sum(max(0, broker["req"].get("Fetch", 0) - broker["waitresp_cnt"]) for broker in brokers)
         self.records = sum(
             partition["rxmsgs"] for topic in said["topics"].values() for partition in topic["partitions"].values()
@@ -84,7 +84,7 @@ class _Statistics:
         self._count += 1
 
     def enough(self, before: int) -> bool:
-        """Tell whether what came since then says what the topic is like."""
+        """Return whether the data received since then is a sufficient sample."""
         return self.fetches >= _ENOUGH_FETCHES or (self.records > 0 and self.received - before >= _ENOUGH_BYTES)
 
     def await_next(self, consumer: Consumer) -> None:

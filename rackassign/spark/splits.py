@@ -1,4 +1,4 @@
-"""What is to be read, cut into splits. Pure: neither Spark nor Kafka."""
+"""Splits, and the division of offset ranges into splits. This module uses neither Spark nor a Kafka client."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rackassign.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition.
+    """A range of offsets of one partition.
 
     Args:
         place: The partition.
         start: The first offset.
-        end: The offset behind the last; not all between need exist.
+        end: The offset behind the last one. Not every offset in the range need have a record.
     """
 
     place: TopicPartition
@@ -34,13 +34,13 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads, or one answer of a coordinator gives out.
+    """A range that a task reads as one unit, or that a coordinator assigns in one response.
 
     Args:
-        range: Which offsets.
-        racks: Racks with a replica of it, sorted; brokers without a rack count for none.
-        size: Bytes it is thought to have on the wire.
-        fetch_bytes: How much may be fetched at once.
+        range: The offsets.
+        racks: Racks with a replica of the partition, sorted. Replicas on brokers without a rack are ignored.
+        size: The estimated bytes on the wire.
+        fetch_bytes: The size of fetches.
     """
 
     range: OffsetRange
@@ -50,15 +50,16 @@ class Split:
 
 
 def split_ranges(ranges: Iterable[OffsetRange], *, least: int = 0, most_records: int = 0) -> list[OffsetRange]:
-    """Cut ranges until there are enough of them, and none is too large; empty ones are left out.
+    """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted.
 
     Args:
-        ranges: One for each partition.
-        least: So many pieces or more, if there are as many records; each range gets as many as its share asks for.
-        most_records: At most so many offsets in a piece; 0 for no bound.
+        ranges: The ranges, one for each partition.
+        least: The lowest number of pieces, if there are as many records. Each range gets a number in proportion to its
+            records.
+        most_records: The highest number of offsets in a piece; 0 for no limit.
 
     Returns:
-        The pieces, those of a range in order and of sizes that differ by at most one.
+        The pieces. Those of a range are in order, and their sizes differ by at most one.
     """
     whole = sorted((each for each in ranges if len(each)), key=lambda each: (each.place, each.start))
     pieces = [max(1, -(-len(each) // most_records) if most_records else 1) for each in whole]
@@ -68,7 +69,7 @@ def split_ranges(ranges: Iterable[OffsetRange], *, least: int = 0, most_records:
 
 
 def _shared_out(whole: Sequence[OffsetRange], pieces: Sequence[int], least: int) -> list[int]:
-    """Give each range as many pieces as its share of all records asks for, at least what it has."""
+    """Return the number of pieces of each range: in proportion to its records, and not below its number so far."""
     total = sum(map(len, whole))
     return [max(count, -(-least * len(each) // total)) for each, count in zip(whole, pieces, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What a task does: binds the rack of its executor, and reads its split."""
+"""The code of a task, which binds the rack of its executor and reads its split."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def executor_rack(options: Options, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the rack that reads from this executor are bound to; None: they go to leaders.
+    """Return the rack to which reads from this executor are bound; None to read from leaders.
 
     Raises:
-        ConfigError: It has none, and needs one.
+        ConfigError: The executor has no rack although one is required.
     """
     if options.rack_binding == "none":
         return None
@@ -46,9 +46,9 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     """Yield the records of a split as Arrow batches with these columns.
 
     Raises:
-        RackassignError: They cannot be read.
+        RackassignError: The records cannot be read.
     """
-    from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - not before it is needed
+    from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - loaded on first use
 
     terms = ReadOptions(
         options.poll_timeout_s,
@@ -72,6 +72,6 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
         if options.metrics_path:
             consumer.unassign()
             process_meter().settle(consumer)
-            # Where it is, also if it was not to make use of that.
+            # The rack of the executor, even if `rackBinding` is none.
             here = _environments(options, os.environ)
             write_report(options.metrics_path, split, here, useful, process_meter().received() - before)

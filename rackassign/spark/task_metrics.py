@@ -1,7 +1,7 @@
-"""What tasks have received, and from where: a line of JSON for each range, for those who ask for it (`metricsPath`).
+"""Writes the bytes that tasks received from each broker: a line of JSON for each range, if `metricsPath` is set.
 
-Counted by librdkafka, on the wire: what is paid for. It says so ten times a second, and each range waits for its last
-word; so this is for looking, and not for every day.
+librdkafka counts the bytes on the wire, which are the bytes that are billed. It reports them 20 times a second, and
+each range waits for the final report. So this is for measurements and not for permanent use.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _LONGEST_S = 5.0
 
 
 class Meter:
-    """Adds up the statistics of all consumers of a process."""
+    """A callback that sums up the statistics of all consumers of a process."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[int, int]] = {}
         self._heard = 0
 
     def __call__(self, statistics: str) -> None:
-        """Take in what one of them says of itself."""
+        """Store the statistics of one consumer."""
         said = json.loads(statistics)
-        # The address that was bootstrapped from has no number; it is a broker's, and little comes from there.
+        # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
         brokers = said["brokers"].values()
         self._of[said["name"]] = {broker["nodeid"]: broker["rxbytes"] for broker in brokers if broker["nodeid"] >= 0}
         self._heard += 1
@@ -47,7 +47,7 @@ class Meter:
         return total
 
     def settle(self, consumer: Consumer) -> None:
-        """Wait until what a consumer has received is known; nothing may be assigned to it."""
+        """Wait until the received bytes of a consumer are reported; it must not have an assignment."""
         wanted, deadline = self._heard + 2, time.monotonic() + _LONGEST_S
         while self._heard < wanted and time.monotonic() < deadline:
             consumer.poll(_EVERY_MS / 1000)
@@ -55,24 +55,24 @@ class Meter:
 
 @functools.cache
 def process_meter() -> Meter:
-    """Return the one that all consumers of this worker report to."""
+    """Return the meter to which all consumers of this worker process report."""
     return Meter()
 
 
 def metered_properties() -> dict[str, Any]:
-    """Return the properties of a consumer that is counted."""
+    """Return the properties of a consumer that reports to the meter."""
     return {"statistics.interval.ms": _EVERY_MS, "stats_cb": process_meter()}
 
 
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:
-    """Add a line to this process's file.
+    """Append a line to the file of this process.
 
     Args:
-        directory: On this machine; made if it is missing.
-        split: What was read.
-        rack: Of the reader.
-        useful: Bytes of the values that were wanted.
-        received: Bytes by broker.
+        directory: A directory on this machine, which is created if missing.
+        split: The split that was read.
+        rack: The rack of the reader.
+        useful: Bytes of the values in the range.
+        received: Received bytes by broker.
     """
     line = {
         "topic": split.range.place.topic,

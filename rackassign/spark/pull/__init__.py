@@ -1,1 +1,1 @@
-"""Pull: executors ask a coordinator on the driver for what to read next, and get splits in their own rack first."""
+"""Pulled splits: executors request the next split from a coordinator on the driver, and get local splits first."""

@@ -1,4 +1,4 @@
-"""Asks the coordinator for one split after the other, on executors; and offers it those of a batch, on the driver."""
+"""The client of the coordinator: executors request splits from it, and the driver submits those of a batch to it."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _AGAIN_S = 0.05
 
 
 class RefusedError(RackassignError):
-    """The coordinator answers, and will not deal out what is asked for."""
+    """The coordinator responds with an error to a request."""
 
 
 def request_splits(desk: CoordinatorEndpoint, task: int, rack: str | None, timeout_s: float) -> Iterator[Split]:
     """Yield the splits of a task until there are no more.
 
     Args:
-        desk: Where to ask.
-        task: Its index.
-        rack: Where it runs; None if it does not know.
-        timeout_s: So long is asked again and again.
+        desk: The endpoint of the coordinator.
+        task: The index of the task.
+        rack: The rack of the task; None if unknown.
+        timeout_s: Seconds for which each request is retried.
 
     Raises:
-        NoAnswerError: Nobody answers. Nothing is read instead: others may have been dealt what this task would take,
-            and it cannot know.
-        RefusedError: The batch is over, or the token is another's.
+        KafkaUnavailableError: The coordinator does not respond. The task must not read other splits instead, because
+            they may be assigned to other tasks.
+        RefusedError: The batch is over, or the token is wrong.
     """
     number = 0
     while True:
@@ -53,19 +53,19 @@ def request_splits(desk: CoordinatorEndpoint, task: int, rack: str | None, timeo
 def submit_batch(
     desk: CoordinatorEndpoint, splits: Sequence[Split], tasks: int, *, each: int, steal_after_s: float, timeout_s: float
 ) -> CoordinatorEndpoint:
-    """Offer the splits of a batch to a coordinator that somebody holds, and return where tasks ask for them.
+    """Submit the splits of a batch to a coordinator, and return the endpoint at which tasks request them.
 
     Args:
-        desk: Where it is, and its token.
-        splits: What there is to read.
-        tasks: How many will ask.
-        each: At most so many splits to a task; 0 for no bound.
-        steal_after_s: So long a task waits before it takes what others can read at home.
-        timeout_s: So long is asked again and again.
+        desk: The endpoint of the coordinator, with its token.
+        splits: The splits of the batch.
+        tasks: The number of tasks that will request splits.
+        each: The highest number of splits per task; 0 for no limit.
+        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
+        timeout_s: Seconds for which each request is retried.
 
     Raises:
-        NoAnswerError: Nobody answers; no task has been dealt anything.
-        RefusedError: The token is another's, or there are too many splits.
+        KafkaUnavailableError: The coordinator does not respond. No split has been assigned to a task.
+        RefusedError: The token is wrong, or there are too many splits.
     """
     name = {"token": desk.token, "offer": secrets.token_hex(8)}
     at = 0
@@ -79,7 +79,7 @@ def submit_batch(
 
 
 def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
-    """Yield splits as they are sent, as many at a time as fit into a line."""
+    """Yield encoded splits, as many at a time as fit into a line."""
     some: list[bytes] = []
     size = 0
     for split in splits:
@@ -88,14 +88,17 @@ def _chunks(splits: Sequence[Split]) -> Iterator[list[bytes]]:
             yield some
             some, size = [], 0
         some.append(written)
-        # With what is between them.
+        # The two bytes are the separator.
         size += len(written) + 2
     if some:
         yield some
 
 
 def _asked(desk: CoordinatorEndpoint, line: bytes, wanted: str, timeout_s: float) -> dict[str, Any]:
-    """Ask until there is an answer, and return it unless it refuses: the same question always has the same one."""
+    """Send a request until there is a response, and return it unless it is an error.
+
+    A request can be repeated, because equal requests always have the same response.
+    """
     said = _answer(desk, line, wanted, timeout_s)
     if "error" in said:
         raise RefusedError(f"the coordinator at {desk.address} refuses: {said['error']}")

@@ -1,12 +1,12 @@
-"""Where executors ask which split to read: a small server on the driver, as old as its query.
+"""The split coordinator: a small server on the driver from which executors request the next split to read.
 
-Each question is a connection of its own: a line of JSON, answered by another. It must begin with the token of the
-query, is short, and has little time (`listener`). The token keeps strangers from taking splits. It is not encrypted:
-who can read the traffic between driver and executors can do worse.
+Each request is a connection of its own: a line of JSON, with a line of JSON as the response. A request must begin with
+the token of the query, and its length and time are limited (`server`). The token prevents other programs from taking
+splits. It is not encrypted: an attacker who can read the traffic between driver and executors can do more harm with it.
 
-The batches of a stream are begun where it listens. Those of batch queries are planned in a process that does not live
-on, and are offered to one that does (`SplitCoordinator`): their splits in as many lines as it takes, for a line is
-short, and then one that begins the batch.
+A stream starts its batches in the process in which the coordinator runs. A batch query is planned in a process that
+ends before the tasks run, and is submitted to a coordinator that exists longer (`SplitCoordinator`). The splits are
+sent in several lines, because the length of a line is limited. Another line then starts the batch.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _KEPT = 2
-"""Batches: the one that runs, and the one before, of which a stage may be run again until the next has begun."""
+"""Batches of a stream: the current one and the one before, whose stages Spark may rerun until the next one starts."""
 
 _KEPT_OFFERED = 256
-"""Batches that were offered: several may run at once, and a frame may be read again."""
+"""Batches that were submitted: several may run at the same time, and a DataFrame may be read again."""
 
 _MOST_SPLITS = 1_000_000
-"""Of a batch that is offered."""
+"""The highest number of splits in a batch that is submitted."""
 
 
 class Coordinator:
-    """Deals out the splits of batches to tasks that ask; listens until it is closed.
+    """A server that assigns the splits of batches to the tasks that request them. It listens until it is closed.
 
     Args:
-        host: The address to listen on, which executors can reach.
-        port: The same; 0 for any.
-        steal_after_s: So long a task waits before it takes what others can read at home.
-        offers: Whether others who have the token may begin batches.
+        host: The address to listen on, which executors must be able to reach.
+        port: The port to listen on; 0 for any free port.
+        steal_after_s: Seconds that a task waits before it steals a split that is local to others.
+        offers: Whether other processes with the token may submit batches.
 
     Raises:
-        ConfigError: It cannot listen there, or nobody could reach it.
+        ConfigError: The address is not available, or executors cannot reach it.
     """
 
     def __init__(self, host: str, port: int = 0, *, steal_after_s: float = 0.0, offers: bool = False) -> None:
@@ -74,15 +74,15 @@ class Coordinator:
         steal_after_s: float | None = None,
         of: Hashable = None,
     ) -> CoordinatorEndpoint:
-        """Begin a batch; those that are too old are forgotten.
+        """Start a batch and remove batches that are too old.
 
         Args:
-            splits: What there is to read.
-            tasks: How many will ask.
-            each: At most so many splits to a task; 0 for no bound.
-            steal_after_s: As of the coordinator, for this batch.
-            of: Batches of the same are forgotten together: a query that reads a frame in several places has one for
-                each. None: of nothing but itself.
+            splits: The splits of the batch.
+            tasks: The number of tasks that will request splits.
+            each: The highest number of splits per task; 0 for no limit.
+            steal_after_s: Seconds before a task of this batch steals; None for the value of the coordinator.
+            of: A key of batches that are removed together. A query that reads a DataFrame more than once has one batch
+                for each read. None for a batch that belongs to no others.
         """
         wait_s = self._steal_after_s if steal_after_s is None else steal_after_s
         with self._lock:
@@ -97,17 +97,17 @@ class Coordinator:
         return self.endpoint(batch)
 
     def endpoint(self, batch: int = 0) -> CoordinatorEndpoint:
-        """Return where to ask for a batch, begun or to be."""
+        """Return the endpoint of a batch, which need not have started."""
         return CoordinatorEndpoint(*self._listener.address, self._token, batch)
 
     def dealt(self) -> SchedulingStats:
-        """Return how much of the last batch was dealt."""
+        """Return how much of the last batch was assigned to tasks."""
         with self._lock:
             deal = self._deals.get(self._next - 1)
         return SchedulingStats() if deal is None else deal.dealt()
 
     def close(self) -> None:
-        """Stop listening; may be called again."""
+        """Stop listening. Repeated calls have no effect."""
         self._listener.close()
 
     def __enter__(self) -> Self:
@@ -119,7 +119,7 @@ class Coordinator:
         self.close()
 
     def _answer(self, line: bytes) -> dict[str, Any]:
-        """Answer a question, whatever it is."""
+        """Return the response to a request, which may be malformed."""
         try:
             asked = json.loads(line)
             token = asked["token"].encode()
@@ -149,19 +149,19 @@ class Coordinator:
 
 
 class SplitCoordinator:
-    """Deals out the splits of all batch queries that are read with its options, until it is closed.
+    """A coordinator for all batch queries that are read with its options, until it is closed.
 
-    What plans a batch query does not live as long as its tasks do, so the user holds what answers them:
-    `with Coordinator(spark) as c: spark.read.format("rackassign").options(**c.options)...`; what reads must be run
-    before the block ends. A stream has a coordinator of its own.
+    The process that plans a batch query ends before its tasks do, so the user creates the coordinator:
+    `with Coordinator(spark) as c: spark.read.format("rackassign").options(**c.options)...`. All actions that read must
+    run before the block ends. A stream has a coordinator of its own.
 
     Args:
-        spark: Tells the address by which executors reach this process.
-        host: The address, if it is another; has to be named with Spark Connect, where the driver is another process.
-        port: The port to listen on; 0 for any.
+        spark: The session, whose configuration contains the address by which executors reach this process.
+        host: The address, if it is another one. Required with Spark Connect, where the driver is another process.
+        port: The port to listen on; 0 for any free port.
 
     Raises:
-        ConfigError: It cannot listen there, or nobody knows where.
+        ConfigError: The address is not available or not known.
     """
 
     def __init__(self, spark: SparkSession, host: str = "", port: int = 0) -> None:
@@ -172,7 +172,7 @@ class SplitCoordinator:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options for `format("rackassign")`; they hold the token, which is not shown where they are printed."""
+        """Options for `format("rackassign")`. They contain the token, which is redacted when they are printed."""
         desk = self._dealing.endpoint()
         return Settings({
             "rackBinding": "pull",
@@ -182,11 +182,11 @@ class SplitCoordinator:
         })  # fmt: skip
 
     def dealt(self) -> SchedulingStats:
-        """Return how much of the batch that was begun last was dealt, and how much of it across racks."""
+        """Return how much of the last batch was assigned to tasks, and how much of it is cross-rack."""
         return self._dealing.dealt()
 
     def close(self) -> None:
-        """Stop listening; may be called again."""
+        """Stop listening. Repeated calls have no effect."""
         self._dealing.close()
 
     def __enter__(self) -> Self:
@@ -199,10 +199,10 @@ class SplitCoordinator:
 
 
 class _PendingBatches:
-    """Batches that are being offered, line by line; the same line may come again.
+    """Batches that are being submitted, line by line; a line may be sent again.
 
     Args:
-        most: How many are remembered; the oldest is forgotten.
+        most: The highest number of batches to keep; the oldest one is removed.
     """
 
     def __init__(self, most: int) -> None:
@@ -212,16 +212,18 @@ class _PendingBatches:
         self._lock = threading.Lock()
 
     def heed(self, asked: Mapping[str, Any], begin: Callable[..., CoordinatorEndpoint]) -> dict[str, Any]:
-        """Take the splits of a line, or begin the batch that they make.
+        """Add the splits of a line, or start the batch that consists of them.
 
         Args:
-            asked: `offer`, its name, with `splits` and `at`, the number of the first of them; or with `tasks`, `each`
-                and `steal_after_s`.
-            begin: `Coordinator.begin`.
+            asked: The request: `offer`, the name of the batch, with `splits` and `at`, the number of the first of them;
+                or `offer` with `tasks`, `each` and `steal_after_s`.
+            begin: The method `Coordinator.begin`.
 
         Raises:
-            KeyError: Something is missing; TypeError, ValueError: or is something else.
-            RackassignError: It cannot be.
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+            ValueError: A field has an invalid value.
+            RackassignError: The request cannot be fulfilled.
         """
         name = str(asked["offer"])
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a coordinator and the tasks that ask it send each other: where it is, and splits as JSON."""
+"""The data that a coordinator and tasks exchange: the endpoint of the coordinator, and splits as JSON."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rackassign.spark.splits import OffsetRange, Split
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEndpoint:
-    """Where to ask for a batch, and as whom.
+    """The endpoint at which tasks request the splits of a batch.
 
     Args:
-        host: Of the coordinator.
-        port: The same.
-        token: Of the query.
-        batch: Which.
+        host: The address of the coordinator.
+        port: The port of the coordinator.
+        token: The token of the query.
+        batch: The number of the batch.
 
     Raises:
-        ConfigError: The host is no address that can be asked.
+        ConfigError: The host is an address that other machines cannot reach.
     """
 
     host: str
@@ -36,7 +36,7 @@ class CoordinatorEndpoint:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, for messages."""
+        """The address as HOST:PORT, for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -45,7 +45,7 @@ class CoordinatorEndpoint:
 
 
 def encode_split(split: Split) -> dict[str, Any]:
-    """Return a split as plain values."""
+    """Return a split as values that JSON can represent."""
     place = split.range.place
     return {
         "topic": place.topic,
@@ -59,10 +59,10 @@ def encode_split(split: Split) -> dict[str, Any]:
 
 
 def decode_split(said: Mapping[str, Any]) -> Split:
-    """Return the split behind plain values.
+    """Return the split that `encode_split` has encoded.
 
     Raises:
-        InputError: There is none.
+        InputError: A value is missing or invalid.
     """
     try:
         place = TopicPartition(str(said["topic"]), int(said["partition"]))

@@ -1,17 +1,18 @@
-"""Who reads which split of a batch: dealt out as tasks ask, each in the rack it runs in.
+"""Assigns the splits of a batch to tasks when they request one, according to the rack in which each task runs.
 
-Pure: neither Spark nor sockets.
+This module uses neither Spark nor sockets.
 
 Theory of operation
 -------------------
-A task of Spark's is a number; where it runs is known only when it runs. So splits are not planned for tasks but dealt
-when a task asks, and what a task was dealt is final: its n-th question has one answer, whoever asks it. A retry, a
-speculative copy and a stage that is run again read the same records, in whatever rack they run.
+A task of Spark has a number, and its rack is known only once it runs. So splits are not assigned to tasks in advance,
+but when a task requests one. The assignment is final: the n-th request of a task always has the same response. A retry,
+a speculative copy and a stage that is rerun read the same records, in whichever rack they run.
 
-What to deal is planned by the optimum: the splits that are left, over the tasks that were seen and those that are still
-to come, even by bytes and as local as that allows. A task takes from what was planned for its rack; then what is local
-to it and planned for others; only then what is local to others, from where most bytes are left. What is read by a rack
-that has no replica of it is *stolen*, and counted.
+The racks of splits are planned with the solver for sticky assignments. It distributes all splits over the tasks seen
+and the tasks still expected, evenly by bytes and as locally as that allows. Splits that are already assigned count as
+the share of their rack. A task gets a split that is planned for its rack. If there is none, it gets one that is local
+to it and planned for another rack. If there is none either, it gets one that is local to others, from the rack with the
+most bytes left. A split that is read in a rack without a replica of it is *stolen*, and counted.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _TOPIC = "splits"
 _ANYWHERE = "anywhere"
 _UNEVEN = 2
 _MOST_READERS = 200
-"""More tasks than this are counted by the handful: what is planned is shares."""
+"""With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingStats:
-    """How much was dealt, in bytes as they were thought to be.
+    """How much was assigned to tasks, in estimated bytes.
 
     Args:
-        local: With a replica in the rack of the task.
-        stolen: With replicas, and none there.
-        unknown: To tasks without a rack, or without any replica of known rack.
+        local: Bytes of splits with a replica in the rack of the task.
+        stolen: Bytes of splits with replicas in other racks only.
+        unknown: Bytes of splits for tasks without a rack, or of splits for which no replica's rack is known.
     """
 
     local: int = 0
@@ -51,19 +52,23 @@ class SchedulingStats:
 
 
 Wait = Literal["wait"]
-"""An answer: not yet, ask again."""
+"""The response to a task that has to repeat its request later."""
 
 
 class SplitScheduler:
-    """The splits of one batch; may be asked from any thread.
+    """The splits of one batch. Methods may be called from any thread.
 
     Args:
-        splits: What there is to read.
-        tasks: How many will ask.
-        each: At most so many splits to a task; 0 for no bound. With a bound all splits must find room.
-        slots: How many tasks of each rack are expected, as the batch before has shown; empty if nobody knows.
-        steal_after_s: So long a task is told to wait before it steals: its rack may be fast, and the others not late.
-        clock: Seconds.
+        splits: The splits of the batch.
+        tasks: The number of tasks that will request splits.
+        each: The highest number of splits per task; 0 for no limit. With a limit, tasks must suffice for all splits.
+        slots: The number of tasks that each rack is expected to have, from the batch before; empty if unknown.
+        steal_after_s: Seconds that a task has to wait before it steals. Its rack may be fast, which does not mean that
+            the other racks are late.
+        clock: Returns the time in seconds.
+
+    Raises:
+        ConfigError: There are too few tasks for the splits.
     """
 
     def __init__(
@@ -96,15 +101,15 @@ class SplitScheduler:
         self._lock = threading.Lock()
 
     def answer(self, task: int, number: int, rack: str | None) -> Split | Wait | None:
-        """Return the split that is a task's n-th, or None: it has no more; `wait` is no answer yet.
+        """Return the n-th split of a task, None if it has no more, or `wait` if it has to repeat the request later.
 
         Args:
-            task: Its index.
-            number: Of the question, from 0; one further than the last that was answered at most.
-            rack: Where the task runs; None if it does not know.
+            task: The index of the task.
+            number: The number of the request, from 0; at most one higher than that of the last response.
+            rack: The rack of the task; None if unknown.
 
         Raises:
-            ConfigError: There is no such task, or a question was left out.
+            ConfigError: There is no such task, or the task has skipped a request.
         """
         if not 0 <= task < self._tasks:
             raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {short_repr(task)}")
@@ -115,23 +120,23 @@ class SplitScheduler:
             if number == len(told):
                 chosen = self._choose(task, rack, len(told))
                 if chosen is None or chosen == "wait":
-                    # None is final as well: nothing will ever be given back.
+                    # None is final as well, because splits are never returned.
                     return chosen
                 told.append(chosen)
             return self._splits[told[number]]
 
     def dealt(self) -> SchedulingStats:
-        """Return how much was dealt so far."""
+        """Return how much was assigned so far."""
         with self._lock:
             return self._dealt
 
     def left(self) -> int:
-        """Return how many splits nobody has."""
+        """Return how many splits are not assigned."""
         with self._lock:
             return len(self._left)
 
     def slots(self) -> dict[str | None, int]:
-        """Return how many tasks of each rack have come, for the batch that follows."""
+        """Return how many tasks of each rack have requested splits, for the next batch."""
         with self._lock:
             return dict(Counter(self._racks.values()))
 
@@ -149,13 +154,13 @@ class SplitScheduler:
         return chosen
 
     def _best(self, rack: str | None) -> int:
-        """Return the split for a task of this rack: the largest of the best kind, the first of those."""
+        """Return the split for a task of this rack: the largest of the best category, with the lowest number."""
         near = [number for number in self._left if rack in self._splits[number].racks]
         mine = [number for number in self._left if self._plan.get(number) == rack]
         for wanted in (set(near).intersection(mine), mine, near):
             if wanted:
                 return self._largest(wanted)
-        # What nobody can read at home is nobody's loss.
+        # A split without a replica of known rack is local to no task, so assigning it loses no locality.
         homeless = [number for number in self._left if not self._splits[number].racks]
         if homeless:
             return self._largest(homeless)
@@ -169,9 +174,10 @@ class SplitScheduler:
         return min(numbers, key=lambda number: (-self._splits[number].size, number))
 
     def _foreseen(self) -> Counter[str | None]:
-        """Return how many tasks each rack will have run in the end: those that came, and a guess of the others.
+        """Estimate how many tasks each rack will have run at the end of the batch.
 
-        They are taken to come as in the batch before, or as much from each rack with replicas.
+        The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
+        number is expected in each rack with replicas or tasks.
         """
         seen: Counter[str | None] = Counter(self._racks.values())
         weights: dict[str | None, int] = dict(self._expected)
@@ -189,9 +195,9 @@ class SplitScheduler:
         return rack is not None and bool(split.racks) and rack not in split.racks
 
     def _must_wait(self, task: int, number: int, homes: Sequence[str]) -> bool:
-        """Tell whether a task has not waited for this answer long enough; it begins to when it first asks.
+        """Return whether a task still has to wait before it steals; the time starts when it first sends the request.
 
-        Once the batch is as old as that, a split is waited for only where somebody can read it at home.
+        Once the batch is older than the time to wait, a task only waits if the split is local to a task seen so far.
         """
         now = self._clock()
         if self._begun is None:
@@ -214,12 +220,12 @@ class SplitScheduler:
             self._dealt = SchedulingStats(local, stolen, unknown + split.size)
 
     def _replan(self) -> None:
-        """Plan what is left, if what is known of the racks has changed."""
+        """Compute the plan again if the estimated number of tasks per rack has changed."""
         readers = self._foreseen()
         if readers == self._planned_for:
             return
         self._planned_for = readers
-        # What a rack has had counts as its share, and cannot be read at home anywhere else.
+        # A split that is assigned already counts as the share of its rack, so it has a replica in that rack only.
         had = {
             number: replace(self._splits[number], racks=() if rack is None else (rack,))
             for number, rack in self._given.items()
@@ -228,13 +234,13 @@ class SplitScheduler:
 
 
 def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:
-    """Return for each split the rack that is to read it; those that a reader without rack is to read are left out.
+    """Return the planned rack of each split, without the splits of readers that have no rack.
 
     Args:
-        splits: By number.
-        readers: How many each rack has.
+        splits: The splits by number.
+        readers: The number of readers in each rack.
     """
-    from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - brings the solver
+    from rackassign.strategies import Options, plan_sticky  # noqa: PLC0415 - imports the solver
 
     numbers = list(splits)
     racks = sorted({rack for split in splits.values() for rack in split.racks})
@@ -246,7 +252,7 @@ def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict
         for count in range(readers[rack])
     }
     sizes = [float(splits[number].size) for number in numbers]
-    # Splits of about the same size are counted: that can be solved exactly, and weights cannot.
+    # Splits of similar sizes are counted and not weighted, because only problems without weights are solved exactly.
     uneven = sizes and max(sizes) > _UNEVEN * max(1.0, min(sizes))
     group = Group(
         Topology(tuple(Broker(number, rack) for rack, number in broker_of.items()), {_TOPIC: partitions}),

@@ -1,12 +1,14 @@
-"""Lines in, answers out: the sockets of a coordinator, which strangers may connect to and must not hold up.
+"""The sockets of a coordinator. Any program can connect to them, and none without the token can block them.
 
 Theory of operation
 -------------------
-A question begins with the token, so that one knows from its first bytes whom it is from. One thread reads all of them,
-and only whole questions that have the token are answered, by threads of their own. So who has no token, and is silent,
-slow or endless, costs a descriptor and no thread, and that not for long: strangers have two seconds in all, and only so
-many of them are borne at a time, of each address and together. One too many takes the place of the one that has waited
-longest, not of one that comes: whoever has the token says so at once, and is then no stranger any more.
+A request begins with the token, so that its first bytes authenticate the sender. One thread reads all requests. Only
+complete requests with the token are answered, in threads of their own. So a client without the token costs a file
+descriptor and no thread, even if it is silent, slow or never stops sending.
+
+A connection that has not authenticated is closed after two seconds. The number of such connections is limited, per
+address and in total. A connection that exceeds the limit replaces the one that has waited longest and is not rejected
+itself. Clients with the token send it immediately, and then do not count towards the limits any more.
 """
 
 from __future__ import annotations
@@ -31,41 +33,41 @@ from rackassign.util.text import truncate
 log = logging.getLogger(__name__)
 
 LONGEST = 65_536
-"""Bytes of a line."""
+"""The highest number of bytes in a line."""
 
 MOST_STRANGERS = 256
 MOST_OF_ADDRESS = 32
-"""Connections that have not said the token yet."""
+"""The highest numbers of connections that have not sent the token yet: in total, and per address."""
 
 _MOST_AT_ONCE = 64
-"""Questions that are answered at a time; others wait."""
+"""Requests that are processed at the same time; others wait."""
 
 _TOKEN_S = 2.0
-"""For all that a stranger has to say."""
+"""Seconds in which a connection has to send the token."""
 
 _LINE_S = 10.0
-"""For the rest of a question behind its token, and to take the answer."""
+"""Seconds for the rest of a request behind its token, and for sending the response."""
 
 _LOOK_S = 1.0
 _REST_S = 0.05
 _BACKLOG = 256
 _HEAD = 128
-"""Bytes of a line by which it is known whether it has the token."""
+"""Bytes of a line that suffice to decide whether it contains the token."""
 
 _BEGINS = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
 
 
 def local_address_for(servers: str) -> str:
-    """Return the address of this machine that it reaches these servers from; executors mostly reach it there.
+    """Return the local address for connections to these servers. Executors usually can reach it, too.
 
     Args:
-        servers: HOST:PORT, by comma.
+        servers: Addresses as HOST:PORT, separated by commas.
     """
     host, _, port = servers.partition(",")[0].strip().rpartition("//")[2].rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
         with socket.socket(found[0], socket.SOCK_DGRAM) as asked:
-            # Sends nothing: a route is chosen.
+            # Connecting a UDP socket sends nothing. It only selects a route.
             asked.connect(found[4])
             return str(asked.getsockname()[0])
     except (OSError, ValueError):
@@ -73,34 +75,34 @@ def local_address_for(servers: str) -> str:
 
 
 def check_reachable(host: str) -> None:
-    """Refuse an address that means all of this machine's: to executors it means all of theirs.
+    """Reject the unspecified address (0.0.0.0 or ::), which executors cannot connect to.
 
     Raises:
-        ConfigError: It is one.
+        ConfigError: The host is the unspecified address.
     """
     try:
         everywhere = ipaddress.ip_address(host).is_unspecified
     except ValueError:
-        # A name.
+        # The host is a name.
         return
     if everywhere:
         raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
 
 
 def listening(host: str, port: int, token: str, answer: Callable[[bytes], dict[str, Any]]) -> Listener:
-    """Listen; whoever makes it closes it.
+    """Listen on an address. The caller has to close the listener.
 
     Args:
-        host: The address, or a name of it.
-        port: The same; 0 for any.
-        token: What a question begins with.
-        answer: Makes an answer of a line.
+        host: The address or host name to listen on.
+        port: The port to listen on; 0 for any free port.
+        token: The token with which requests begin.
+        answer: Returns the response to a line.
 
     Raises:
-        ConfigError: It cannot listen there, or nobody could reach it.
+        ConfigError: The address is not available, or executors cannot reach it.
     """
     try:
-        # Spark writes an IPv6 address in brackets. Of a name with both kinds IPv4 is taken, as Spark does.
+        # Spark writes an IPv6 address in brackets. For a name with both kinds IPv4 is used, as Spark does.
         known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         family, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
         check_reachable(str(address))
@@ -123,20 +125,20 @@ def _bound(family: int, address: Any) -> socket.socket:  # noqa: ANN401 - by fam
 
 
 def read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Return what comes, until a line is whole or too long.
+    """Return the bytes received until a line is complete or too long, or the connection is closed.
 
     Args:
-        connection: From whom.
-        deadline: On the clock of `time.monotonic`; for the whole line, however it comes.
+        connection: The socket to receive from.
+        deadline: The time of `time.monotonic` at which the whole line must have been received.
 
     Raises:
-        TimeoutError: It takes too long.
+        TimeoutError: The line is not complete at the deadline.
     """
     line = b""
     while not line.endswith(b"\n") and len(line) <= LONGEST:
         left = deadline - time.monotonic()
         if left <= 0:
-            # The socket's own timeout begins anew with each byte.
+            # The timeout of the socket restarts with each byte.
             raise TimeoutError("no whole line came in time")
         connection.settimeout(left)
         more = connection.recv(LONGEST + 1 - len(line))
@@ -147,12 +149,12 @@ def read_line(connection: socket.socket, deadline: float) -> bytes:
 
 
 class _Asking:
-    """A connection, and what it has said so far.
+    """A connection with the part of its request that was received so far.
 
     Args:
-        connection: Which.
-        address: Of the other side.
-        deadline: When it is closed if nothing comes of it.
+        connection: The socket.
+        address: The address of the client.
+        deadline: When the connection is closed unless its request is complete.
     """
 
     def __init__(self, connection: socket.socket, address: str, deadline: float) -> None:
@@ -161,18 +163,18 @@ class _Asking:
         self.deadline = deadline
         self.line = bytearray()
         self.said = 0
-        """Bytes, also of what was not kept."""
+        """Bytes received, including those that were discarded."""
         self.judged = False
         self.trusted = False
 
 
 class Listener:
-    """Reads questions and has them answered, until it is closed.
+    """A thread that reads requests and passes them to other threads, until it is closed.
 
     Args:
-        bound: A socket that listens.
-        token: What a question begins with.
-        answer: Makes an answer of a line; is called in several threads at once.
+        bound: A listening socket.
+        token: The token with which requests begin.
+        answer: Returns the response to a line; called by several threads at the same time.
     """
 
     def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], dict[str, Any]]) -> None:
@@ -193,7 +195,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Hear no more; may be called again."""
+        """Stop listening. Repeated calls have no effect."""
         if not self._closing.is_set():
             self._closing.set()
             with suppress(OSError):
@@ -226,7 +228,7 @@ class Listener:
         except BlockingIOError:
             return
         except OSError as error:
-            # Out of descriptors, most likely: strangers have to go before others can come.
+            # Probably no file descriptors are left: closing a connection without the token frees one.
             if not self._complained:
                 log.warning("the coordinator cannot take a connection, and closes old ones: %s", error.strerror)
             self._complained = True
@@ -244,11 +246,11 @@ class Listener:
             self._make_room(each for each in self._strangers if each.address == most)
         self._strangers[asking] = None
         self._selector.register(connection, selectors.EVENT_READ, asking)
-        # Mostly the question is there already.
+        # In most cases the request has been received already.
         self._hear(asking)
 
     def _make_room(self, among: Iterable[_Asking]) -> None:
-        """Close the one that has waited longest."""
+        """Close the connection that has waited longest."""
         oldest = next(iter(among), None)
         if oldest is not None:
             self._drop(oldest)
@@ -259,7 +261,7 @@ class Listener:
         except BlockingIOError:
             return
         except OSError:
-            # It broke; who asked will ask again.
+            # The connection broke. The client repeats its request.
             self._drop(asking)
             return
         asking.said += len(more)
@@ -275,7 +277,7 @@ class Listener:
         elif whole:
             self._refuse(asking)
         elif asking.judged and not asking.trusted:
-            # Nothing it says will matter; it is heard out so that it hears the answer.
+            # The rest of the request is irrelevant, but reading it lets the client receive the response.
             del asking.line[_HEAD:]
 
     def _judge(self, asking: _Asking) -> None:
@@ -289,14 +291,14 @@ class Listener:
 
     def _refuse(self, asking: _Asking) -> None:
         problem = "no question" if _BEGINS.match(asking.line) is None else "wrong token"
-        # It fits into the buffer of a socket nothing was sent by, or is not wanted.
+        # The response fits into the send buffer, which is empty. If sending fails, the client has gone.
         with suppress(OSError):
             asking.connection.send(_written({"error": problem}))
         self._drop(asking)
 
     def _drop_late(self) -> None:
         now = time.monotonic()
-        # Each in the order of their deadlines.
+        # Both are in the order of deadlines.
         for waiting in (self._strangers, self._trusted):
             while waiting and (first := next(iter(waiting))).deadline <= now:
                 self._drop(first)
@@ -312,10 +314,10 @@ class Listener:
 
 
 class _Answers:
-    """Answers questions, only so many at once; threads are there as long as there are questions.
+    """A limited number of threads that answer requests, and that end when there are no more requests.
 
     Args:
-        answer: Makes an answer of a line.
+        answer: Returns the response to a line.
     """
 
     def __init__(self, answer: Callable[[bytes], dict[str, Any]]) -> None:
@@ -325,7 +327,7 @@ class _Answers:
         self._lock = threading.Lock()
 
     def ask(self, connection: socket.socket, line: bytes) -> None:
-        """Have a line answered, and the connection closed."""
+        """Answer a line in a thread, and then close the connection."""
         with self._lock:
             self._waiting.append((connection, line))
             if self._threads >= _MOST_AT_ONCE:
@@ -334,7 +336,7 @@ class _Answers:
         try:
             threading.Thread(target=self._work, name="rackassign-coordinator-answer", daemon=True).start()
         except RuntimeError:
-            # This machine has no thread more: the one that hears does this as well.
+            # No more threads can be started: the thread that reads requests also answers this one.
             self._work()
 
     def _work(self) -> None:
@@ -349,7 +351,7 @@ class _Answers:
                     connection.settimeout(_LINE_S)
                     connection.sendall(_written(self._answer(line)))
                 except OSError:
-                    # It broke; who asked will ask again.
+                    # The connection broke. The client repeats its request.
                     continue
                 except Exception:
                     log.exception("the coordinator has no answer")

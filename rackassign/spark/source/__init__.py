@@ -1,1 +1,1 @@
-"""`format("rackassign")`: what Spark calls of a Python data source, for batches and for streams."""
+"""The Python data source `format("rackassign")`, for batch queries and for streams."""

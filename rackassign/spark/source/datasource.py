@@ -1,4 +1,4 @@
-"""`format("rackassign")`: what Spark calls, and nothing it could do without."""
+"""The class of `format("rackassign")`, which contains only the methods that Spark calls."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ NAME = "rackassign"
 
 
 class RackassignDataSource(DataSource):
-    """Reads topics like `format("kafka")`, each executor in its own rack."""
+    """A data source that reads topics like `format("kafka")`, with each executor reading in its own rack."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what it is called."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> StructType:
@@ -37,26 +37,26 @@ class RackassignDataSource(DataSource):
         return full_schema(headers=self._options("batch", only_headers=True).headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch."""
+        """Return the reader of a batch query."""
         options = self._options("batch")
         return BatchReader(options, columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
-        """Return what reads a stream, or says why it cannot be read as soon as it is asked anything."""
-        from rackassign.spark.source.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - a batch does without
+        """Return the reader of a stream. If the options are invalid, the reader raises the error at the first call."""
+        from rackassign.spark.source.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - batch queries do not need it
 
         try:
             options = self._options("stream")
             check_limit(options)
             return stream_reader(options, columns(options, schema))
         except RackassignError as error:
-            # Raised here, it is hidden by an UnboundLocalError of Spark: what calls this stops a reader it has not got.
+            # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
             return RefusedStream(str(error))
 
     def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
         told = {str(name): str(value) for name, value in self.options.items()}
         if only_headers:
-            # Whether this is a batch or a stream is not known yet, and what they allow differs.
+            # It is not known yet whether this is a batch or a stream, and their valid options differ.
             kept = {"includeheaders", "kafka.bootstrap.servers"}
             told = {name: value for name, value in told.items() if name.lower() in kept}
             told = {"subscribe": "any", "kafka.bootstrap.servers": "any", **told}
@@ -64,11 +64,11 @@ class RackassignDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads a batch.
+    """The reader of a batch query.
 
     Args:
-        options: What the user wants.
-        names: The columns.
+        options: The options of the query.
+        names: The columns of the rows.
     """
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class BatchReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks; runs on the driver."""
+        """Return the input partitions, one for each task; runs on the driver."""
         splits = make_planner(self._options).batch()
         if self._options.rack_binding != "pull" or not splits:
             return [SplitPartition(split) for split in splits]
@@ -88,12 +88,13 @@ class BatchReader(DataSourceReader):
 
 
 def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
-    """Return tasks that ask the coordinator that the user holds, having offered it the splits.
+    """Submit the splits to the coordinator of the user, and return input partitions that request them there.
 
-    Where nobody takes the offer, no task has been dealt anything yet: each split is bound to a task, as with `late`.
+    If the coordinator does not respond, no split has been assigned yet. Each split then becomes an input partition, as
+    with `rackBinding=executor`.
     """
-    from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - the same
-    from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most do without
+    from rackassign.spark.pull.client import submit_batch  # noqa: PLC0415 - most queries do not need it
+    from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
     tasks = min(options.tasks or len(splits), len(splits))
     held = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)

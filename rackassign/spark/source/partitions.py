@@ -1,4 +1,4 @@
-"""Input partitions: what a task reads, decided when the query is planned or by the task itself."""
+"""Input partitions. Their splits are decided when the query is planned, or requested by the task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """What one task reads.
+    """An input partition that consists of one split.
 
     Args:
-        split: Which.
+        split: The split to read.
     """
 
     def __init__(self, split: Split) -> None:
@@ -31,11 +31,11 @@ class SplitPartition(InputPartition):
 
 
 class PullPartition(InputPartition):
-    """A task that asks for what it reads.
+    """An input partition whose task requests its splits from a coordinator.
 
     Args:
-        endpoint: Where.
-        task: Its index.
+        desk: The endpoint of the coordinator.
+        task: The index of the task.
     """
 
     def __init__(self, desk: CoordinatorEndpoint, task: int) -> None:
@@ -45,19 +45,19 @@ class PullPartition(InputPartition):
 
 
 def read_partition(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
-    """Yield the rows of a task; Spark makes a task of nothing where there are no splits."""
+    """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
     if isinstance(piece, SplitPartition):
         yield from batches(options, piece.split, names)
     elif isinstance(piece, PullPartition):
-        from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most do without
+        from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 
         for split in request_splits(piece.endpoint, piece.task, executor_rack(options), options.coordinator_timeout_s):
             yield from batches(options, split, names)
 
 
 def make_planner(options: Options) -> Planner:
-    """Return what plans for these options, connected to the brokers."""
-    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - not where rows are read
-    from rackassign.spark.record_sampling import sample  # noqa: PLC0415
+    """Return a planner for these options that is connected to the brokers."""
+    from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
+    from rackassign.spark.record_sampling import sample  # noqa: PLC0415 - executors do not need it
 
     return Planner(options, KafkaMetadata(options.client), lambda wanted: sample(options.client, wanted))

@@ -10,8 +10,8 @@ from rackassign.spark.options import Options
 
 
 def full_schema(*, headers: bool) -> StructType:
-    """Return all columns there are."""
-    from pyspark.sql.types import (  # noqa: PLC0415 - only here
+    """Return all columns of the source."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - only needed here
         ArrayType,
         BinaryType,
         IntegerType,
@@ -30,10 +30,10 @@ def full_schema(*, headers: bool) -> StructType:
 
 
 def columns(options: Options, schema: StructType) -> tuple[str, ...]:
-    """Return the columns a query wants: all, or those of a schema the user has given.
+    """Return the columns of a query: all, or those of the schema that the user has set.
 
     Raises:
-        ConfigError: One of them there is not, or not of that type.
+        ConfigError: A column does not exist, has another type or is not nullable.
     """
     check_columns(schema.names, headers=options.headers)
     ours = {field.name: field.dataType for field in full_schema(headers=options.headers)}

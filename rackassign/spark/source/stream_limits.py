@@ -1,6 +1,6 @@
-"""What Spark 4.2 and later tell a stream: how much a batch may hold, and that it is to end where the log ends now.
+"""The stream reader for Spark 4.2 and later, which passes limits of batches and supports `availableNow`.
 
-A module of its own, since older Sparks do not have what it imports.
+It is a module of its own because older versions of Spark do not have the names that it imports.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from rackassign.spark.source.stream import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
-    """A stream reader that is told of limits and of `availableNow`."""
+    """A stream reader with limits for batches and support for `availableNow`."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - as Spark calls it
-        """Return how much a batch may hold."""
+        """Return the limit of a batch."""
         limit = self.limit()
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - the same
-        """Return what there was when the last batch was planned; query progress then shows how far behind it is."""
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - as Spark calls it
+        """Return the latest offsets when the last batch was planned, from which query progress computes the lag."""
         return self.newest()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - the same
-        """Keep to what there is now."""
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - as Spark calls it
+        """Limit the stream to the current latest offsets."""
         self.capture()
