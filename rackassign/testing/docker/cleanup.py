@@ -95,7 +95,7 @@ def sweep() -> int:
 
 
 def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
-    """Remove the containers with their volumes, then the networks of owners for which `condemned` is true; return the number.
+    """Remove containers with their volumes, then networks, whose owner is `condemned`; return their number.
 
     Raises:
         ClusterError: The engine refuses the request.

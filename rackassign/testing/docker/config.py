@@ -29,7 +29,7 @@ _JVM = {
     # By default both images take a gigabyte for each broker.
     "KAFKA_HEAP_OPTS": "-Xmx300m -Xms64m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    # Not the root logger's level: with it, the setup step of Kafka 4.3 drops its appender, and nothing is logged.
+    # Not the root logger's level: the setup step of Kafka 4.3 then drops its appender, and nothing is logged.
     "KAFKA_LOG4J_LOGGERS": ",".join(f"{name}={level}" for name, level in _LOGGERS.items()),
 }
 _NOT_PROPERTIES = frozenset(
