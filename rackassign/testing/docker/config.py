@@ -29,7 +29,7 @@ _JVM = {
     # By default both images take a gigabyte for each broker.
     "KAFKA_HEAP_OPTS": "-Xmx300m -Xms64m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    # Not the root logger's level: the setup step of Kafka 4.3 then drops its appender, and nothing is logged.
+    # Not the root logger's level: with it, the setup step of Kafka 4.3 drops its appender, and nothing is logged.
     "KAFKA_LOG4J_LOGGERS": ",".join(f"{name}={level}" for name, level in _LOGGERS.items()),
 }
 _NOT_PROPERTIES = frozenset(
@@ -51,8 +51,8 @@ def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) 
     """Validate racks and properties.
 
     Raises:
-        ConfigError: There are no racks, a rack is empty, the cluster itself sets one of the properties, or the name of a
-            property cannot be written as an environment variable of the image.
+        ConfigError: There are no racks, a rack is empty, the cluster itself sets one of the properties, or the name of
+            a property cannot be written as an environment variable of the image.
     """
     if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
         raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
