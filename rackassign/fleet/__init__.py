@@ -1,12 +1,13 @@
-"""The fleet: every group there is, judged under every strategy, from snapshots in Parquet.
+"""Fleet audit: all groups of a cluster, evaluated under every strategy from snapshots in Parquet.
 
-Rules of this room:
+Invariants of this package:
 
-* A row is a group with all it takes to judge it (`rows`), so that rows can be judged anywhere, in any order.
-* One function judges (`audit_groups`), in this process or in Spark's executors; the answers are the same, row by row.
-* A what-if is the same row with something changed (`whatif`), judged by the same function.
+* A row contains a group and everything needed to evaluate it (`schema`), so that rows can be evaluated anywhere and in
+  any order.
+* One function, `audit_groups`, evaluates rows in this process and in Spark's executors, with equal results per row.
+* A what-if is a row with one change (`what_if`). The same function evaluates it.
 
-Nothing here imports Spark, and nothing talks to Kafka.
+Only `spark` uses Spark, and it imports Spark when it is called. No module connects to Kafka.
 """
 
 from __future__ import annotations

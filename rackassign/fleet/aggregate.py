@@ -1,10 +1,11 @@
-"""What an audit has found, added up: by group, by change and strategy, by moment, by pair of racks, by topic.
+"""Aggregation of audit results by group, by change and strategy, by time, by pair of racks and by topic.
 
-Read a batch at a time. What is held is a sum for each group, change and strategy, whatever the number of rows; by pair
-of racks and by topic is added up in a second reading, when it is known which groups and which of their ways matter.
+Results are read in batches. Memory holds one sum for each group, change and strategy, whatever the number of rows. Sums
+by pair of racks and by topic need a second pass, because only the first pass determines which groups, changes and
+strategies they are for.
 
-Of a group that was seen several times the latest counts, for what is to be done about it is to be done now; what all
-snapshots had at each moment is kept as a history. So a folder is to hold the snapshots of one cluster.
+If a group is in several snapshots, the latest one counts, because recommendations are about the present. The totals of
+each snapshot are kept as a history. A folder must therefore contain the snapshots of one cluster only.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from rackassign.model import STRATEGY_NAMES
 from rackassign.util.text import short_repr
 
 Pair = tuple[str | None, str | None]
-"""The rack that is read from and the reader's; None stands for what is not known."""
+"""The source rack and the reader's rack; None is an unknown rack."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficByKind:
-    """An amount, by whether it stays in its rack, crosses racks, or nobody knows."""
+    """An amount of traffic, split into local, cross-rack and unknown."""
 
     local: float = 0.0
     cross: float = 0.0
@@ -37,12 +38,12 @@ class TrafficByKind:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all three."""
         return self.local + self.cross + self.unknown
 
     @property
     def afar(self) -> float:
-        """What is not surely local."""
+        """The cross-rack and the unknown amount: all that is not known to be local."""
         return self.cross + self.unknown
 
     def __add__(self, other: TrafficByKind) -> TrafficByKind:
@@ -51,13 +52,13 @@ class TrafficByKind:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is read, or would be.
+    """Reads of one or more groups, measured or predicted.
 
     Args:
-        bytes_s: Bytes a second.
-        partitions: How many.
-        unmeasured: Of those, the ones whose bytes are not known.
-        moved: Partitions that would leave their reader.
+        bytes_s: Bytes per second.
+        partitions: Number of partitions.
+        unmeasured: Number of those partitions whose rate is not known.
+        moved: Number of partitions that would leave their reader.
     """
 
     bytes_s: TrafficByKind = TrafficByKind()
@@ -67,7 +68,7 @@ class Totals:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Return how bad it is: bytes that are not surely local, then partitions."""
+        """Return the sort key, lower is better: bytes not known to be local, then partitions not known to be local."""
         return round(self.bytes_s.afar, 3), self.partitions.afar
 
     def __add__(self, other: Totals) -> Totals:
@@ -81,14 +82,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """A group as it was seen last.
+    """A group in its latest snapshot.
 
     Args:
-        name: Its name.
-        taken: When it was seen.
-        ways: What it would read, by change, then by strategy; `NOW` stands for who has what now.
-        best: The best strategy, by change.
-        required_changes: What would gain most, as it is; None if nobody looked.
+        name: Name of the group.
+        taken: Time of the snapshot.
+        ways: Reads by change, then by strategy; `NOW` is the current assignment.
+        best: The best strategy by change.
+        required_changes: Recommended changes that gain most for the unchanged group; None if none were computed.
     """
 
     name: str
@@ -99,34 +100,34 @@ class GroupSums:
 
     @property
     def change(self) -> str:
-        """Return the change by which it is best; `AS_IS` if none makes it better."""
+        """Return the change with the best result; `AS_IS` if none improves the group."""
         return min((AS_IS, *self.ways), key=lambda what_if: self.at_best(what_if).rank)
 
     def strategy(self, what_if: str = AS_IS) -> str:
-        """Return the best strategy with a change; `NOW` if none is better than who has what now."""
+        """Return the best strategy with a change; `NOW` if none is better than the current assignment."""
         best = self.best.get(what_if, NOW)
         ways = self.ways[what_if]
         return best if ways[best].rank < ways[NOW].rank else NOW
 
     def at_best(self, what_if: str = AS_IS) -> Totals:
-        """Return what it would read with a change, by the best strategy, if any is better than who has what now."""
+        """Return the reads with a change, by the best strategy or by the current assignment if none is better."""
         return self.ways[what_if][self.strategy(what_if)] if what_if in self.ways else Totals()
 
     @property
     def now(self) -> Totals:
-        """Return what it reads."""
+        """Return the current reads."""
         return self.ways[AS_IS][NOW]
 
     @property
     def saved(self) -> tuple[float, float]:
-        """Return what could be saved, by what was tried: bytes a second, then partitions."""
+        """Return the largest saving of the evaluated changes: bytes per second, then partitions."""
         (bytes_now, now), (bytes_then, then) = self.now.rank, self.at_best(self.change).rank
         return bytes_now - bytes_then, now - then
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """All groups of a snapshot."""
+    """Current reads of all groups at the time of a snapshot."""
 
     taken: datetime
     groups: int
@@ -135,12 +136,12 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All groups, each as it was seen last.
+    """All groups, each in its latest snapshot.
 
     Args:
-        groups: Those by which most could be saved first.
-        history: All snapshots, in order of their time.
-        what_ifs: The changes that were tried, `AS_IS` first.
+        groups: The groups, in descending order of the possible saving.
+        history: All snapshots in order of time.
+        what_ifs: The changes that were evaluated, `AS_IS` first.
     """
 
     groups: tuple[GroupSums, ...]
@@ -149,28 +150,28 @@ class Fleet:
 
     @property
     def measured(self) -> bool:
-        """Tell whether bytes are known at all."""
+        """Return whether the rate of any partition is known."""
         return any(group.now.unmeasured < group.now.partitions.total for group in self.groups)
 
     @property
     def stale(self) -> tuple[GroupSums, ...]:
-        """Return the groups that are not in the last snapshot."""
+        """Return the groups that are not in the latest snapshot."""
         return tuple(group for group in self.groups if group.taken < self.history[-1].taken)
 
     @property
     def costly(self) -> tuple[GroupSums, ...]:
-        """Return the groups, those that read most from afar first."""
+        """Return the groups in descending order of the reads that are not known to be local."""
         return tuple(sorted(self.groups, key=lambda g: (*(-part for part in g.now.rank), g.name)))
 
 
 def total(groups: Iterable[GroupSums], of: Callable[[GroupSums], Totals]) -> Totals:
-    """Add up something of all groups."""
+    """Return the sum of the totals that `of` returns for each group."""
     return sum(map(of, groups), Totals())
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A group while it is added up."""
+    """Sums of a group during aggregation."""
 
     taken: datetime
     ways: dict[tuple[str, str], Totals] = field(default_factory=dict)
@@ -179,10 +180,10 @@ class _Seen:
 
 
 def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
-    """Add up what an audit has found.
+    """Aggregate the results of an audit.
 
     Raises:
-        ConfigError: The groups were not looked at as they are.
+        ConfigError: A group has no results without changes (`AS_IS`).
     """
     seen: dict[str, _Seen] = {}
     moments: dict[datetime, tuple[set[str], Totals]] = {}
@@ -216,7 +217,7 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
 
 
 def _latest(seen: dict[str, _Seen], row: Mapping[str, Any]) -> _Seen | None:
-    """Return the sums that a row belongs to; None if its group was seen later."""
+    """Return the sums that a row belongs to; None if a later snapshot has its group."""
     name, taken = row["group"], row["taken"]
     if name not in seen or seen[name].taken < taken:
         seen[name] = _Seen(taken)
@@ -226,7 +227,7 @@ def _latest(seen: dict[str, _Seen], row: Mapping[str, Any]) -> _Seen | None:
 def _group(name: str, of: _Seen) -> GroupSums:
     ways: dict[str, dict[str, Totals]] = {}
     for what_if, strategy in sorted(of.ways, key=lambda way: (_WHAT_IFS.index(way[0]), _STRATEGIES.index(way[1]))):
-        # Of a group that reads nothing now there is no row that says so.
+        # A group that reads nothing now has no row with `NOW`.
         ways.setdefault(what_if, {NOW: Totals()})[strategy] = of.ways[what_if, strategy]
     if AS_IS not in ways:
         raise ConfigError(f"group {short_repr(name)} was not audited {AS_IS}, so there is nothing to compare with")
@@ -248,8 +249,8 @@ _AMOUNTS = ("partitions", "unmeasured", "bytes_s")
 
 
 def _reduced(table: pa.Table, keys: Collection[str]) -> list[dict[str, Any]]:
-    """Add up the amounts of rows that are equal in the keys."""
-    # Threads would add up in another order each time.
+    """Return the sums of the amounts of all rows with equal keys."""
+    # Threads would add up floats in a different order each time.
     groups = table.group_by([*keys], use_threads=False)
     rows: list[dict[str, Any]] = groups.aggregate([(name, "sum") for name in _AMOUNTS]).to_pylist()
     return rows
@@ -274,13 +275,13 @@ def _takes(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Breakdown:
-    """What goes from which rack to which, and by topic.
+    """Reads by pair of racks and by topic.
 
     Args:
-        now: Of all groups as they are, by pair of racks.
-        best: With the best strategy of each.
-        changed: With the best change of each as well.
-        topics: Of some groups, by topic: now, and with the best strategy.
+        now: Current reads of all groups by pair of racks.
+        best: The reads with the best strategy of each group.
+        changed: The reads with the best change and the best strategy of each group.
+        topics: Reads of selected groups by topic: now, and with the best strategy.
     """
 
     now: dict[Pair, Totals] = field(default_factory=dict)
@@ -290,12 +291,12 @@ class Breakdown:
 
 
 def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[str]) -> Breakdown:
-    """Read the same once more.
+    """Aggregate the results of an audit by pair of racks and by topic, in a second pass.
 
     Args:
-        found: What an audit has found.
-        fleet: The same, added up.
-        names: Of groups that are wanted by topic.
+        found: Results of the audit.
+        fleet: The aggregate of these results.
+        names: Names of the groups to aggregate by topic.
     """
     groups = {group.name: (group.taken, _roles(group)) for group in fleet.groups}
     detail = Breakdown(topics={name: {} for name in names})
@@ -322,7 +323,7 @@ def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[s
 
 
 def _roles(group: GroupSums) -> dict[tuple[str, str], list[str]]:
-    """Return by change and strategy which of the sums of `Breakdown` it belongs to."""
+    """Return the fields of `Breakdown` that each change and strategy of a group is added to."""
     roles: dict[tuple[str, str], list[str]] = {(AS_IS, NOW): ["now"]}
     roles.setdefault((AS_IS, group.strategy()), []).append("best")
     roles.setdefault((group.change, group.strategy(group.change)), []).append("changed")

@@ -1,6 +1,6 @@
-"""Every group under every strategy: what would be read from where, what that costs, and which is best.
+"""Evaluation of every group under every strategy: reads between racks, their cost, and the best strategy.
 
-One function for all who run it: over batches of a Parquet file in this process, or as `mapInArrow` of a DataFrame.
+The same function runs over batches of a Parquet file in this process and as `mapInArrow` of a DataFrame.
 """
 
 from __future__ import annotations
@@ -41,29 +41,31 @@ SCHEMA = pa.schema(
         ("take", pa.list_(pa.string())),
     ]
 )
-"""A row for each group, change, strategy, topic and pair of racks; null stands for a rack that is not known.
+"""One row for each group, change, strategy, topic and pair of racks. A null rack is unknown.
 
-`partitions` are read along that pair, `unmeasured` of them at a rate that is not known; `usd_month` is what crosses
-racks for certain. The strategy `NOW` is who has what now: what is read so, and would be after a change. `moved`:
-partitions that would leave their reader, of the whole group. `best`: the strategy by which least crosses racks, of
-those that could be had. `take`: what would gain most, of the group as it is, by its best strategy; null elsewhere.
+`partitions` is the number of partitions read between the two racks, and `unmeasured` the number of those whose rate is
+unknown. `usd_month` is the price of the traffic that is known to be cross-rack. The strategy `NOW` is the current
+assignment, evaluated as it is or after a change. `moved` is the number of partitions of the whole group that would
+leave their reader. `best` marks the planned strategy with the fewest reads that are not known to be local; `NOW` is
+never marked. `take` has the recommended changes that gain most; it is set in the rows of the best strategy of the
+unchanged group and null elsewhere.
 """
 
 ROWS_AT_ONCE = 20_000
-"""Of what is found, in memory and in a row group."""
+"""Number of result rows in memory and in a row group."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetAudit:
-    """How to judge a fleet.
+    """Options of a fleet audit.
 
     Args:
-        price: Of what crosses racks.
-        what_ifs: Names of the changes to try, of `WHAT_IFS`.
-        recommend: Whether to look for what would gain most, which takes several times as long.
+        price: Price of cross-rack traffic.
+        what_ifs: Names of the changes to evaluate, from `WHAT_IFS`.
+        recommend: Whether to compute recommended changes, which takes several times as long.
 
     Raises:
-        ConfigError: There is no such change.
+        ConfigError: A name is not in `WHAT_IFS`.
     """
 
     price: Price = Price()  # noqa: RUF009 - frozen
@@ -77,14 +79,14 @@ class FleetAudit:
 
 
 def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator[pa.RecordBatch]:
-    """Judge groups, one after the other, and yield what is found (`SCHEMA`), some thousand rows at a time.
+    """Evaluate groups one after the other and yield the results (`SCHEMA`) in batches of some thousand rows.
 
     Args:
-        batches: Of rows with a group each (`rows.SCHEMA`), in any order and dealt in any way.
-        how: What to look for.
+        batches: Batches of rows with one group each (`schema.SCHEMA`), in any order and of any size.
+        how: Options of the audit.
 
     Raises:
-        ConfigError: A row is not what a snapshot writes.
+        ConfigError: A row was not written by a snapshot.
     """
     found: list[dict[str, Any]] = []
     for batch in batches:
@@ -99,7 +101,7 @@ def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator
 
 
 def _tried(what_if: str, row: GroupRow, how: FleetAudit) -> Iterator[dict[str, Any]]:
-    """Yield what is found out about one group, changed or not."""
+    """Yield the result rows of one group with a change, or with none (`AS_IS`)."""
     rates = _by_topic(row.rates)
     ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
     best = min(ways, key=lambda way: way.rank, default=None)
@@ -121,7 +123,7 @@ def _usd(pair: Mapping[str, Any], price: Price) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A group under a strategy, or as it is."""
+    """Reads of a group under a strategy, or with its current assignment."""
 
     strategy: str
     pairs: tuple[dict[str, Any], ...]
@@ -129,7 +131,10 @@ class _Way:
 
     @property
     def rank(self) -> tuple[float, int, int]:
-        """Return how much is not surely local, in bytes, then in partitions; of equals the last named is best."""
+        """Return the sort key, lower is better: bytes, then partitions that are not known to be local.
+
+        Of equal strategies the last one in `STRATEGY_NAMES` is best.
+        """
         afar = [
             pair for pair in self.pairs if pair["source_rack"] is None or pair["source_rack"] != pair["reader_rack"]
         ]
@@ -138,14 +143,14 @@ class _Way:
 
 
 def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
-    """Return what is read by those who have it now."""
+    """Return the reads of the current assignment."""
     shot = row.snapshot
     serving = row.cluster.in_sync_replicas(shot.group.topology)
     return _Way(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
 
 
 def _way(strategy: StrategyName, row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
-    """Return what a strategy would make of the group, planned as its leader sees it."""
+    """Return the reads under a strategy, planned with the racks that the group leader receives."""
     shot = row.snapshot
     plan = STRATEGIES[strategy](shot.as_leader_sees(), Options(locality=row.cluster.mode))
     reading = topic_reads(
@@ -161,7 +166,7 @@ def _owned(row: GroupRow) -> dict[str, Partitions]:
 
 
 def _by_topic(rates: Throughput) -> dict[str, list[float | None]]:
-    """Return rates by topic and partition, as far as they are known."""
+    """Return rates by topic and partition; None, or no entry, for an unknown rate."""
     found: dict[str, list[float | None]] = {}
     for (topic, partition), rate in rates.bytes_s.items():
         row = found.setdefault(topic, [])
@@ -172,7 +177,7 @@ def _by_topic(rates: Throughput) -> dict[str, list[float | None]]:
 
 @dataclass(slots=True)
 class _Sum:
-    """What goes along a pair of racks."""
+    """Reads between two racks."""
 
     partitions: int = 0
     unmeasured: int = 0

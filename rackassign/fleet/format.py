@@ -1,4 +1,4 @@
-"""Sums of a fleet as people read them: in money where bytes were measured, in partitions where they were not."""
+"""Totals of a fleet as text: in money if bytes were measured, else in partitions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rackassign.monitoring.format import format_bytes, format_usd, mark_lower_bo
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How sums are shown.
+    """Formatter of totals.
 
     Args:
-        price: Of what crosses racks.
-        measured: Whether bytes are known.
+        price: Price of cross-rack traffic.
+        measured: Whether the rate of any partition is known.
     """
 
     price: Price
@@ -23,19 +23,19 @@ class Figures:
 
     @property
     def unit(self) -> str:
-        """What the figures count."""
+        """The unit of the figures."""
         return "USD a month" if self.measured else "partitions"
 
     def kinds(self, of: Totals) -> TrafficByKind:
-        """Return the amount that counts."""
+        """Return the bytes per second if bytes were measured, else the partitions."""
         return of.bytes_s if self.measured else of.partitions
 
     def crossing(self, of: Totals) -> str:
-        """Show what crosses racks; a range where nobody knows how much it is."""
+        """Format the cross-rack amount; as a range if a part is unknown."""
         return self._marked("{} to {}", of)
 
     def at_most(self, of: Totals) -> str:
-        """Show the same in fewer characters: the upper end of a range."""
+        """Format the cross-rack amount in fewer characters: only the upper end of a range."""
         return self._marked("≤{1}", of)
 
     def _marked(self, doubtful: str, of: Totals) -> str:
@@ -47,14 +47,14 @@ class Figures:
         return mark_lower_bound(shown, of.unmeasured if self.measured else 0)
 
     def less(self, before: Totals, after: Totals) -> str:
-        """Show how much less is read from afar; marked where it may be less than that."""
+        """Format the reduction of reads not known to be local; marked as an upper bound if a part is unknown."""
         was, then = self.kinds(before), self.kinds(after)
         shown = self._figure(was.afar - then.afar)
         doubtful = was.unknown > 0 or then.unknown > 0
         return f"≤{shown}" if doubtful and shown != self._figure(0) else shown
 
     def flow(self, amount: float) -> str:
-        """Show how much flows."""
+        """Format an amount of traffic."""
         return f"{format_bytes(amount)}/s" if self.measured else f"{amount:,.0f} partitions"
 
     def _figure(self, amount: float) -> str:

@@ -1,6 +1,7 @@
-"""A fleet as one page for people: no network, no script, and whatever a name contains, it stays a name.
+"""Report of a fleet as one HTML page without network access or scripts. Names are escaped.
 
-It is bounded, whatever the size of the fleet: what is left out is counted and added up.
+The size of the page is bounded for a fleet of any size. Groups, topics and flows that are left out are counted, and the
+reads of such groups and topics are summed up.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _MOST_MOMENTS = 30
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The fleet as it is, or as it could be: what goes from which rack to which.
+    """Traffic between racks of the whole fleet, now or with the best strategy or change.
 
     Args:
-        title: What it shows.
-        sum: All of it.
-        picture: Of the largest flows.
-        undrawn: How many are smaller than those.
+        title: Title of the diagram.
+        sum: Total of all groups.
+        picture: Sankey diagram of the largest flows.
+        undrawn: Number of smaller flows, which are not drawn.
     """
 
     title: str
@@ -45,13 +46,13 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The fleet with a change, by the best strategy of each group, or by none.
+    """Reads of the fleet with a change and the best strategy of each group, or with neither.
 
     Args:
-        name: Of the change.
-        meaning: The same in words.
-        sum: What would be read.
-        groups: How many groups are best with it.
+        name: Name of the change; `NOW` for the current reads.
+        meaning: Description of the change.
+        sum: Reads of all groups with the change.
+        groups: Number of groups for which this change is the best; None for the current reads.
     """
 
     name: str
@@ -62,13 +63,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """A group by topic.
+    """Reads of a group by topic.
 
     Args:
-        group: Which.
-        shown: Topics, those that read most from afar first: now, and with the best strategy.
-        others: How many are not shown.
-        rest: What those add up to.
+        group: The group.
+        shown: Topics with their reads now and with the best strategy, in descending order of the current reads that are
+            not known to be local.
+        others: Number of topics that are not shown.
+        rest: Sum of their reads, now and with the best strategy.
     """
 
     group: GroupSums
@@ -78,15 +80,15 @@ class Topics:
 
 
 def page(found: Path, price: Price, at: datetime | None = None) -> str:
-    """Return the page, as HTML.
+    """Return the report as HTML.
 
     Args:
-        found: Folder of what the audit has found, as `storage.write_results` or Spark wrote it.
-        price: Of what crosses racks.
-        at: When it was made; now if left out.
+        found: Folder with the results of the audit that `storage.write_results` or Spark wrote.
+        price: Price of cross-rack traffic.
+        at: Time of the report; the current time by default.
 
     Raises:
-        ConfigError: The folder has something else in it.
+        ConfigError: The folder has no audit results, or a file with other contents.
     """
     fleet = aggregate(read_results(found))
     costly = [group for group in fleet.costly[:_MOST_DETAILED] if any(group.now.rank)]
@@ -125,7 +127,7 @@ _MOMENT = "%Y-%m-%d %H:%M UTC"
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """Groups that are not shown one by one."""
+    """Sum of groups that are not shown individually."""
 
     count: int
     now: Totals
@@ -165,7 +167,7 @@ def _side(title: str, of: Totals, pairs: Mapping[Pair, Totals], figures: Figures
 
 
 def _thinned(history: Sequence[HistoryPoint]) -> list[HistoryPoint]:
-    """Return so many moments at most, evenly chosen, the first and the last among them."""
+    """Return at most `_MOST_MOMENTS` points, evenly spaced and with the first and the last one."""
     last, most = len(history) - 1, _MOST_MOMENTS - 1
     if last <= most:
         return list(history)

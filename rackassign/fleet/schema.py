@@ -1,7 +1,7 @@
-"""A fleet of groups as Arrow rows: one row for a group with all it takes to judge it, in list columns.
+"""Arrow schema of snapshots: one row per group, with everything needed to evaluate it in list columns.
 
-One row for a group, not one for a partition: a thousand groups are a thousand rows, nothing has to be shuffled
-together again, and whoever has a row can judge the group.
+A row is a group and not a partition. A thousand groups are a thousand rows, no shuffle has to bring a group together
+again, and a row is sufficient to evaluate its group.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ SCHEMA = pa.schema(
     ],
     metadata={"format": FORMAT},
 )
-"""A missing leader is -1; a rate that is not known is null."""
+"""A missing leader is -1; an unknown rate is null."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group with all it takes to judge it.
+    """A group with everything needed to evaluate it.
 
     Args:
-        taken: When it was looked at.
+        taken: Time of the snapshot.
         snapshot: The group.
-        cluster: Its brokers and topics.
-        rates: What is written to those.
+        cluster: The brokers and the topics of the group.
+        rates: Rates at which the topics are written.
     """
 
     taken: datetime
@@ -94,20 +94,20 @@ def to_arrow(
     """Return groups as rows.
 
     Args:
-        taken: When they were looked at, with a time zone.
+        taken: Time of the snapshot, with a time zone.
         snapshots: The groups.
-        cluster: All their topics.
-        rates: What is written to those; left out if that was not measured.
+        cluster: The brokers and all topics of the groups.
+        rates: Rates at which the topics are written; None if they were not measured.
     """
     rows = [_row(taken, shot, cluster, rates or Throughput()) for shot in snapshots]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
 def from_arrow(batch: pa.RecordBatch) -> Iterator[GroupRow]:
-    """Return the groups in rows, one after the other.
+    """Yield the groups of a batch of rows.
 
     Raises:
-        ConfigError: A row cannot be one that `to_arrow` wrote.
+        ConfigError: A row was not written by `to_arrow`.
     """
     for at in range(batch.num_rows):
         name = ""
@@ -140,7 +140,7 @@ def _row(taken: datetime, shot: Snapshot, cluster: ObservedCluster, rates: Throu
 
 
 def _brokers(cluster: ObservedCluster) -> list[BrokerDescription]:
-    """Return all brokers, those too that only the memory of racks knows."""
+    """Return all brokers, including those that are not listed now and whose last known rack still counts."""
     listed = {broker.id for broker in cluster.brokers}
     gone = (BrokerDescription(b.id, b.rack, fenced=True) for b in cluster.topology.brokers if b.id not in listed)
     return [*cluster.brokers, *gone]
@@ -200,7 +200,7 @@ def _read(row: Mapping[str, Any]) -> GroupRow:
 
 
 def _partitions(entry: Mapping[str, Any]) -> tuple[Partition, ...]:
-    # One for all partitions that have the same replicas.
+    # Partitions with equal leader and replicas share one object.
     made: dict[tuple[int, ...], Partition] = {}
     row = []
     for replicas, leader in zip(entry["replicas"], entry["leaders"], strict=True):

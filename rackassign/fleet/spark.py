@@ -1,4 +1,4 @@
-"""The same audit on Spark."""
+"""Fleet audit on Spark."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def audit_on_spark(spark: SparkSession, path: str, how: audit.FleetAudit) -> DataFrame:
-    """Return what an audit finds of the groups in Parquet files.
+    """Return the audit results of the groups in Parquet files.
 
-    Few files are one task to Spark, however many groups they have; set `spark.sql.files.maxPartitionBytes` low, or
-    repartition, where that matters.
+    Spark reads few files in one task, however many groups they have. If that matters, set
+    `spark.sql.files.maxPartitionBytes` to a small value or repartition.
 
     Args:
-        spark: The session.
-        path: Of a file, or of a folder.
-        how: What to look for; sent to the executors, which need this package.
+        spark: The Spark session.
+        path: Path of a file or a folder.
+        how: Options of the audit; sent to the executors, which need this package.
     """
 
     def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -33,7 +33,7 @@ def audit_on_spark(spark: SparkSession, path: str, how: audit.FleetAudit) -> Dat
 
 
 def spark_schema() -> StructType:
-    """Return the columns of an audit, as Spark names them."""
+    """Return the schema of audit results in Spark's types."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark is heavy
 
     return from_arrow_schema(audit.SCHEMA)

@@ -1,4 +1,4 @@
-"""Fleets in files: Parquet, read and written a few groups at a time."""
+"""Snapshots and audit results in Parquet files, read and written in batches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rackassign.monitoring import ClusterSnapshot, Throughput
 from rackassign.util.text import short_repr, truncate
 
 GROUPS_AT_ONCE = 50
-"""Rows of a row group: what is in memory at the same time, and what one task of Spark takes."""
+"""Number of groups in a row group, which is also the number in memory at once and in one Spark task."""
 
 _BROKEN = (OSError, pa.ArrowException)
 
 
 def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: Throughput) -> None:
-    """Write groups as they are now.
+    """Write a snapshot of groups.
 
     Args:
-        file: Which must not be there.
-        taken: When they were looked at, with a time zone.
-        shots: The groups.
-        rates: What is written to their topics.
+        file: The new file, which must not exist.
+        taken: Time of the snapshot, with a time zone.
+        shots: The groups and their cluster.
+        rates: Rates at which their topics are written.
     """
     with _writing(file, schema.SCHEMA) as writer:
         for start in range(0, len(shots.snapshots), GROUPS_AT_ONCE):
@@ -38,19 +38,19 @@ def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: T
 
 
 def count(path: Path) -> int:
-    """Return how many groups there are in a file or a folder, once all of it is found to be sound on the outside.
+    """Return the number of groups in a file or a folder, after checking the metadata and schema of all files.
 
     Raises:
-        ConfigError: There is nothing there, or something else.
+        ConfigError: There are no Parquet files, or a file is not a snapshot.
     """
     return sum(_of_groups(file).metadata.num_rows for file in _files(path))
 
 
 def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the groups of a file, or of all files in a folder, in order of their names, a few at a time.
+    """Yield the groups of a file, or of all files of a folder in order of their names, in batches.
 
     Raises:
-        ConfigError: There is nothing there, something else, or the same twice.
+        ConfigError: There are no Parquet files, a file is not a snapshot, or a group occurs twice with the same time.
     """
     seen: set[tuple[datetime, str]] = set()
     for file in _files(path):
@@ -66,10 +66,10 @@ def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
-    """Write what an audit has found into a new folder, and return the number of rows.
+    """Write audit results into a new folder, and return the number of rows.
 
     Raises:
-        ConfigError: The folder has something in it, or cannot be written.
+        ConfigError: The folder is not empty, or cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,15 +87,15 @@ def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
 
 
 def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
-    """Yield what an audit has found, as `write_results` or Spark has written it.
+    """Yield audit results that `write_results` or Spark has written.
 
     Raises:
-        ConfigError: There is nothing there, or something else.
+        ConfigError: There are no Parquet files, or a file has no audit results.
     """
     for file in _files(folder):
         for batch in _batches(file, _opened(file), audit.ROWS_AT_ONCE):
             try:
-                # Spark has types of its own for some of it.
+                # Spark writes some columns with other types.
                 table = pa.Table.from_batches([batch]).select(audit.SCHEMA.names).cast(audit.SCHEMA)
             except (KeyError, pa.ArrowException):
                 raise ConfigError(f"{file} is not what an audit of a fleet finds") from None
@@ -104,10 +104,10 @@ def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _writing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """Make a file that has its name once all of it is written."""
+    """Write a file under a temporary name and rename it once it is complete."""
     partial = file.with_name(f"{file.name}.partial")
     try:
-        # The sums tell a page that was damaged from one that only looks odd.
+        # Checksums distinguish a damaged page from one with unusual contents.
         with pq.ParquetWriter(partial, schema, compression="zstd", write_page_checksum=True) as writer:
             yield writer
         partial.rename(file)
@@ -153,6 +153,6 @@ def _batches(file: Path, parquet: pq.ParquetFile, size: int) -> Iterator[pa.Reco
 
 
 def _said(error: BaseException) -> str:
-    """Return what went wrong in one line, in the system's words where it was the system."""
+    """Return an error in one line; for errors of the operating system, its description."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else truncate(str(error) or type(error).__name__)

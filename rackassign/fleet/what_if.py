@@ -1,4 +1,4 @@
-"""Changes to a group and its cluster that are tried on paper."""
+"""What-if changes: a group and its cluster with one hypothetical change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ _SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def racks_reported(row: GroupRow) -> GroupRow:
-    """Return the row with all members sending the racks they are in, and reading near."""
+    """Return the row with all members sending their known racks and requesting local replicas."""
     return replace(row, snapshot=replace(row.snapshot, rack_map_members=frozenset(), leaders_only=frozenset()))
 
 
 def racks_assumed(row: GroupRow) -> GroupRow:
-    """Return the row with all members in a known rack that they send: those of unknown rack where fewest are."""
+    """Return the row with all members sending a known rack.
+
+    Members of unknown rack are put in the racks with the fewest members.
+    """
     row = racks_reported(row)
     racks = sorted(set(row.cluster.topology.broker_racks().values()))
     if not racks:
@@ -47,9 +50,10 @@ def any_replica(row: GroupRow) -> GroupRow:
 
 
 def members_balanced(row: GroupRow) -> GroupRow:
-    """Return the row with the members spread over the brokers' racks as evenly as they can be.
+    """Return the row with the members spread over the brokers' racks as evenly as possible.
 
-    Who is where it is not too full stays; those of unknown rack go first.
+    Members stay in their rack unless it has more than its share. Members of unknown rack fill the other racks, together
+    with members that leave theirs.
     """
     racks = sorted(set(row.cluster.topology.broker_racks().values()))
     members = row.snapshot.group.members
@@ -57,7 +61,7 @@ def members_balanced(row: GroupRow) -> GroupRow:
         return row
     most, larger = divmod(len(members), len(racks))
     have = Counter(member.rack for member in members)
-    # The racks that have most keep one more.
+    # The larger shares go to the racks with the most members.
     ranked = sorted(racks, key=lambda rack: (-have[rack], rack))
     room = {rack: most + (place < larger) for place, rack in enumerate(ranked)}
     home: dict[str, str] = {}
@@ -79,7 +83,7 @@ def _at_home(row: GroupRow, home: Mapping[str, str]) -> GroupRow:
 
 
 def add_replica(row: GroupRow) -> GroupRow:
-    """Return the row with one more copy of each partition, in a rack that has none, on the broker that has least."""
+    """Return the row with one more replica of each partition, in a rack without one, on the broker with the fewest."""
     racks = row.cluster.topology.broker_racks()
     load = Counter(broker for parts in row.cluster.topology.topics.values() for p in parts for broker in p.replicas)
     topics: dict[str, tuple[Partition, ...]] = {}
@@ -104,13 +108,13 @@ def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) ->
 
 
 def add_rack(row: GroupRow) -> GroupRow:
-    """Return the row with one more rack, which has its share of the brokers, of the copies and of the members."""
+    """Return the row with one more rack, which gets its share of the brokers, of the replicas and of the members."""
     racks = row.cluster.topology.broker_racks()
     if not racks:
         return row
     count = len(set(racks.values()))
     new = _name({*racks.values(), *(member.rack for member in row.snapshot.group.members)})
-    # What copies are on may be no broker that is known.
+    # Replicas may be on brokers that are not described.
     used = {broker.id for broker in row.cluster.brokers}.union(
         *(p.replicas for parts in row.cluster.topology.topics.values() for p in parts)
     )
@@ -137,11 +141,11 @@ def _name(taken: set[str | None]) -> str:
 
 
 class _Deal:
-    """Picks the copies that go to new brokers: one of so many, each place in the lists of replicas in its turn.
+    """Selects the replicas that move to new brokers, cycling through the positions of the replica lists.
 
     Args:
-        among: One copy of how many goes.
-        brokers: Those it goes to, in turn.
+        among: One replica out of this many moves.
+        brokers: IDs of the new brokers, used in turn.
     """
 
     def __init__(self, among: int, brokers: Sequence[int]) -> None:
@@ -150,11 +154,11 @@ class _Deal:
         self._due = self._gone = 0
 
     def next(self, partition: Partition) -> dict[int, int]:
-        """Return which broker's copy of a partition goes where; empty if all stay."""
+        """Return the old and the new broker of the replica that moves; empty if all replicas of the partition stay."""
         self._due += len(partition.replicas)
         if self._due < self._among:
             return {}
-        # At most one of a partition, or the new rack would hold two.
+        # At most one replica of a partition moves, otherwise the new rack would have two.
         self._due = min(self._due - self._among, self._among - 1)
         old = partition.replicas[self._gone % len(partition.replicas)]
         new = self._brokers[self._gone % len(self._brokers)]
@@ -177,7 +181,7 @@ def _laid(
     topology: Topology,
     in_sync: Mapping[str, tuple[tuple[int, ...], ...]],
 ) -> GroupRow:
-    """Return the row with the copies elsewhere."""
+    """Return the row with other brokers and replicas."""
     group = row.snapshot.group
     topics = {topic: topology.topics[topic] for topic in group.topology.topics}
     return replace(
@@ -196,7 +200,7 @@ WHAT_IFS: Mapping[str, Callable[[GroupRow], GroupRow]] = {
     "add-replica": add_replica,
     "add-rack": add_rack,
 }
-"""By name: the group as it is, and one change each."""
+"""Functions by name: each makes one change; `AS_IS` makes none."""
 
 MEANINGS: Mapping[str, str] = {
     AS_IS: "nothing changed but the strategy",
@@ -207,4 +211,4 @@ MEANINGS: Mapping[str, str] = {
     "add-replica": "one more copy of each partition, in a rack that has none",
     "add-rack": "one more rack, with its share of brokers, copies and members",
 }
-"""The same, in words."""
+"""Descriptions of the changes by name."""

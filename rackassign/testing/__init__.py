@@ -1,10 +1,10 @@
-"""Real multi-rack Kafka clusters for anyone's tests.
+"""Real multi-rack Kafka clusters for tests.
 
-`LocalCluster` starts brokers as processes of this machine, needing neither Docker nor an installed Java;
-`DockerCluster` starts the same in containers (extra `docker`);
-`rackassign.testing.spark` starts a stand-alone Spark whose workers stand in racks (extra `spark`);
-the fixtures in `rackassign.testing.pytest_plugin` hand one out to tests. Needs the extra:
-`pip install 'rackassign[testing]'`.
+`LocalCluster` starts brokers as processes of this machine, without Docker or an installed Java. `DockerCluster` starts
+equal clusters in containers (extra `docker`). `rackassign.testing.spark` starts a standalone Spark cluster with workers
+in racks (extra `spark`). The fixtures in `rackassign.testing.pytest_plugin` provide Kafka clusters to tests.
+
+The package needs an extra: `pip install 'rackassign[testing]'`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Only who wants containers pays for what they need.
+    # Imported on access, so that other users do not pay for the imports of this provider.
     if name == "DockerCluster":
         return import_module("rackassign.testing.docker.cluster").DockerCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What every kind of test cluster can do, wherever its brokers run."""
+"""Base class of test clusters, independent of where their brokers run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ READY_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker of a test cluster, where a client on this machine reaches it.
+    """One broker of a test cluster, with its addresses for clients on this machine.
 
     Args:
-        id: Its node id, from 1.
-        rack: Its `broker.rack`; None for a broker without one.
-        host: The address of its listener.
-        port: The port of its listener; the same after every restart.
-        listeners: The ports of its further listeners, by their names.
+        id: Node ID; the first is 1.
+        rack: The `broker.rack`; None for a broker without one.
+        host: Address of the plain listener.
+        port: Port of the plain listener; a restart does not change it.
+        listeners: Ports of the additional listeners by name.
     """
 
     id: int
@@ -40,17 +40,18 @@ class Broker:
 
 
 class Cluster(ABC):
-    """A cluster of real brokers in racks, with the faults a test can give them.
+    """A cluster of real brokers in racks, with methods that inject faults.
 
-    A subclass supplies the brokers and the five things that happen to one; everything by rack follows from that.
-    All of it may be called in any order: asking for a state a broker is already in does nothing.
+    A subclass implements the brokers and five operations on them: start, stop, kill, pause and unpause. The operations
+    on racks are built on these. Methods may be called in any order; an operation does nothing if the broker is already
+    in the requested state.
 
     Args:
-        start_timeout_s: Seconds a start may take until all brokers are ready.
-        listeners: Protocols of further listeners, by their names.
+        start_timeout_s: Seconds until all brokers must be ready after a start.
+        listeners: Protocols of additional listeners by name.
 
     Raises:
-        ConfigError: A listener cannot be.
+        ConfigError: The name or the protocol of a listener is invalid.
     """
 
     def __init__(self, start_timeout_s: float, listeners: Mapping[str, str]) -> None:
@@ -65,19 +66,19 @@ class Cluster(ABC):
 
     @property
     def brokers(self) -> tuple[Broker, ...]:
-        """The brokers, by id, whether they are up or not."""
+        """All brokers in order of their IDs, whether they are up or not."""
         return self._brokers
 
     @property
     def bootstrap(self) -> str:
-        """The `bootstrap_servers` of a client, naming all brokers."""
+        """The `bootstrap_servers` for clients, with all brokers."""
         return ",".join(f"{broker.host}:{broker.port}" for broker in self._brokers)
 
     def client_config(self, listener: str | None = None) -> dict[str, Any]:
-        """Return the arguments with which a kafka-python client reaches the brokers.
+        """Return the arguments for a kafka-python client that connects to the brokers.
 
         Args:
-            listener: Name of a further listener; the plain one if left out.
+            listener: Name of an additional listener; None for the plain one.
 
         Raises:
             ConfigError: There is no such listener.
@@ -89,7 +90,7 @@ class Cluster(ABC):
         return self._way_in(listener, self._brokers)
 
     def _secure(self, host: str, directory: Path) -> dict[str, str]:
-        """Make certificates if a listener needs them; return what brokers are told of them."""
+        """Create certificates if a listener needs them, and return the broker properties for them."""
         if not secured(self._listeners):
             return {}
         self._security = ClusterCertificates.issued(host, directory)
@@ -102,7 +103,7 @@ class Cluster(ABC):
         return {"bootstrap_servers": servers, **login}
 
     def start_all(self) -> None:
-        """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
+        """Start every broker, including stopped, killed and paused ones, and wait until all are ready.
 
         Raises:
             ClusterError: A broker does not start; the message has the end of its log.
@@ -116,13 +117,13 @@ class Cluster(ABC):
             self._user_made = True
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that is down, with the port and the data it had; resume it if it is paused.
+        """Start a broker that is down, with its previous port and data; resume it if it is paused.
 
-        Does not wait until it is ready: that is `wait_ready()`.
+        This does not wait until the broker is ready; see `wait_ready()`.
 
         Raises:
             ConfigError: There is no such broker.
-            ClusterError: Its process cannot be started.
+            ClusterError: The process of the broker cannot be started.
         """
         broker = self._broker(broker_id)
         self.resume(broker_id)
@@ -131,9 +132,10 @@ class Cluster(ABC):
             self._wanted.add(broker_id)
 
     def stop(self, broker_id: int) -> None:
-        """Shut a broker down in good order, handing over its partitions, and wait until its process has ended.
+        """Shut a broker down cleanly (controlled shutdown), and wait until its process has ended.
 
-        One that cannot finish in 30 s, for lack of a controller to hand over to, is killed.
+        The broker hands over its partitions. If it does not finish within 30 s because no controller is available, it
+        is killed.
 
         Raises:
             ConfigError: There is no such broker.
@@ -141,9 +143,9 @@ class Cluster(ABC):
         self._end([self._broker(broker_id)], in_order=True)
 
     def kill(self, broker_id: int) -> None:
-        """Kill a broker outright, as a crash would, and wait until its process is gone.
+        """Kill a broker without shutdown, like a crash, and wait until its process has ended.
 
-        The others take 6 s to notice, unless `broker.session.timeout.ms` says otherwise.
+        The other brokers notice after 6 s, the `broker.session.timeout.ms` of test clusters, unless it is configured.
 
         Raises:
             ConfigError: There is no such broker.
@@ -151,11 +153,11 @@ class Cluster(ABC):
         self._end([self._broker(broker_id)], in_order=False)
 
     def pause(self, broker_id: int) -> None:
-        """Freeze a broker: connections to it hang rather than break.
+        """Suspend a broker, so that connections to it hang and do not break.
 
         Raises:
             ConfigError: There is no such broker.
-            ClusterError: It is down.
+            ClusterError: The broker is down.
         """
         broker = self._broker(broker_id)
         if broker_id not in self._paused:
@@ -163,7 +165,7 @@ class Cluster(ABC):
             self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """Let a paused broker go on.
+        """Resume a paused broker.
 
         Raises:
             ConfigError: There is no such broker.
@@ -174,36 +176,37 @@ class Cluster(ABC):
             self._paused.discard(broker_id)
 
     def start_rack(self, rack: str) -> None:
-        """Start all brokers of a rack, see `start()`."""
+        """Start all brokers of a rack; see `start()`."""
         for broker in self._rack(rack):
             self.start(broker.id)
 
     def stop_rack(self, rack: str) -> None:
-        """Shut all brokers of a rack down at once, see `stop()`."""
+        """Shut down all brokers of a rack at the same time; see `stop()`."""
         self._end(self._rack(rack), in_order=True)
 
     def kill_rack(self, rack: str) -> None:
-        """Kill all brokers of a rack at once, see `kill()`."""
+        """Kill all brokers of a rack at the same time; see `kill()`."""
         self._end(self._rack(rack), in_order=False)
 
     def pause_rack(self, rack: str) -> None:
-        """Freeze all brokers of a rack, see `pause()`."""
+        """Suspend all brokers of a rack; see `pause()`."""
         for broker in self._rack(rack):
             self.pause(broker.id)
 
     def resume_rack(self, rack: str) -> None:
-        """Let all paused brokers of a rack go on, see `resume()`."""
+        """Resume all paused brokers of a rack; see `resume()`."""
         for broker in self._rack(rack):
             self.resume(broker.id)
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every broker that should be up (started, not paused) is registered and unfenced.
+        """Wait until every broker that should be up (started and not paused) is registered and unfenced.
 
         Args:
-            timeout_s: Seconds to wait at most.
+            timeout_s: Maximum time to wait in seconds.
 
         Raises:
-            ClusterError: One of them has died, with the end of its log, or time is up, with what is missing.
+            ClusterError: A broker has died, or the timeout has expired. The message has the end of the broker's log, or
+                the brokers that are not ready.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -219,7 +222,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End all brokers and remove all they have written. May be called again, which does nothing."""
+        """End all brokers and remove all data they have written. Calling this again does nothing."""
 
     @abstractmethod
     def _start(self, brokers: Sequence[Broker]) -> None:
@@ -227,15 +230,15 @@ class Cluster(ABC):
 
     @abstractmethod
     def _stop(self, brokers: Sequence[Broker]) -> None:
-        """Shut down brokers together and wait for their end; those that are down already are no error."""
+        """Shut down brokers at the same time and wait until they have ended; ignore brokers that are already down."""
 
     @abstractmethod
     def _kill(self, brokers: Sequence[Broker]) -> None:
-        """Kill brokers together and wait for their end; those that are down already are no error."""
+        """Kill brokers at the same time and wait until they have ended; ignore brokers that are already down."""
 
     @abstractmethod
     def _pause(self, broker: Broker) -> None:
-        """Stop a running broker's threads."""
+        """Suspend the process of a running broker."""
 
     @abstractmethod
     def _unpause(self, broker: Broker) -> None:
@@ -243,21 +246,21 @@ class Cluster(ABC):
 
     @abstractmethod
     def _runs(self, broker: Broker) -> bool:
-        """Return whether its process is there."""
+        """Return whether the process of a broker exists."""
 
     @abstractmethod
     def _check_alive(self, wanted: Sequence[Broker]) -> None:
-        """Raise a ClusterError with its last words if one of the brokers has ended by itself."""
+        """Raise a ClusterError with the end of its log if one of the brokers has ended unexpectedly."""
 
     @abstractmethod
     def _pause_between_looks(self) -> None:
-        """Wait a moment, less if a broker ends."""
+        """Wait briefly; may return earlier if a broker ends."""
 
     def _end(self, brokers: Sequence[Broker], *, in_order: bool) -> None:
         if in_order:
             for broker in brokers:
                 self.resume(broker.id)
-        # Before the deed, so that nobody takes the end of its process for an accident.
+        # Before the brokers end, so that the end of a process is not reported as a failure.
         self._wanted -= {broker.id for broker in brokers}
         (self._stop if in_order else self._kill)(brokers)
         self._paused -= {broker.id for broker in brokers}

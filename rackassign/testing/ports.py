@@ -1,4 +1,4 @@
-"""Loopback ports that several clusters, in several processes, can reserve without treading on each other."""
+"""Reservation of loopback ports without conflicts between clusters and processes."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _TOP = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ReservedPorts:
-    """Ports nobody else takes as long as one of the descriptors is open somewhere.
+    """Ports that no other cluster takes while one of the descriptors is open in any process.
 
     Args:
         numbers: The ports.
-        descriptors: Open files that hold the reservations, for a child to inherit; closed by `close()`.
+        descriptors: Open files that hold the reservations. A child process may inherit them; `close()` closes them.
     """
 
     numbers: tuple[int, ...]
     descriptors: tuple[int, ...]
 
     def close(self) -> None:
-        """Close this process's descriptors; a child that inherited them keeps the reservation."""
+        """Close the descriptors of this process; a child process that inherited them keeps the reservations."""
         for descriptor in self.descriptors:
             os.close(descriptor)
 
 
 def reserve_ports(count: int) -> ReservedPorts:
-    """Reserve free ports of 127.0.0.1, outside the range the kernel gives to outgoing connections.
+    """Reserve free ports of 127.0.0.1 outside the kernel's range of ephemeral ports.
 
-    A port in that range could be taken by anyone's connection while its broker is down.
+    Any outgoing connection could take a port of that range while its broker is down.
 
     Raises:
         ClusterError: Fewer than `count` ports are free.
     """
     directory = cache_dir() / "ports"
     directory.mkdir(parents=True, exist_ok=True)
-    # Test data, not secrets; a random order keeps processes that start together apart.
+    # Not a secret: a random order avoids collisions between processes that start at the same time.
     candidates = random.sample(_candidates(), k=len(_candidates()))
     numbers: list[int] = []
     descriptors: list[int] = []
@@ -62,7 +62,7 @@ def reserve_ports(count: int) -> ReservedPorts:
 
 
 def _candidates() -> range:
-    """Return the widest part of our range that is free of ephemeral ports."""
+    """Return the widest part of the candidate range that has no ephemeral ports."""
     try:
         low, high = (int(word) for word in _EPHEMERAL.read_text("ascii").split())
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def _candidates() -> range:
     widest = max(around, key=len)
     if len(widest) >= 1_000:  # noqa: PLR2004 - enough for many clusters
         return widest
-    # Somebody has widened the ephemeral range over ours: take the larger side of it, or any port at all.
+    # A wider ephemeral range than the default covers the candidates: use the larger side of it, or any port at all.
     return max((range(1_024, low), range(high + 1, _TOP), range(_LOWEST, _HIGHEST)), key=len)
 
 
@@ -80,11 +80,11 @@ def _reserve(path: Path, port: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with socket.socket() as probe:
-            # As the broker binds it: connections of an earlier owner in TIME_WAIT are no obstacle.
+            # With the option that the broker uses: connections of an earlier owner in TIME_WAIT do not prevent binding.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
     except OSError:
-        # Reserved by another cluster, or bound by a stranger.
+        # Reserved by another cluster, or bound by another program.
         os.close(descriptor)
         return None
     return descriptor

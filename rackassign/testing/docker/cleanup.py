@@ -1,9 +1,9 @@
-"""Whose a container or a network is, and the removal of those whose owner is gone.
+"""Ownership of containers and networks, and the removal of those whose owner has ended.
 
-Each carries labels that name the lock file its owner holds for as long as it lives. The kernel gives the lock up
-however the process ends, so what a crash has left is known for certain; what another live run has is never touched.
+Labels name the lock file that the owner holds while it runs. The kernel releases the lock however the process ends.
+So the remains of a crash are identified with certainty, and resources of other live runs are never removed.
 
-`python -m rackassign.testing.docker.cleanup` sweeps by hand.
+`python -m rackassign.testing.docker.cleanup` runs the cleanup manually.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LOCK = "rackassign.owner.lock"
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """Who has made something on a Docker engine.
+    """Owner of a container or network on a Docker engine.
 
     Args:
-        run: Names one cluster.
-        host: The machine of its process; of others nothing can be told from here.
-        lock: The file whose lock that process holds.
+        run: Name of the cluster.
+        host: Machine of the owner's process; the state of other machines' processes is unknown here.
+        lock: File whose lock the process holds.
     """
 
     run: str
@@ -43,12 +43,12 @@ class ResourceOwner:
 
     @classmethod
     def for_this_process(cls, lock: Path) -> Self:
-        """Return this process as owner of a cluster named for the lock file it holds."""
+        """Return this process as the owner of a cluster with the name of the lock file it holds."""
         return cls(lock.stem, platform.node(), str(lock))
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str] | None) -> Self | None:
-        """Read an owner from what something is labelled with; None if it is not ours."""
+        """Return the owner that labels name; None if rackassign did not create the resource."""
         found = labels or {}
         if not {_RUN, _HOST, _LOCK} <= set(found):
             return None
@@ -56,20 +56,20 @@ class ResourceOwner:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What everything of this owner is labelled with."""
+        """Labels of all resources of this owner."""
         return {_RUN: self.run, _HOST: self.host, _LOCK: self.lock}
 
     def is_gone(self) -> bool:
-        """Return whether its process has ended, as far as that is known for certain."""
+        """Return whether the owner's process is known to have ended."""
         if self.host != platform.node():
             return False
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
-            # Removed by the owner when it had finished, or by a sweep of lock files after its end.
+            # Removed by the owner when it finished, or by a cleanup of lock files after it ended.
             return True
         except PermissionError:
-            # Another user's.
+            # The lock file belongs to another user.
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,10 +81,10 @@ class ResourceOwner:
 
 
 def sweep() -> int:
-    """Remove all containers and networks of clusters whose process has ended; return how many there were.
+    """Remove all containers and networks of clusters whose process has ended; return their number.
 
     Raises:
-        ClusterError: No Docker engine answers, or it cannot remove them.
+        ClusterError: No Docker engine responds, or it cannot remove them.
         MissingExtraError: testcontainers is not installed.
     """
     client = connect()
@@ -95,10 +95,10 @@ def sweep() -> int:
 
 
 def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
-    """Remove the containers, with their volumes, and then the networks of those owners; return how many.
+    """Remove containers with their volumes, then networks, whose owner is `condemned`; return their number.
 
     Raises:
-        ClusterError: The engine refuses.
+        ClusterError: The engine refuses the request.
     """
     from docker.errors import NotFound  # noqa: PLC0415 - only for this provider
 
@@ -107,7 +107,7 @@ def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # n
         for container in client.containers.list(all=True, filters={"label": _RUN}, ignore_removed=True):
             owner = ResourceOwner.from_labels(container.labels)
             if owner and condemned(owner):
-                # Two may sweep at a time.
+                # Two processes may clean up at the same time.
                 with suppress(NotFound):
                     container.remove(force=True, v=True)
                 removed += 1

@@ -1,4 +1,4 @@
-"""Real Kafka brokers in containers: the same clusters as `LocalCluster`, each broker with an address of its own."""
+"""Real Kafka brokers in containers: clusters like those of `LocalCluster`, with a separate address for each broker."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _UP = frozenset({"running", "paused"})
 
 
 class DockerCluster(Cluster):
-    """Apache Kafka brokers in containers, one for each rack given, on a network of their own.
+    """Apache Kafka brokers in containers, one for each given rack, on a separate network.
 
-    Everything is in place after `start_all()`, which a `with` block calls. Nothing survives `close()` or an ordinary
-    end of this process; what it leaves if it is killed, the next cluster's start removes, as does `sweep()`.
+    `start_all()` creates and starts everything; a `with` block calls it. `close()` and a normal exit of this process
+    remove everything. If the process is killed, the start of the next cluster removes the remains, as does `sweep()`.
 
     Args:
-        racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
-            more than once.
-        config: Server properties for all brokers, over our defaults; None takes a default away.
-        listeners: Further listeners besides the plain one, by name, as for `LocalCluster`.
-        image: An image with the variables of apache/kafka; see `find_image` for what is taken otherwise.
-        start_timeout_s: Seconds until all brokers must be ready, without the pull of an image.
-        progress: Told what is being done.
+        racks: One entry per broker; IDs start at 1, and None is a broker without a rack. A rack may occur more than
+            once.
+        config: Broker properties for all brokers, which override the defaults; None removes a default.
+        listeners: Additional listeners by name, as for `LocalCluster`.
+        image: An image with the environment variables of apache/kafka; `find_image` selects the default.
+        start_timeout_s: Seconds until all brokers must be ready, without the time to pull an image.
+        progress: Callback for progress reports.
 
     Raises:
-        ConfigError: No racks, an empty rack, or a property that the cluster sets itself.
+        ConfigError: There are no racks, a rack is empty, or the cluster itself sets one of the properties.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class DockerCluster(Cluster):
 
     @property
     def pids(self) -> dict[int, int]:
-        """The process ids, on this machine, of the brokers that run, by broker id."""
+        """Process IDs of the running brokers on this machine, by broker ID."""
         running = [broker for broker in self._brokers if self._runs(broker)]
         return {broker.id: int(self._container(broker).attrs["State"]["Pid"]) for broker in running}
 
     def start_all(self) -> None:
-        """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
+        """Start every broker, including stopped, killed and paused ones, and wait until all are ready.
 
         Raises:
-            ClusterError: No Docker engine answers, there is no image, or a broker does not start; the message then
-                has the end of its log.
+            ClusterError: No Docker engine responds, there is no image, or a broker does not start; in the last case the
+                message has the end of its log.
             MissingExtraError: testcontainers is not installed.
         """
         if self._claim is None:
@@ -112,13 +112,13 @@ class DockerCluster(Cluster):
             super().start_all()
 
     def close(self) -> None:
-        """Remove all containers and the network. May be called again, which does nothing.
+        """Remove all containers and the network. Calling this again does nothing.
 
         Raises:
             ClusterError: The engine does not remove them.
         """
         if os.getpid() != self._process:
-            # A forked copy of the owner owns nothing.
+            # A forked child of the owner owns no resources.
             return
         claim, self._claim = self._claim, None
         self._wanted.clear()
@@ -130,7 +130,7 @@ class DockerCluster(Cluster):
             claim.give_up()
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that is down, resume it if it is paused, and put it on the network if it is cut off.
+        """Start a broker that is down, resume it if it is paused, and reconnect it if it is disconnected.
 
         Raises:
             ConfigError: There is no such broker.
@@ -140,26 +140,26 @@ class DockerCluster(Cluster):
         super().start(broker_id)
 
     def disconnect(self, broker_id: int) -> None:
-        """Take a broker off the network: its connections end, and neither clients nor brokers reach it.
+        """Disconnect a broker from the network: its connections end, and neither clients nor brokers can reach it.
 
         Raises:
             ConfigError: There is no such broker.
-            ClusterError: It was never started, or the engine refuses.
+            ClusterError: The broker was never started, or the engine refuses the request.
         """
         container = self._container(self._broker(broker_id))
         if broker_id not in self._cut:
-            # Before the deed, so that nobody waits for it to be ready.
+            # Before disconnecting, so that `wait_ready` does not wait for the broker.
             self._wanted.discard(broker_id)
             self._cut.add(broker_id)
             with engine_errors(f"broker {broker_id} cannot be cut off"):
                 self._claimed().disconnect(container)
 
     def reconnect(self, broker_id: int) -> None:
-        """Put a broker that is cut off on the network again, with the ports it had.
+        """Reconnect a disconnected broker to the network, with its previous ports.
 
         Raises:
             ConfigError: There is no such broker.
-            ClusterError: The engine refuses.
+            ClusterError: The engine refuses the request.
         """
         broker = self._broker(broker_id)
         if broker_id in self._cut:
@@ -170,7 +170,7 @@ class DockerCluster(Cluster):
                 self._wanted.add(broker_id)
 
     def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
-        """Return the last lines a broker has logged, its standard error included.
+        """Return the last lines of a broker's log, including its standard error.
 
         Raises:
             ConfigError: There is no such broker.
@@ -206,7 +206,7 @@ class DockerCluster(Cluster):
                     end(container)
                     container.wait(timeout=_END_TIMEOUT_S)
             except ClusterError:
-                # It may have ended by itself a moment before.
+                # The container may have ended by itself just before.
                 if self._runs(broker):
                     raise
 
@@ -229,7 +229,7 @@ class DockerCluster(Cluster):
         return self._state(broker) in _UP
 
     def _state(self, broker: Broker) -> str:
-        """Return what the engine says of a broker's container; nothing if there is none yet."""
+        """Return the state of a broker's container; an empty string if there is no container yet."""
         self._claimed()
         container = self._containers.get(broker.id)
         if container is None:
@@ -247,7 +247,7 @@ class DockerCluster(Cluster):
                 )
 
     def _pause_between_looks(self) -> None:
-        # The engine could tell of an end but not of readiness, which can only be asked for again.
+        # The engine could report the end of a container but not readiness, which has to be polled.
         time.sleep(_LOOK_EVERY_S)
 
     def _container(self, broker: Broker) -> Any:  # noqa: ANN401 - docker-py is untyped

@@ -1,4 +1,4 @@
-"""What a broker in a container is told: its environment, in the contract of the image apache/kafka."""
+"""Configuration of brokers in containers, as the environment variables of the image apache/kafka."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from rackassign.testing.cluster import Broker
 from rackassign.testing.local.broker_config import check_config, default_properties
 
 CLIENT_PORT = 9092
-"""Of the listener for clients, inside the container."""
+"""Port of the listener for clients inside the container."""
 
 _INTERNAL_PORT = 19092
 _CONTROLLER_PORT = 9093
 _FURTHER_PORT = 9094
-"""Of the first further listener; the others count up from there."""
+"""Port of the first additional listener; the others have the ports after it."""
 
 _CONTROLLERS = 3
 _LOGGERS = {
     "kafka": "WARN",
     "org.apache.kafka": "WARN",
     "kafka.server.KafkaRaftServer": "INFO",
-    # That others are down is what the tests are about.
+    # Tests stop brokers intentionally, so warnings about offline brokers are noise.
     "org.apache.kafka.clients.NetworkClient": "ERROR",
     "kafka.server.ReplicaFetcherThread": "ERROR",
 }
 _JVM = {
-    # Both images would take a gigabyte for each broker.
+    # By default both images take a gigabyte for each broker.
     "KAFKA_HEAP_OPTS": "-Xmx300m -Xms64m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    # Not the root's level: the set-up step of Kafka 4.3 takes its appender away with it, and nothing is logged.
+    # Not the root logger's level: with it, the setup step of Kafka 4.3 drops its appender, and nothing is logged.
     "KAFKA_LOG4J_LOGGERS": ",".join(f"{name}={level}" for name, level in _LOGGERS.items()),
 }
 _NOT_PROPERTIES = frozenset(
@@ -48,11 +48,11 @@ _NOT_PROPERTIES = frozenset(
 
 
 def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) -> None:
-    """Refuse racks and properties that cannot work.
+    """Validate racks and properties.
 
     Raises:
-        ConfigError: No racks, an empty one, a property that the cluster sets itself, or one whose name the
-            image's variables cannot carry.
+        ConfigError: There are no racks, a rack is empty, the cluster itself sets one of the properties, or the name of
+            a property cannot be written as an environment variable of the image.
     """
     if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
         raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
@@ -65,12 +65,12 @@ def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) 
 
 
 def alias(broker_id: int) -> str:
-    """Return the name by which the other brokers find a broker on their network."""
+    """Return the host name of a broker on the network of the cluster."""
     return f"kafka-{broker_id}"
 
 
 def variable(name: str) -> str:
-    """Return the environment variable that sets a server property."""
+    """Return the environment variable that sets a broker property."""
     return "KAFKA_" + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
@@ -80,11 +80,11 @@ def environment(
     """Return the environment of one broker's container.
 
     Args:
-        broker: The broker, with the port published for it.
-        brokers: How many there are in all, with ids from 1; the first three are controllers too.
-        cluster_id: The same for all of them.
-        config: Properties for all brokers, over the defaults; None takes a default away.
-        protocols: Of the further listeners, by their names.
+        broker: The broker with its published ports.
+        brokers: Number of all brokers; IDs start at 1, and the first three are controllers as well.
+        cluster_id: ID of the cluster, equal for all brokers.
+        config: Properties for all brokers, which override the defaults; None removes a default.
+        protocols: Protocols of the additional listeners by name.
     """
     chosen = {**default_properties(brokers), **config, **_identity(broker, brokers, protocols)}
     properties = {name: value for name, value in chosen.items() if value is not None}
@@ -92,7 +92,7 @@ def environment(
 
 
 def published(broker: Broker) -> dict[int, int]:
-    """Return the ports inside a broker's container that clients come to, each with the one it is published on."""
+    """Return the ports for clients inside a broker's container, each with its published port."""
     return {CLIENT_PORT: broker.port} | {_FURTHER_PORT + i: port for i, port in enumerate(broker.listeners.values())}
 
 
@@ -114,7 +114,7 @@ def _identity(broker: Broker, brokers: int, protocols: Mapping[str, str]) -> dic
         "inter.broker.listener.name": "INTERNAL",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(f"{n}@{alias(n)}:{_CONTROLLER_PORT}" for n in controllers),
-        # On the container's own layer: a volume would outlive it, and memory would not outlive a kill.
-        "log.dirs": "/tmp/kafka-data",  # noqa: S108 - a path in a container of its own
+        # In the container's own layer: a volume would outlive the container, and memory would not survive a kill.
+        "log.dirs": "/tmp/kafka-data",  # noqa: S108 - a path inside a container
     }
     return identity if broker.rack is None else {**identity, "broker.rack": broker.rack}

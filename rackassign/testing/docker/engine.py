@@ -1,4 +1,4 @@
-"""The Docker engine: reaching it, and finding an image of Kafka on it."""
+"""Connection to the Docker engine, and selection of a Kafka image."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OWN_IMAGE = f"rackassign/kafka:{KAFKA_VERSION}"
 
 
 def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
-    """Return a client of the Docker engine that testcontainers would use, for the caller to close.
+    """Return a client of the Docker engine that testcontainers would use; the caller has to close it.
 
     Raises:
-        ClusterError: None answers.
+        ClusterError: No Docker engine responds.
         MissingExtraError: testcontainers is not installed.
     """
     try:
@@ -30,7 +30,7 @@ def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
         raise MissingExtraError("testcontainers", "docker") from error
     try:
         with engine_errors("no Docker engine answers"):
-            # It asks the engine for its version at once.
+            # The constructor requests the version of the engine immediately.
             return DockerClient(version="auto").client
     except ClusterError as error:
         _drop_socket(error)
@@ -39,9 +39,9 @@ def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
 
 @contextmanager
 def engine_errors(problem: str) -> Iterator[None]:
-    """Turn what Docker's own client raises into a ClusterError that begins with the problem."""
+    """Convert exceptions of Docker's client into a ClusterError that starts with the problem."""
     from docker.errors import DockerException  # noqa: PLC0415 - only for this provider
-    from requests import RequestException  # noqa: PLC0415 - the same
+    from requests import RequestException  # noqa: PLC0415 - only for this provider
 
     try:
         yield
@@ -50,16 +50,16 @@ def engine_errors(problem: str) -> Iterator[None]:
 
 
 def find_image(image: str | None = None, progress: ProgressCallback | None = None) -> str:
-    """Return the image to run: the one given, else `KAFKA_IMAGE`, else apache/kafka, else the one we build.
+    """Return the image to run: the given one, else `KAFKA_IMAGE`, else apache/kafka, else the one of `docker/build.sh`.
 
-    Whichever it is, it is on the engine afterwards: pulled if it was missing.
+    The image is on the engine afterwards; it is pulled if it was missing.
 
     Args:
-        image: The image wanted, if it is a certain one.
-        progress: Told of a pull.
+        image: The image to use; None selects one.
+        progress: Callback for progress reports of a pull.
 
     Raises:
-        ClusterError: No engine answers, or there is no image and none can be pulled.
+        ClusterError: No engine responds, or there is no image and none can be pulled.
         MissingExtraError: testcontainers is not installed.
     """
     wanted = image or os.environ.get("KAFKA_IMAGE") or None
@@ -95,7 +95,7 @@ def _is_here(client: Any, image: str) -> bool:  # noqa: ANN401
 
 
 def _have(client: Any, image: str, tell: ProgressCallback) -> str:  # noqa: ANN401
-    """Pull an image unless it is here; return why that failed, or nothing."""
+    """Pull an image unless the engine has it; return the reason of a failure, or an empty string."""
     if _is_here(client, image):
         return ""
     tell(Progress(f"Pulling {image}"))
@@ -108,10 +108,9 @@ def _have(client: Any, image: str, tell: ProgressCallback) -> str:  # noqa: ANN4
 
 
 def _drop_socket(error: BaseException) -> None:
-    """Let go of the socket that docker-py leaves open when nobody answers.
+    """Release the socket that docker-py leaves open when no engine responds.
 
-    Otherwise its warning comes at some later moment, and where warnings are errors it fails a test that has nothing
-    to do with it.
+    Otherwise its ResourceWarning appears at some later time. If warnings are errors, it then fails an unrelated test.
     """
     cause: BaseException | None = error.__cause__
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""All that one cluster in containers holds on this machine, to be given up together."""
+"""Resources that one cluster in containers holds on this machine and that are released together."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rackassign.testing.ports import reserve_ports
 
 
 class DockerResources:
-    """A lock that says we live, ports, a network, and whatever containers are run.
+    """A lock that marks the cluster as running, its ports, its network, and its containers.
 
     Args:
-        image: What the containers run.
-        ports: How many of them are wanted.
+        image: Image of the containers.
+        ports: Number of ports to reserve.
 
     Raises:
-        ClusterError: The engine does not answer or makes no network, or there are no ports.
+        ClusterError: The engine does not respond or cannot create a network, or not enough ports are free.
     """
 
     def __init__(self, image: str, ports: int) -> None:
@@ -47,19 +47,19 @@ class DockerResources:
         """Start a new container for a broker and return it.
 
         Raises:
-            DockerException: The engine refuses.
+            DockerException: The engine refuses the request.
         """
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - only for this provider
 
         container = (
             DockerContainer(self._image)
             .with_envs(**environment)
-            # Known to the others by name only, wherever they are started.
+            # The other brokers address it by this name only, wherever the containers are started.
             .with_kwargs(labels=self._owner.labels, hostname=alias(broker.id))
             .with_network(self._network)
             .with_network_aliases(alias(broker.id))
         )
-        # with_bind_ports cannot keep a port from the other interfaces.
+        # with_bind_ports cannot restrict a port to one interface.
         for inside, outside in published(broker).items():
             container.ports[f"{inside}/tcp"] = (broker.host, outside)  # type: ignore[assignment]
         try:
@@ -70,26 +70,26 @@ class DockerResources:
             container.get_docker_client().client.close()
 
     def disconnect(self, container: Any) -> None:  # noqa: ANN401
-        """Take a container off the network.
+        """Disconnect a container from the network.
 
         Raises:
-            DockerException: The engine refuses.
+            DockerException: The engine refuses the request.
         """
         self._client.networks.get(self._network.id).disconnect(container, force=True)
 
     def reconnect(self, container: Any, broker: Broker) -> None:  # noqa: ANN401
-        """Put a broker's container on the network again, under its name.
+        """Reconnect a broker's container to the network under its name.
 
         Raises:
-            DockerException: The engine refuses.
+            DockerException: The engine refuses the request.
         """
         self._client.networks.get(self._network.id).connect(container, aliases=[alias(broker.id)])
 
     def give_up(self) -> None:
-        """Remove containers and network, then let go of ports and lock.
+        """Remove the containers and the network, then release the ports and the lock.
 
         Raises:
-            ClusterError: The engine does not remove them; a later sweep will.
+            ClusterError: The engine does not remove them; a later `sweep()` will.
         """
         self._undo.close()
 
@@ -101,7 +101,7 @@ class DockerResources:
             with engine_errors("no network can be made"), _without_reaper():
                 return network.create()
         finally:
-            # Only its name is wanted from here on, and it has no close of its own.
+            # Only its name is needed from here on, and the class has no method to close its client.
             network._docker.client.close()  # noqa: SLF001
 
     def _remove_all(self) -> None:
@@ -110,9 +110,9 @@ class DockerResources:
 
 @contextmanager
 def _without_reaper() -> Iterator[None]:
-    """Keep testcontainers from starting its reaper: one more image to pull, for what our own sweep does.
+    """Prevent testcontainers from starting its reaper, which needs one more image and duplicates `sweep()`.
 
-    Only while we start something: the user's other containers keep theirs.
+    This applies only while rackassign starts something, so the user's other containers keep their reaper.
     """
     from testcontainers.core.config import testcontainers_config  # noqa: PLC0415 - only for this provider
 

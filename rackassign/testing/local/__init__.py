@@ -1,1 +1,1 @@
-"""Brokers as processes of this machine, with neither Docker nor an installed Java."""
+"""Brokers as processes of this machine, without Docker or an installed Java."""

@@ -1,4 +1,4 @@
-"""The files and the command line of one local broker: small, quick to start, quick to notice a fault."""
+"""Files and command lines of local brokers, configured for low memory, fast start and fast failure detection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rackassign.errors import ConfigError
 
 HOST = "127.0.0.1"
 CHECKPOINT = "bootstrap.checkpoint"
-"""The file in a log directory that names the features a new cluster starts with."""
+"""File in a log directory with the features of a new cluster."""
 
 _CONTROLLERS = 3
 _OURS = frozenset(
@@ -51,15 +51,15 @@ logger.fetcher.level = ERROR
 
 @dataclass(frozen=True, slots=True)
 class BrokerSpec:
-    """Where one broker lives.
+    """Ports and directory of one broker.
 
     Args:
-        id: Its node id.
-        rack: Its rack, or None.
-        port: Of its client listener.
-        controller_port: Of its controller listener; None for a mere broker.
-        listeners: Ports of its further listeners, by their names.
-        home: Its own directory.
+        id: Node ID.
+        rack: Rack; None for a broker without one.
+        port: Port of the listener for clients.
+        controller_port: Port of the controller listener; None for a broker that is no controller.
+        listeners: Ports of the additional listeners by name.
+        home: Directory of the broker.
     """
 
     id: int
@@ -71,35 +71,35 @@ class BrokerSpec:
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
+        """File for the output of the broker."""
         return self.home / "broker.log"
 
     @property
     def data(self) -> Path:
-        """Its log directory, in Kafka's sense."""
+        """Log directory of the broker (`log.dirs`), which contains the data."""
         return self.home / "data"
 
     @property
     def properties(self) -> Path:
-        """Its configuration file."""
+        """Configuration file of the broker."""
         return self.home / "server.properties"
 
 
 def ports_needed(brokers: int, listeners: int = 0) -> int:
-    """Return how many ports a cluster takes, with so many further listeners on each broker."""
+    """Return the number of ports of a cluster with the given number of additional listeners on each broker."""
     return brokers * (1 + listeners) + min(brokers, _CONTROLLERS)
 
 
 def lay_out(
     racks: Sequence[str | None], ports: Sequence[int], home: Path, listeners: Sequence[str] = ()
 ) -> tuple[BrokerSpec, ...]:
-    """Give every broker its ports and its directory; the first three are controllers too.
+    """Return the ports and the directory of every broker; the first three brokers are controllers as well.
 
     Args:
-        racks: One entry a broker.
-        ports: As many as `ports_needed` says.
-        home: The cluster's directory.
-        listeners: Names of further listeners.
+        racks: One entry per broker.
+        ports: The ports; `ports_needed` returns their number.
+        home: Directory of the cluster.
+        listeners: Names of the additional listeners.
     """
     brokers = len(racks)
     clients, further, controllers = (
@@ -121,10 +121,10 @@ def lay_out(
 
 
 def check_config(config: Mapping[str, str | None]) -> None:
-    """Refuse the properties that the cluster itself must set.
+    """Validate that properties are not among those that the cluster itself has to set.
 
     Raises:
-        ConfigError: One of those was given, or a line break is in it.
+        ConfigError: The cluster itself sets one of the properties, or a name or value contains a line break.
     """
     taken = sorted(_OURS & set(config))
     if taken:
@@ -137,16 +137,16 @@ def check_config(config: Mapping[str, str | None]) -> None:
 def write_files(
     nodes: Sequence[BrokerSpec], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
 ) -> None:
-    """Write what brokers need before their first start: properties, logging, formatted storage.
+    """Write the files that brokers need before their first start: properties, logging, formatted storage.
 
-    The storage is formatted by hand, since running Kafka's own tool costs a JVM for each broker; all that differs
-    between brokers is in `meta.properties`.
+    This function formats the storage itself because Kafka's tool needs a JVM for each broker. Brokers differ only in
+    `meta.properties`.
 
     Args:
-        nodes: All of the cluster.
-        config: Properties for all brokers, over the defaults; None takes a default away.
-        checkpoint: The `bootstrap.checkpoint` that Kafka's tool has written for another directory.
-        protocols: Of the further listeners, by their names.
+        nodes: All brokers of the cluster.
+        config: Properties for all brokers, which override the defaults; None removes a default.
+        checkpoint: A `bootstrap.checkpoint` that Kafka's tool has written for another directory.
+        protocols: Protocols of the additional listeners by name.
     """
     cluster_id = new_uuid()
     for node in nodes:
@@ -162,14 +162,14 @@ def write_files(
 
 
 def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *arguments: str) -> list[str]:
-    """Return a command line for one of Kafka's classes, all of whose files stay below `home`."""
+    """Return the command line of one of Kafka's main classes, which writes all of its files below `home`."""
     return [
         str(java),
         "-Xmx256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Xshare:auto",
-        # A killed JVM leaves these behind elsewhere.
+        # A killed JVM would leave these files in another directory.
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={home / 'tmp'}",
         "-Djava.awt.headless=true",
@@ -187,7 +187,7 @@ def broker_command(java: Path, jars: Sequence[Path], node: BrokerSpec) -> list[s
 
 
 def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
-    """Return the command line of Kafka's storage tool, which then formats `data` below a scratch directory."""
+    """Return the command line with which Kafka's storage tool formats `data` below a scratch directory."""
     node = BrokerSpec(1, None, 1, 2, {}, scratch)
     (scratch / "tmp").mkdir()
     (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
@@ -197,13 +197,13 @@ def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]
 
 
 def default_properties(brokers: int) -> dict[str, str]:
-    """Return the properties that all brokers of a cluster of that size have in common, wherever they run."""
+    """Return the default properties of all brokers of a cluster of the given size, for every provider."""
     copies = str(min(3, brokers))
     return {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "auto.create.topics.enable": "false",
         "default.replication.factor": copies,
-        # Short enough for tests; with 3 s brokers are fenced for moments on a busy machine.
+        # Short enough for tests; with 3 s, brokers are briefly fenced on a busy machine.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
@@ -216,7 +216,7 @@ def default_properties(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "5",
-        # Small data directories, and little memory.
+        # For small data directories and low memory.
         "log.segment.bytes": str(16 << 20),
         "log.index.size.max.bytes": str(64 << 10),
         "log.segment.delete.delay.ms": "1000",
@@ -254,9 +254,9 @@ def _render(properties: Mapping[str, str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Write a name or a value as Java reads a properties file."""
+    """Escape a name or a value for a Java properties file."""
     escaped = "".join(f"\\{char}" if char in "\\=:#! " else char for char in text)
-    # Java's escapes are UTF-16 units.
+    # Java's escapes are UTF-16 code units.
     return "".join(char if char.isascii() else _utf16(char) for char in escaped)
 
 
@@ -266,7 +266,7 @@ def _utf16(char: str) -> str:
 
 
 def new_uuid() -> str:
-    """Return an id as Kafka writes them; never one that begins with a dash, as Kafka sees to as well."""
+    """Return a random UUID in Kafka's format; like Kafka's, it never starts with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):

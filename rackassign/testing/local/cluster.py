@@ -1,4 +1,4 @@
-"""Real Kafka brokers as processes of this machine: no Docker, no Maven, no installed Kafka or Java."""
+"""Real Kafka brokers as processes of this machine, without Docker, Maven, or an installed Kafka or Java."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ _LOOK_EVERY_S = 0.1
 
 
 class LocalCluster(Cluster):
-    """Apache Kafka 4.3.0 brokers on loopback, one for each rack given, as KRaft cluster of their own.
+    """Apache Kafka 4.3.0 brokers on loopback, one for each given rack, as a KRaft cluster.
 
-    Everything is in place after `start_all()`, which a `with` block calls. Nothing survives `close()` or the
-    end of this process, however it ends: no process and no data.
+    `start_all()` creates and starts everything; a `with` block calls it. `close()` and the end of this process, however
+    it ends, remove all processes and data.
 
     Args:
-        racks: One entry a broker, whose ids count from 1; None is a broker without a rack. A rack may be named
-            more than once.
-        config: Server properties for all brokers, over our defaults; None takes a default away.
-        listeners: Further listeners besides the plain one, by name: `{"SECURE": "SASL_SSL"}` lets clients in with a
-            password and over TLS, see `client_config()`; "PLAINTEXT" gives another plain one.
-        start_timeout_s: Seconds until all brokers must be ready, without the first download of Kafka.
-        progress: Told what is being done, and of a download how far it is.
+        racks: One entry per broker; IDs start at 1, and None is a broker without a rack. A rack may occur more than
+            once.
+        config: Broker properties for all brokers, which override the defaults; None removes a default.
+        listeners: Protocols of additional listeners by name. `{"SECURE": "SASL_SSL"}` adds a listener with a password
+            and TLS, see `client_config()`; "PLAINTEXT" adds another plain one.
+        start_timeout_s: Seconds until all brokers must be ready, without the time of the first download of Kafka.
+        progress: Callback for progress reports, including those of a download.
 
     Raises:
-        ConfigError: No racks, an empty rack, or a property that the cluster sets itself.
+        ConfigError: There are no racks, a rack is empty, a listener is invalid, or the cluster itself sets one of the
+            properties.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class LocalCluster(Cluster):
 
     @property
     def pids(self) -> dict[int, int]:
-        """The process ids of the brokers that run, by broker id."""
+        """Process IDs of the running brokers by broker ID."""
         return {int(name): pid for name, pid in self._running().items() if name.isdigit()}
 
     def start_all(self) -> None:
-        """Bring every broker up, also one that was stopped, killed or paused, and wait until all are ready.
+        """Start every broker, including stopped, killed and paused ones, and wait until all are ready.
 
         Raises:
-            ClusterError: There is no Java, Kafka cannot be fetched, or a broker does not start; the message then
-                has the end of its log.
+            ClusterError: There is no Java, Kafka cannot be fetched, or a broker does not start; in the last case the
+                message has the end of its log.
         """
         if self._keeper is not None:
             super().start_all()
@@ -99,10 +100,10 @@ class LocalCluster(Cluster):
             raise
 
     def close(self) -> None:
-        """End all brokers and remove all they have written. May be called again, which does nothing.
+        """End all brokers and remove all data they have written. Calling this again does nothing.
 
         Raises:
-            ClusterError: Something would not go away.
+            ClusterError: A process or a directory could not be removed.
         """
         keeper, self._keeper = self._keeper, None
         self._wanted.clear()
@@ -112,7 +113,7 @@ class LocalCluster(Cluster):
             keeper.close()
 
     def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
-        """Return the last lines a broker has logged, its standard error included.
+        """Return the last lines of a broker's log, including its standard error.
 
         Raises:
             ConfigError: There is no such broker.
@@ -123,7 +124,7 @@ class LocalCluster(Cluster):
         return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
 
     def _found(self) -> None:
-        """Set up what the cluster keeps for all its life: ports, directory, keeper."""
+        """Create the resources that the cluster keeps until it is closed: ports, directory, process supervisor."""
         home = create_cluster_directory()
         try:
             ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
@@ -132,7 +133,7 @@ class LocalCluster(Cluster):
             finally:
                 ports.close()
         finally:
-            # The keeper holds it from here on; if there is none, the next cluster sweeps the directory away.
+            # The supervisor holds it from here on; without one, the start of the next cluster removes the directory.
             os.close(home.descriptor)
         atexit.register(self.close)
         checkpoint = bootstrap_checkpoint(self._keeper, self._java, self._jars, home.directory / "format")

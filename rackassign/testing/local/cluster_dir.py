@@ -1,4 +1,4 @@
-"""The directories of clusters: made with a lock that tells the living from those a crash has left behind."""
+"""Directories of clusters, with locks that distinguish running clusters from the remains of a crash."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rackassign.testing.paths import cache_dir
 
 @dataclass(frozen=True, slots=True)
 class ClusterDirectory:
-    """One cluster's directory.
+    """Directory of one cluster.
 
     Args:
-        directory: Everything the cluster writes is below it.
-        lock: The file beside it; as long as somebody holds its lock, the cluster lives.
-        descriptor: The lock, held; for the keeper to inherit.
+        directory: Directory that contains everything the cluster writes.
+        lock: Lock file next to it; the cluster is running while a process holds the lock.
+        descriptor: Descriptor that holds the lock; the supervisor process inherits it.
     """
 
     directory: Path
@@ -30,7 +30,7 @@ class ClusterDirectory:
 
 
 def create_cluster_directory() -> ClusterDirectory:
-    """Remove what crashed clusters have left and make a directory for a new one."""
+    """Remove the directories of crashed clusters, and create one for a new cluster."""
     root = cache_dir() / "clusters"
     root.mkdir(parents=True, exist_ok=True)
     with _alone(root):
@@ -46,7 +46,7 @@ def create_cluster_directory() -> ClusterDirectory:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """Keep others from sweeping away a directory whose lock is not held yet."""
+    """Prevent other processes from removing a directory whose lock is not held yet."""
     with (root / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -57,7 +57,7 @@ def _sweep(root: Path) -> None:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            # Its keeper has just finished.
+            # The supervisor of the cluster has just finished.
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,7 @@ def _sweep(root: Path) -> None:
                 shutil.rmtree(abandoned)
             lock.unlink(missing_ok=True)
         except BlockingIOError:
-            # In use.
+            # The cluster is running.
             continue
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The one piece of a formatted log directory that only Kafka can write, made once and kept."""
+"""The one file of a formatted log directory that only Kafka can write; it is created once and cached."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TIMEOUT_S = 120.0
 
 
 def bootstrap_checkpoint(keeper: ProcessSupervisor, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
-    """Return a `bootstrap.checkpoint` as Kafka's storage tool writes it for new clusters of this version.
+    """Return a `bootstrap.checkpoint` that Kafka's storage tool wrote for new clusters of this version.
 
-    It names the features a cluster starts with and nothing of the cluster, so one serves all.
+    The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
 
     Args:
-        keeper: Runs the tool, so that it too ends with its owner.
+        keeper: Supervisor that runs the tool, so that the tool ends with its owner.
         java: The `java` executable.
-        jars: Kafka's.
-        scratch: A directory to be made for the tool, in the cluster's own.
+        jars: The jars of Kafka.
+        scratch: Directory to create for the tool, below the directory of the cluster.
 
     Raises:
-        ClusterError: The tool fails; the message has what it said.
+        ClusterError: The tool fails; the message has its output.
     """
     kept = cache_dir() / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
     if kept.exists():
@@ -41,7 +41,7 @@ def bootstrap_checkpoint(keeper: ProcessSupervisor, java: Path, jars: Sequence[P
         said = log.read_text("utf-8", "replace")[-3000:]
         raise ClusterError(f"Kafka's storage tool ended with {keeper.exit_code(_NAME)}:\n{said}")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    # Several clusters may do this at once: each puts the same in place in one step.
+    # Several clusters may do this at the same time: each renames an equal file atomically.
     unfinished = kept.with_suffix(f".{os.getpid()}")
     unfinished.write_bytes((scratch / "data" / CHECKPOINT).read_bytes())
     unfinished.replace(kept)

@@ -1,7 +1,7 @@
-"""Kafka's jars: fetched once, checked against recorded hashes, then used without any network.
+"""Jars of Kafka: fetched once, checked against recorded hashes, and used without network access afterwards.
 
-Which jars is recorded in `kafka_jars.txt` rather than resolved on the user's machine: that saves the reading of
-eighty project files, and nothing but the very bytes we tested can end up on a class path.
+The list of jars is recorded in `kafka_jars.txt` and not resolved on the user's machine. That saves reading eighty
+project files, and only the exact bytes that were tested can be on a class path.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A jar as it was recorded.
+    """A recorded jar.
 
     Args:
-        coordinates: Of Maven, `group:artifact:version`.
-        size: Bytes.
-        sha256: Of those, in hexadecimal.
+        coordinates: Maven coordinates, `group:artifact:version`.
+        size: Size in bytes.
+        sha256: SHA-256 of the file in hexadecimal.
     """
 
     coordinates: str
@@ -51,20 +51,20 @@ class Jar:
 
 
 def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
-    """Return the jars of Kafka's broker and clients, fetching them first where they are missing.
+    """Return the jars of Kafka's broker and clients, after fetching those that are missing.
 
-    With the jars in the cache there is no network access, and nothing is read but a small index. Processes
-    that fetch at the same time wait for each other.
+    If the jars are in the cache, the function accesses no network and reads only a small index. Processes that fetch at
+    the same time wait for each other.
 
-    They come from the central Maven repository, or from the mirror whose address is in the environment variable
-    `RACKASSIGN_MAVEN_REPO`; the bytes are checked either way.
+    The jars come from the central Maven repository, or from the mirror in the environment variable
+    `RACKASSIGN_MAVEN_REPO`. The hashes are checked in both cases.
 
     Args:
-        progress: Told of the download: what is fetched, bytes done and in all.
+        progress: Callback for progress reports of the download, with the fetched and the total bytes.
 
     Raises:
-        ClusterError: They cannot be fetched; one line says why.
-        MissingExtraError: They would have to be fetched and jgo is not installed.
+        ClusterError: The jars cannot be fetched; the message has the reason in one line.
+        MissingExtraError: Jars are missing from the cache, and jgo is not installed.
     """
     tell = progress or ignore_progress
     recorded = resources.files("rackassign.testing.local").joinpath(_LOCK_FILE).read_text("utf-8")
@@ -88,11 +88,11 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
 
 
 def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tuple[Path, ...]:
-    """Return other jars in the same way: fetched where they are missing, and checked.
+    """Return other jars, after fetching and checking those that are missing.
 
     Raises:
-        ClusterError: They cannot be fetched.
-        MissingExtraError: They would have to be, and jgo is not installed.
+        ClusterError: The jars cannot be fetched.
+        MissingExtraError: Jars have to be fetched, and jgo is not installed.
     """
     root = cache_dir() / "jars"
     root.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def _parse(recorded: str) -> list[Jar]:
 
 
 def _read_index(index: Path) -> tuple[Path, ...]:
-    """Return the jars listed, or nothing where one of them is no longer what was listed."""
+    """Return the jars of an index; empty if there is no index, or if a jar has another size than in the index."""
     try:
         listed: dict[str, int] = json.loads(index.read_text("utf-8"))
         if all((index.parent / name).stat().st_size == size for name, size in listed.items()):
@@ -136,7 +136,7 @@ def _lock(path: Path, tell: ProgressCallback) -> Iterator[None]:
 
 
 class _Meter:
-    """Adds up the bytes that several threads fetch, in the form jgo reports them."""
+    """Progress meter for several fetching threads, as a callback of jgo."""
 
     def __init__(self, step: str, total: int, tell: ProgressCallback) -> None:
         self._step = step
@@ -147,7 +147,7 @@ class _Meter:
 
     def add(self, count: int) -> None:
         with self._mutex:
-            # A retry counts the same bytes again; more than everything would look wrong.
+            # A retry counts bytes again; progress above the total would look wrong.
             self._done = min(self._done + count, self._total)
             self._tell(Progress(self._step, self._done, self._total))
 
@@ -169,7 +169,7 @@ def _fetch(repository: Path, jars: list[Jar], tell: ProgressCallback) -> tuple[P
         try:
             wait(tasks, return_when=FIRST_EXCEPTION)
         finally:
-            # After a failure, and after Ctrl-C, what has not begun never begins.
+            # After a failure or Ctrl-C, pending downloads do not start.
             pool.shutdown(wait=True, cancel_futures=True)
     failed = [error for task in tasks if not task.cancelled() and (error := task.exception())]
     if failed:
@@ -179,7 +179,7 @@ def _fetch(repository: Path, jars: list[Jar], tell: ProgressCallback) -> tuple[P
 
 def _maven(repository: Path, meter: _Meter) -> MavenContext:
     try:
-        from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - a warm start does without
+        from jgo.maven import MavenContext, PythonResolver  # noqa: PLC0415 - not needed if all jars are cached
     except ImportError as error:
         raise MissingExtraError("jgo", "testing") from error
     mirror = os.environ.get("RACKASSIGN_MAVEN_REPO")
@@ -187,7 +187,7 @@ def _maven(repository: Path, meter: _Meter) -> MavenContext:
         resolver=PythonResolver(progress_callback=meter.file),
         repo_cache=repository,
         local_repos=[],
-        # Any mirror will do: what comes is checked against the recorded hashes.
+        # Any mirror is acceptable: files are checked against the recorded hashes.
         remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
         timeout=_HTTP_TIMEOUT_S,
     )
@@ -203,7 +203,7 @@ def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
         return target
     problem = ""
     for _ in range(_TRIES):
-        # What is there is a download that broke off: jgo would take it for whole.
+        # An existing file is an incomplete download, which jgo would treat as complete.
         target.unlink(missing_ok=True)
         try:
             artifact.resolve()

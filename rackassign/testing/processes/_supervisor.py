@@ -1,17 +1,17 @@
-"""The keeper: a process that holds one cluster's JVMs and ends them when their owner is gone.
+"""The supervisor process, which runs the JVMs of one cluster and ends them when their owner has ended.
 
-Run by path, as a script of its own, by `supervisor.ProcessSupervisor`; only the standard library is at hand. It reads
-commands as JSON lines from stdin and answers on stdout:
+`supervisor.ProcessSupervisor` runs this file by path as a separate script, with only the standard library available.
+The script reads commands as JSON lines from stdin and writes responses to stdout:
 
     {"n": 1, "op": "start", "name": "1", "argv": [...], "log": path}   ->  {"n": 1, "name": "1", "pid": 4711}
     {"n": 2, "op": "signal", "name": "1", "signal": 9}                 ->  {"n": 2}
-    anything that cannot be done                                       ->  {"n": 2, "error": "..."}
+    any command that fails                                             ->  {"n": 2, "error": "..."}
 
-and says {"exit": "1", "pid": 4711, "code": -9} whenever a child has ended. The end of stdin, the end of the owner,
-and SIGTERM all mean the same: kill every child, remove the cluster's directory, exit. There is one thread, so that
-preparing a child between fork and exec is safe, and so that children die with the keeper itself.
+It writes {"exit": "1", "pid": 4711, "code": -9} whenever a child has ended. On the end of stdin, on the end of the
+owner and on SIGTERM, it kills every child, removes the directory of the cluster, and exits. The script has one thread,
+so that code can safely run in a child between fork and exec, and so that children end with the supervisor process.
 
-Arguments: the owner's process id, the cluster's directory, its lock file.
+Arguments: process ID of the owner, directory of the cluster, lock file of the cluster.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 
-class ParentExited(Exception):  # noqa: N818 - it is the normal end, not an error
-    """There is nobody left to keep a cluster for."""
+class ParentExited(Exception):  # noqa: N818 - the normal end, not an error
+    """The owner of the cluster has ended, or a signal has stopped the supervisor process."""
 
 
 class Children:
-    """The JVMs, by name."""
+    """Child processes by name."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        # Loaded before any fork: a child must not do it between fork and exec.
+        # Loaded before any fork, because a child must not load it between fork and exec.
         self._libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def start(self, name: str, argv: list[str], log: str) -> int:
-        """Start a process with its output appended to a log; return its process id."""
+        """Start a process with its output appended to a log, and return its process ID."""
         if name in self._running:
             raise ValueError(f"{name} is running")
         keeper = os.getpid()
@@ -53,32 +53,32 @@ class Children:
                 if os.getppid() != keeper:
                     os._exit(1)
 
-        with open(log, "ab") as output:  # noqa: PTH123 - pathlib's open does no more
+        with open(log, "ab") as output:  # noqa: PTH123 - pathlib's open has no advantage
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=os.path.dirname(log),  # noqa: PTH120
-                preexec_fn=die_with_the_keeper,  # noqa: PLW1509 - there are no threads here
+                preexec_fn=die_with_the_keeper,  # noqa: PLW1509 - this process has one thread
             )
         self._running[name] = child
         return child.pid
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a child; that it has ended already is as good."""
+        """Send a signal to a child; do nothing if it has already ended."""
         if name in self._running:
             self._running[name].send_signal(number)
 
     def reap(self) -> list[dict[str, object]]:
-        """Forget the children that have ended; return what there is to say of them."""
+        """Remove the children that have ended, and return a message for each."""
         ended = [(name, child) for name, child in self._running.items() if child.poll() is not None]
         for name, _ in ended:
             del self._running[name]
         return [{"exit": name, "pid": child.pid, "code": child.returncode} for name, child in ended]
 
     def kill_all(self) -> None:
-        """End every child, paused or not, and wait until it is gone."""
+        """Kill every child, including paused ones, and wait until all have ended."""
         for child in self._running.values():
             child.kill()
         for child in self._running.values():
@@ -86,7 +86,7 @@ class Children:
 
 
 def send(message: dict[str, object]) -> None:
-    """Write one line to the owner."""
+    """Write a message to the owner as one line."""
     try:
         os.write(1, json.dumps(message).encode() + b"\n")
     except BrokenPipeError:
@@ -94,7 +94,7 @@ def send(message: dict[str, object]) -> None:
 
 
 def handle_command(children: Children, line: bytes) -> None:
-    """Carry out one command and answer it."""
+    """Execute one command and send the response."""
     command = json.loads(line)
     answer: dict[str, object] = {"n": command["n"]}
     try:
@@ -109,12 +109,16 @@ def handle_command(children: Children, line: bytes) -> None:
 
 
 def serve(children: Children, owner: int) -> None:
-    """Serve the owner until it is gone; the end is always `ParentExited`."""
+    """Serve the owner until it has ended.
+
+    Raises:
+        ParentExited: The owner has ended, or a signal has stopped this process; the function never returns.
+    """
     with selectors.DefaultSelector() as ready:
         wake = _wake_on_signals()
         ready.register(wake, selectors.EVENT_READ)
         ready.register(0, selectors.EVENT_READ)
-        # Needed besides the end of stdin: a process forked by the owner may hold the other end of that pipe open.
+        # Needed in addition to the end of stdin: a process forked by the owner may keep the other end of the pipe open.
         watched = _descriptor_of(owner)
         if watched is not None:
             ready.register(watched, selectors.EVENT_READ)
@@ -144,14 +148,14 @@ def _wake_on_signals() -> int:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    # A handler, and not SIG_IGN, because the latter would be handed on to the JVMs.
+    # A handler and not SIG_IGN, because the JVMs would inherit the latter.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     return read
 
 
 def _descriptor_of(process: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends, where the system has such a thing."""
+    """Return a descriptor that becomes readable when a process ends; None if the system does not support that."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -159,12 +163,12 @@ def _descriptor_of(process: int) -> int | None:
     except ProcessLookupError:
         raise ParentExited from None
     except OSError:
-        # An old kernel: the end of stdin has to do.
+        # An old kernel: only the end of stdin is detected.
         return None
 
 
 def main() -> None:
-    """Keep a cluster until its owner is gone, then leave nothing behind."""
+    """Run a cluster until its owner has ended, then remove all of its processes and files."""
     owner, directory, lock = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     children = Children()
     try:
@@ -175,7 +179,7 @@ def main() -> None:
         children.kill_all()
         if directory.exists():
             shutil.rmtree(directory)
-        # Last, for it says that the directory is ours; the lock itself ends with this process.
+        # Last, because it marks the directory as in use; the lock itself is released when this process ends.
         lock.unlink(missing_ok=True)
 
 

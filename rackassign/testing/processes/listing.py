@@ -1,4 +1,4 @@
-"""What runs on this machine, as Linux tells it."""
+"""List of the processes on this machine, from `/proc` of Linux."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Process(NamedTuple):
     """A process.
 
     Args:
-        id: Its number.
-        parent: That of the process it belongs to.
-        name: Of its program, cut to 15 characters.
-        cpu_s: Seconds that it and its children that have ended have run.
+        id: Process ID.
+        parent: Process ID of the parent.
+        name: Name of the program, truncated to 15 characters.
+        cpu_s: CPU time in seconds of the process and of its children that have ended.
     """
 
     id: int
@@ -25,11 +25,11 @@ class Process(NamedTuple):
 
 
 def processes() -> Iterator[Process]:
-    """Yield all there are; one that ends meanwhile is left out."""
+    """Yield all processes, except those that end meanwhile."""
     ticks = os.sysconf("SC_CLK_TCK")
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name stands in brackets and may have any in itself.
+            # The name is in parentheses and may contain parentheses itself.
             before, _, after = entry.read_text("utf-8", "replace").rpartition(")")
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -1,4 +1,4 @@
-"""The owner's side of the keeper: start it, give it commands, hear which processes have ended."""
+"""Client of the supervisor process: start it, send commands, receive the ends of processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CLOSE_TIMEOUT_S = 60.0
 
 
 class ProcessSupervisor:
-    """A child process that keeps a cluster's processes and outlives its owner just long enough to end them.
+    """A child process that runs the processes of a cluster and outlives its owner only long enough to end them.
 
     Args:
-        home: The cluster's directory, which the keeper removes in the end.
-        inherit: Descriptors the keeper holds for as long as it lives.
+        home: Directory of the cluster, which the supervisor process removes at its end.
+        inherit: Descriptors that the supervisor process keeps open until it ends.
 
     Raises:
-        ClusterError: The keeper does not start.
+        ClusterError: The supervisor process does not start.
     """
 
     def __init__(self, home: ClusterDirectory, inherit: Sequence[int] = ()) -> None:
@@ -44,13 +44,13 @@ class ProcessSupervisor:
         self._gone = False
         self._complaints: IO[bytes] = tempfile.TemporaryFile(dir=home.directory)  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            # Isolated from the user's environment, without site-packages: fast, and no module is shadowed.
+            # Isolated from the user's environment and without site-packages: starts fast, and no module is shadowed.
             [sys.executable, "-I", "-S", str(_SCRIPT), str(self._owner), str(home.directory), str(home.lock)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
             pass_fds=(home.descriptor, *inherit),
-            # A terminal's Ctrl-C is for the owner, which then closes the cluster in its own way.
+            # Ctrl-C in a terminal must only reach the owner, which then closes the cluster in its own way.
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name="rackassign-keeper", daemon=True)
@@ -63,20 +63,20 @@ class ProcessSupervisor:
 
     @property
     def pid(self) -> int:
-        """The keeper's own process id."""
+        """Process ID of the supervisor process."""
         return self._process.pid
 
     def start(self, name: str, argv: Sequence[str], log: Path) -> int:
-        """Start a process under a name; return its process id.
+        """Start a process under a name, and return its process ID.
 
         Raises:
-            ClusterError: It cannot be started.
+            ClusterError: The process cannot be started.
         """
         answer = self._ask({"op": "start", "name": name, "argv": list(argv), "log": str(log)})
         return int(answer["pid"])
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a process, or do nothing where it has ended already.
+        """Send a signal to a process; do nothing if it has already ended.
 
         Raises:
             ClusterError: The signal cannot be sent.
@@ -84,41 +84,41 @@ class ProcessSupervisor:
         self._ask({"op": "signal", "name": name, "signal": int(number)})
 
     def running(self) -> dict[str, int]:
-        """Return the names and process ids of what runs."""
+        """Return the process IDs of the running processes by name."""
         with self._changed:
             self._check_keeper()
             return dict(self._running)
 
     def exit_code(self, name: str) -> int | None:
-        """Return how a process ended the last time (negative: by that signal), None if it has not."""
+        """Return the last exit code of a process (negative: the signal that ended it); None if it has not ended."""
         with self._changed:
             return None if name in self._running else self._codes.get(name)
 
     def wait_exit(self, names: Sequence[str], timeout_s: float) -> bool:
-        """Wait until none of the processes runs; return whether that came true."""
+        """Wait until none of the processes runs; return whether that happened in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._gone or not set(names) & set(self._running), timeout_s)
 
     def wait_change(self, timeout_s: float) -> None:
-        """Wait until a process has ended, or for the time given."""
+        """Wait until the supervisor process sends a message, or until the timeout expires."""
         with self._changed:
             self._changed.wait(timeout_s)
 
     def close(self) -> None:
-        """End all processes, remove the cluster's directory, and wait until that is done.
+        """End all processes, remove the directory of the cluster, and wait until that is done.
 
         Raises:
-            ClusterError: Something would not go away.
+            ClusterError: The supervisor process failed or did not finish in time.
         """
         if os.getpid() != self._owner or self._complaints.closed:
-            # A forked copy of the owner owns nothing.
+            # A forked child of the owner owns no processes.
             return
         try:
             self._close_stdin()
             code = self._process.wait(_CLOSE_TIMEOUT_S)
             problem = self._complaint() if code else ""
         except subprocess.TimeoutExpired:
-            # Its processes die with it; the directory goes with the next cluster's start.
+            # Its processes end with it; the start of the next cluster removes the directory.
             self._process.kill()
             self._process.wait()
             code, problem = -9, f"it did not finish within {_CLOSE_TIMEOUT_S:.0f} s"
@@ -134,7 +134,7 @@ class ProcessSupervisor:
             if self._process.stdin:
                 self._process.stdin.close()
         except BrokenPipeError:
-            # It is gone already, which its exit code explains.
+            # The supervisor process has already ended; its exit code has the reason.
             return
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class ProcessSupervisor:
         return lines[-1] if lines else "it left no word why"
 
     def _read(self) -> None:
-        """Take in what the keeper says, until it has no more to say."""
+        """Process the messages of the supervisor process until its output ends."""
         output = self._process.stdout
         for line in output or ():
             message = json.loads(line)
@@ -192,7 +192,7 @@ class ProcessSupervisor:
             self._running.pop(message["exit"], None)
             self._codes[message["exit"]] = int(message["code"])
         else:
-            # Noted here and not by who asked, because the next line may already say that the process has ended.
+            # Recorded here and not by the caller, because the next line may already report the end of the process.
             if "pid" in message:
                 self._running[message["name"]] = int(message["pid"])
             self._answers[int(message["n"])] = message
