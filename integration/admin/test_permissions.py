@@ -183,8 +183,8 @@ REPAIRS = {
     "reassign apply --throttle 50M": SLOWING,
     "reassign rollback": CHANGING,
     "reassign rollback --throttle 50M": SLOWING,
-    "leaders --dry-run": (*LOOKING, ("DESCRIBE", "CLUSTER")),
-    "leaders": (*LOOKING, ("ALTER", "CLUSTER")),
+    "balance-leaders --dry-run": (*LOOKING, ("DESCRIBE", "CLUSTER")),
+    "balance-leaders": (*LOOKING, ("ALTER", "CLUSTER")),
 }
 """What commands need, on a topic and on the cluster."""
 
@@ -451,7 +451,7 @@ def test_repair(command: Ended, cluster: Cluster, name: str, tmp_path: Path) -> 
         elif given is not None:
             assert journal.read(file).phase == ("applied" if given.phase == "planned" else "rolled-back")
             wait_until(lambda: traces(admin, name) == Traces(OTHERS, moving=False, throttles={}), "the other lists")
-        elif case.words[0] == "leaders" and "--dry-run" not in case.words:
+        elif case.words[0] == "balance-leaders" and "--dry-run" not in case.words:
             wait_until(lambda: {row[0] for row in traces(admin, name).lists} == {1, 2}, "two that lead")
         else:
             assert traces(admin, name) == untouched

@@ -219,7 +219,7 @@ def test_nothing_is_crowded_into_the_zone_that_is_there(
         crew.another_round()
         assert not crew.holders()
     (said,) = warnings_of("cannot be placed")
-    assert "6 standbys of 6 partitions have no place" in said
+    assert "6 standbys of 6 partitions cannot be placed" in said
     crew.start("bx", "by")
     crew.settle(1)
     assert all(sorted(zones) == ["a", "b"] for zones in crew.at(0).values())
@@ -237,7 +237,7 @@ def test_strict_leaves_out_what_would_share_a_zone(
         assert all(sorted(zones) == ["a", "b"] for zones in crew.at(0).values())
         crew.another_round()
     # Who came first may have found twelve; that they are fewer by now is no warning.
-    assert len(warnings_of("standbys of 6 partitions have no place")) == 1
+    assert len(warnings_of("standbys of 6 partitions cannot be placed")) == 1
     crew.start("cx")
     crew.settle(2)
     assert all(sorted(zones) == ["a", "b", "c"] for zones in crew.at(0).values())

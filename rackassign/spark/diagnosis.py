@@ -159,7 +159,7 @@ def _findings(
         yield (
             f"executors on {behind} cannot connect to this process at {host}: rackBinding=pull would"
             f" fail there; name an "
-            "address and a port that they reach (coordinatorHost, coordinatorPort), or use late"
+            "address and a port that they reach (coordinatorHost, coordinatorPort), or use rackBinding=executor"
         )
     if unknown:
         hosts = ", ".join(sorted({executor.host for executor in unknown}))
@@ -177,7 +177,10 @@ def _findings(
             "set org.apache.kafka.common.replica.RackAwareReplicaSelector"
         )
     elif followers is None:
-        yield f"brokers do not tell whether followers may be read ({_SELECTOR}): if not, late is as off"
+        yield (
+            f"brokers do not report whether follower fetching is on ({_SELECTOR}): if not, rackBinding=executor has no"
+            " effect"
+        )
 
 
 def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> Iterator[str]:

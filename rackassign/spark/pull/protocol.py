@@ -41,7 +41,7 @@ class CoordinatorEndpoint:
         return f"{host}:{self.port}"
 
     def __repr__(self) -> str:
-        return f"Desk({self.address}, batch {self.batch})"
+        return f"CoordinatorEndpoint({self.address}, batch {self.batch})"
 
 
 def encode_split(split: Split) -> dict[str, Any]:
