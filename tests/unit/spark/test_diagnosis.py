@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
     assert "brokers 4 have no rack" in nameless
     assert "RackAwareReplicaSelector" in leaders
     assert "3 of 3 partitions have no replica in some of the 3 racks" in few
-    assert "do not tell" in diagnose("t", THREE, RF3, RACKS, followers=None).findings[0]
+    assert "do not report" in diagnose("t", THREE, RF3, RACKS, followers=None).findings[0]
     assert "no task ran" in diagnose("t", [], RF3, RACKS, followers=True).findings[0]
 
 

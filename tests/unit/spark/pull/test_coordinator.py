@@ -164,7 +164,7 @@ def test_an_ipv6_address_will_do(host: str) -> None:
         pytest.skip(f"this machine has no IPv6: {error}")
     with Coordinator(host) as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
-        assert repr(desk) == f"Desk([::1]:{desk.port}, batch 0)"
+        assert repr(desk) == f"CoordinatorEndpoint([::1]:{desk.port}, batch 0)"
         assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
         with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} refuses"):
             list(request_splits(replace(desk, batch=7), 0, "a", 30))
