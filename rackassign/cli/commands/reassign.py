@@ -188,17 +188,8 @@ def apply(
 ) -> int:
     """Apply or resume a reassignment plan. Exit 1: some partitions could not be reassigned."""
     check_output(output, "table", "json")
-    # Imports a client and the solver, which other commands do without.
-    from rackassign.reassignment import journal  # noqa: PLC0415
-
     pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    # An invalid plan file is reported before anything else is done.
-    with (
-        journal.open_exclusive(Path(plan)) as found,
-        admin_client(bootstrap, client_config) as admin,
-        stop_requested(TAKING_BACK) as stop,
-    ):
-        work = _Run(admin, Path(plan), Path(state), pace, stop)
+    with _opened(bootstrap, client_config, Path(plan), Path(state), pace) as (work, found, stop):
         kept, outcome = work.carry(found, "apply")
         if wait_for_brokers:
             kept, outcome = work.watched(kept, outcome, wait_for_brokers)
@@ -222,17 +213,9 @@ def rollback(
 ) -> int:
     """Restore the original replica lists of a plan. Exit 1: some partitions could not be restored."""
     check_output(output, "table", "json")
-    # Imports a client and the solver, which other commands do without.
-    from rackassign.reassignment import journal  # noqa: PLC0415
-
     pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    # An invalid plan file is reported before anything else is done.
-    with (
-        journal.open_exclusive(Path(plan)) as found,
-        admin_client(bootstrap, client_config) as admin,
-        stop_requested(TAKING_BACK) as stop,
-    ):
-        kept, outcome = _Run(admin, Path(plan), Path(state), pace, stop).carry(found, "rollback")
+    with _opened(bootstrap, client_config, Path(plan), Path(state), pace) as (work, found, stop):
+        kept, outcome = work.carry(found, "rollback")
     return _end(outcome, kept, "rollback", output, stopped=stop())
 
 
@@ -351,6 +334,23 @@ class _Run:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stop():
             time.sleep(min(0.2, seconds))
+
+
+@contextmanager
+def _opened(
+    bootstrap: str, client_config: str, plan: Path, state: Path, pace: ExecutionLimits
+) -> Iterator[tuple[_Run, Journal, Callable[[], bool]]]:
+    """Yield a run on the cluster of a plan, the plan, and whether the run is to stop; locks the plan meanwhile."""
+    # Imports a client and the solver, which other commands do without.
+    from rackassign.reassignment import journal  # noqa: PLC0415
+
+    # An invalid plan file is reported before anything else is done.
+    with (
+        journal.open_exclusive(plan) as found,
+        admin_client(bootstrap, client_config) as admin,
+        stop_requested(TAKING_BACK) as stop,
+    ):
+        yield _Run(admin, plan, state, pace, stop), found, stop
 
 
 def _end(
