@@ -30,7 +30,7 @@ from rackassign.spark.splits import OffsetRange, Split
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic
-from tests.helpers.kafka.spark_harness import Received, fill, session, told_in, wire_size
+from tests.helpers.kafka.spark_harness import Received, create_coordinator, fill, session, told_in, wire_size
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -180,6 +180,7 @@ def test_a_batch_has_the_rows_and_columns_of_the_jvm_source(
     few = loaded(spark, rack_cluster, topic, endingOffsets=f'{{"{topic}": {{"0": 3, "1": 0, "2": 0}}}}')
     assert [list(row.asDict()) for row in few.schema("offset long").load().collect()] == [["offset"]] * 3
     fill(rack_cluster, topic, {2: 1})
+    create_coordinator(rack_cluster, topic)
     told = tmp_path / "told"
     assert (
         loaded(spark, rack_cluster, topic, startingTimestamp="1", metricsPath=str(told))

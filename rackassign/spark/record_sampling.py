@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
 from rackassign.spark.range_reader import consumer_properties
 from rackassign.spark.splits import OffsetRange
+from rackassign.util.librdkafka_statistics import ClientStatistics
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
 
 _ENOUGH_FETCHES = 8
-
-
 _ENOUGH_BYTES = 256 * 2**10
-
-
-_MOST_S = 3.0
-
-
+_MAX_S = 3.0
 _STATISTICS_MS = 20
 
 
@@ -46,11 +40,11 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
     })  # fmt: skip
     try:
         # Metadata is requested before the read, so that its bytes do not count.
-        consumer.list_topics(wanted.place.topic, timeout=_MOST_S)
+        consumer.list_topics(wanted.place.topic, timeout=_MAX_S)
         seen.await_next(consumer)
         before = seen.received
         consumer.assign([TopicPartition(*wanted.place, wanted.start)])
-        deadline = time.monotonic() + _MOST_S
+        deadline = time.monotonic() + _MAX_S
         while time.monotonic() < deadline and not seen.enough(before):
             got = consumer.consume(100, _STATISTICS_MS / 1000)
             # This is the last record of the range, or the end of the log.
@@ -73,14 +67,11 @@ class _Statistics:
         self._count = 0
 
     def __call__(self, text: str) -> None:
-        said = json.loads(text)
-        brokers: list[dict[str, Any]] = list(said["brokers"].values())
-        self.received = sum(broker["rxbytes"] for broker in brokers)
+        reported = ClientStatistics.from_json(text)
+        self.received = sum(broker.received_bytes for broker in reported.brokers)
         # A request that awaits its response has returned no bytes yet.
-        self.fetches = sum(max(0, broker["req"].get("Fetch", 0) - broker["waitresp_cnt"]) for broker in brokers)
-        self.records = sum(
-            partition["rxmsgs"] for topic in said["topics"].values() for partition in topic["partitions"].values()
-        )
+        self.fetches = sum(max(0, broker.fetches - broker.in_flight) for broker in reported.brokers)
+        self.records = sum(partition.received_records for partition in reported.partitions)
         self._count += 1
 
     def enough(self, before: int) -> bool:
@@ -88,6 +79,6 @@ class _Statistics:
         return self.fetches >= _ENOUGH_FETCHES or (self.records > 0 and self.received - before >= _ENOUGH_BYTES)
 
     def await_next(self, consumer: Consumer) -> None:
-        count, deadline = self._count, time.monotonic() + _MOST_S
+        count, deadline = self._count, time.monotonic() + _MAX_S
         while self._count == count and time.monotonic() < deadline:
             consumer.consume(1, _STATISTICS_MS / 1000)

@@ -63,13 +63,13 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
         metered_properties() if options.metrics_path else {}
     )
     with consumers_of_this_process().borrow(wanted) as consumer:
-        before = process_meter().received()
+        before = process_meter().start(consumer, split.range.place.topic) if options.metrics_path else None
         useful = 0
         for records in read(consumer, split.range, terms, split.size // max(1, len(split.range))):
-            if options.metrics_path:
+            if before is not None:
                 useful += sum(map(len, records))
             yield to_batch(records, split.range.place, names)
-        if options.metrics_path:
+        if before is not None:
             consumer.unassign()
             process_meter().settle(consumer)
             # The rack of the executor, even if `rackBinding` is none.

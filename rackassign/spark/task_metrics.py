@@ -12,45 +12,73 @@ import os
 import socket
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.spark.splits import Split
+from rackassign.util.librdkafka_statistics import ClientStatistics
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_EVERY_MS = 50
-_LONGEST_S = 5.0
+_INTERVAL_MS = 50
+_MAX_WAIT_S = 5.0
 
 
 class Meter:
     """A callback that sums up the statistics of all consumers of a process."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[int, int]] = {}
-        self._heard = 0
+        self._received: dict[str, dict[int, int]] = {}
+        self._count = 0
+        self._in_flight = 0
 
     def __call__(self, statistics: str) -> None:
         """Store the statistics of one consumer."""
-        said = json.loads(statistics)
+        reported = ClientStatistics.from_json(statistics)
         # A bootstrap address has no broker ID. It belongs to a broker, and few bytes are received from it.
-        brokers = said["brokers"].values()
-        self._of[said["name"]] = {broker["nodeid"]: broker["rxbytes"] for broker in brokers if broker["nodeid"] >= 0}
-        self._heard += 1
+        brokers = [broker for broker in reported.brokers if broker.broker >= 0]
+        received: Counter[int] = Counter()
+        for broker in brokers:
+            # The connection to the group coordinator has the ID of that broker, which may have a second connection.
+            received[broker.broker] += broker.received_bytes
+        self._received[reported.client] = received
+        self._in_flight = sum(broker.in_flight for broker in brokers)
+        self._count += 1
 
     def received(self) -> Counter[int]:
         """Return the bytes received so far, by broker."""
         total: Counter[int] = Counter()
-        for each in self._of.values():
+        for each in self._received.values():
             total.update(each)
         return total
 
+    def start(self, consumer: Consumer, topic: str) -> Counter[int]:
+        """Return the bytes received before a range is read, with those of the client's first requests.
+
+        A new client requests metadata and its group's coordinator from any broker. Those bytes are not of the range.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
+
+        # If no broker answers, the read of the range fails next, with a better message.
+        with suppress(KafkaException):
+            consumer.list_topics(topic, timeout=_MAX_WAIT_S)
+        self.settle(consumer)
+        return self.received()
+
     def settle(self, consumer: Consumer) -> None:
-        """Wait until the received bytes of a consumer are reported; it must not have an assignment."""
-        wanted, deadline = self._heard + 2, time.monotonic() + _LONGEST_S
-        while self._heard < wanted and time.monotonic() < deadline:
-            consumer.poll(_EVERY_MS / 1000)
+        """Wait until all received bytes of a consumer are reported; it must not have an assignment.
+
+        A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
+        counted for the next range that this process reads.
+        """
+        deadline = time.monotonic() + _MAX_WAIT_S
+        # Statistics that are queued already can be older than the last bytes. The first ones after them can be, too.
+        consumer.poll(0)
+        enough = self._count + 2
+        while (self._count < enough or self._in_flight) and time.monotonic() < deadline:
+            consumer.poll(_INTERVAL_MS / 1000)
 
 
 @functools.cache
@@ -61,7 +89,7 @@ def process_meter() -> Meter:
 
 def metered_properties() -> dict[str, Any]:
     """Return the properties of a consumer that reports to the meter."""
-    return {"statistics.interval.ms": _EVERY_MS, "stats_cb": process_meter()}
+    return {"statistics.interval.ms": _INTERVAL_MS, "stats_cb": process_meter()}
 
 
 def write_report(directory: str, split: Split, rack: str | None, useful: int, received: Counter[int]) -> None:

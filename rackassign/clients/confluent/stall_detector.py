@@ -12,14 +12,13 @@ neither is of the current moment. Without statistics nothing is detected.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 from rackassign.clients.confluent.fetcher import Place
+from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -64,22 +63,21 @@ class StallDetector:
     def __call__(self, statistics: str) -> None:
         """Process librdkafka's statistics; never raises."""
         try:
-            for topic, reported in json.loads(statistics)["topics"].items():
-                for partition in reported["partitions"].values():
-                    self._see(Place(topic, partition["partition"]), partition)
+            for reported in ClientStatistics.from_json(statistics).partitions:
+                self._see(reported)
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
 
-    def _see(self, tp: Place, reported: Mapping[str, Any]) -> None:
-        now, offset, delivered = self._clock(), reported["next_offset"], reported["app_offset"]
+    def _see(self, reported: PartitionStatistics) -> None:
+        tp, now, offset = Place(reported.topic, reported.partition), self._clock(), reported.next_offset
         last = self._seen.get(tp)
-        if delivered >= 0 and delivered < offset:
+        if 0 <= reported.delivered_offset < offset:
             # There are records left to deliver.
             self._seen.pop(tp, None)
         elif last is None or last.offset != offset:
-            self._seen[tp] = _Seen(offset, str(reported["fetch_state"]), now, now)
+            self._seen[tp] = _Seen(offset, reported.fetch_state, now, now)
         else:
-            self._seen[tp] = replace(last, state=str(reported["fetch_state"]), at=now)
+            self._seen[tp] = replace(last, state=reported.fetch_state, at=now)
 
     def forget(self, tps: Iterable[Place]) -> None:
         """Restart detection for partitions that were taken, dropped or sought."""

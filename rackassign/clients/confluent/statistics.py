@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
 from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
 from rackassign.errors import ConfigError
+from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -82,11 +82,11 @@ class StatsMeter:
     def __call__(self, statistics: str) -> None:
         """Count the traffic since the last statistics; never raises."""
         try:
-            reported = json.loads(statistics)
-            for tp, counted in _partitions(reported["topics"]):
-                self._count(tp, counted)
+            reported = ClientStatistics.from_json(statistics)
+            for partition in reported.partitions:
+                self._count(partition)
             # Replaced and not changed: another thread may be iterating over the old one.
-            brokers = {(self._client, name): counted for name, counted in _brokers(reported["brokers"])}
+            brokers = {(self._client, each.name): (each.broker, each.received_bytes) for each in reported.brokers}
             self._received = {**self._received, **brokers}
         except Exception:  # noqa: BLE001 - it would come out of the user's poll()
             self._once.warn("statistics", "librdkafka's statistics cannot be read", exc_info=True)
@@ -112,7 +112,9 @@ class StatsMeter:
             totals[rack] = totals.get(rack, 0) + size
         return totals
 
-    def _count(self, tp: tuple[str, int], now: _Counted) -> None:
+    def _count(self, reported: PartitionStatistics) -> None:
+        tp = (reported.topic, reported.partition)
+        now = _Counted(reported.broker, reported.received_bytes, reported.received_records)
         last, self._last[tp] = self._last.get(tp, _NOTHING), now
         if now.size < last.size or now.records < last.records:
             # librdkafka has dropped the partition meanwhile, and counts from 0 again.
@@ -120,26 +122,4 @@ class StatsMeter:
         size, records = now.size - last.size, now.records - last.records
         if size or records:
             # A partition without a current broker was read from the last one until then.
-            self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(tp[0], size, records)])
-
-
-def _partitions(topics: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int], _Counted]]:
-    for topic, reported in topics.items():
-        for partition in reported["partitions"].values():
-            number, counted = partition["partition"], _Counted(*map(partition.get, ("broker", "rxbytes", "rxmsgs")))
-            _check(topic, number, *counted)
-            # Partition -1 is for messages without a partition.
-            if number >= 0:
-                yield (topic, number), counted
-
-
-def _brokers(brokers: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int]]]:
-    for name, reported in brokers.items():
-        broker, size = reported["nodeid"], reported["rxbytes"]
-        _check(name, broker, size)
-        yield name, (broker, size)
-
-
-def _check(whose: str, *numbers: object) -> None:
-    if not all(type(number) is int for number in numbers):
-        raise TypeError(f"{whose}: expected integers, got {numbers}")
+            self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(reported.topic, size, records)])

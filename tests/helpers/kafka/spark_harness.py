@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from pyspark.sql.functions import udf
 
 from rackassign.errors import ClusterError
+from rackassign.spark.range_reader import GROUP
 from rackassign.testing import Cluster
 from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
+from rackassign.util.librdkafka_statistics import ClientStatistics
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.kafka.waiting import wait_until
 
@@ -185,6 +187,26 @@ def lose_last_commit(checkpoint: Path) -> int:
     return last
 
 
+def create_coordinator(cluster: Cluster, topic: str) -> None:
+    """Wait until the source's group has a coordinator; until then its consumers ask one broker after the other."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
+
+    def answers() -> bool:
+        try:
+            consumer.committed([TopicPartition(topic, 0)], timeout=60)
+        except KafkaException as error:
+            # The broker may not have loaded its part of the group's topic yet.
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR and not error.args[0].retriable():
+                raise
+            return False
+        return True
+
+    try:
+        wait_until(answers, f"a coordinator of {GROUP}")
+    finally:
+        consumer.close()
+
+
 def wire_size(cluster: Any, topic: str, partition: int, start: int, end: int) -> int:
     """Return the bytes of the record batches that hold a range, as the log of a replica on this machine has them."""
     home: Path = next(iter(cluster._nodes.values())).log.parent.parent
@@ -216,11 +238,13 @@ class Received:
         self.count = 0
 
     def __call__(self, statistics: str) -> None:
-        self.size = sum(broker["rxbytes"] for broker in json.loads(statistics)["brokers"].values())
+        self.size = sum(broker.received_bytes for broker in ClientStatistics.from_json(statistics).brokers)
         self.count += 1
 
     def settled(self, consumer: Consumer) -> int:
         """Return it once statistics came that were made after all that was done."""
+        # Those that are queued already are older.
+        consumer.poll(0)
         wanted = self.count + 2
 
         def come() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 
 from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
-from rackassign.model import Partition, TopicPartition
+from rackassign.model import Partition
 from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening
 from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
-from rackassign.spark.splits import OffsetRange, Split
-from rackassign.spark.task_metrics import Meter, write_report
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
@@ -123,25 +120,4 @@ def test_the_command_refuses_what_it_cannot_read(tmp_path: Path) -> None:
     assert spark_doctor._client("k:1", str(file)) == {
         "security.protocol": "SSL",
         "ssl.endpoint.identification.algorithm": "none",
-    }
-
-
-def test_what_was_received_is_told_by_broker(tmp_path: Path) -> None:
-    meter = Meter()
-    for name, received in (("one", 5), ("two", 7), ("one", 6)):
-        brokers = {"k:1/bootstrap": {"nodeid": -1, "rxbytes": 99}, "k:1/1": {"nodeid": 1, "rxbytes": received}}
-        meter(json.dumps({"name": name, "brokers": brokers}))
-    assert meter.received() == Counter({1: 13})
-    split = Split(OffsetRange(TopicPartition("t", 3), 5, 9), ("a",), 10, 1)
-    write_report(str(tmp_path / "new"), split, "a", 4, meter.received())
-    (file,) = (tmp_path / "new").iterdir()
-    assert json.loads(file.read_text("utf-8")) == {
-        "topic": "t",
-        "partition": 3,
-        "start": 5,
-        "end": 9,
-        "rack": "a",
-        "replica_racks": ["a"],
-        "useful": 4,
-        "received": {"1": 13},
     }

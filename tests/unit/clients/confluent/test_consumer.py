@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import threading
@@ -22,6 +21,7 @@ from rackassign.errors import ConfigError
 from rackassign.model import Broker
 from rackassign.racks import BrokerRackCache
 from tests.helpers.fakes.confluent import GROUP, ONE, TWO, Member, Source, message
+from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 
 class Scripted(Source):
@@ -143,9 +143,8 @@ def test_a_batch_that_is_long_in_coming_does_not_cost_the_membership(monkeypatch
 def test_statistics_are_counted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     play = Play(monkeypatch, stats_cb=seen.append, **{"client.rack": "a"})
-    said = {"topics": {"t": {"partitions": {"0": {"partition": 0, "broker": 1, "rxbytes": 9, "rxmsgs": 1}}}}}
     play.member.racks.update([Broker(1, "a")])
-    play.config["stats_cb"](json.dumps({**said, "brokers": {}}))
+    play.config["stats_cb"](statistics_json([partition(0, broker=1, rxbytes=9, rxmsgs=1)]))
     assert play.consumer.bytes_by_rack() == {"a": 9}
     assert play.consumer.locality().local_share() == 1.0
     assert len(seen) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -12,6 +11,7 @@ from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
 from tests.helpers.fakes.confluent import ONE, TWO, Stage
+from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 
 class Quiet(Stage):
@@ -25,13 +25,13 @@ class Quiet(Stage):
     def see(self, offset: int, delivered: int | None = None, *, after_s: float = QUIET_S) -> list[Any]:
         """Let time pass, then look at statistics; return what was asked."""
         self.now += after_s
-        partition = {
-            "partition": ONE.partition,
-            "next_offset": offset,
-            "app_offset": offset if delivered is None else delivered,
-            "fetch_state": "active",
-        }
-        self.stalls(json.dumps({"topics": {"t": {"partitions": {"0": partition}}}}))
+        counts = partition(
+            ONE.partition,
+            next_offset=offset,
+            app_offset=offset if delivered is None else delivered,
+            fetch_state="active",
+        )
+        self.stalls(statistics_json([counts]))
         return self.play()
 
     @property

@@ -13,28 +13,17 @@ from hypothesis import strategies as st
 from rackassign.clients.common.fetch_metrics import Traffic
 from rackassign.clients.confluent import StatsMeter
 from rackassign.errors import ConfigError
+from tests.helpers.librdkafka_statistics import broker, partition, statistics_json
 
 RACKS = {1: "a", 2: "b", 3: None}
 
 
 def statistics(*partitions: tuple[int, int, int, int], topic: str = "t", brokers: dict[int, int] | None = None) -> str:
     """Return statistics as librdkafka 2.16 writes them: number, broker, bytes and records of each partition."""
-    return json.dumps(
-        {
-            "name": "rdkafka#consumer-1",
-            "brokers": {
-                f"host:{broker}": {"nodeid": broker, "rxbytes": size} for broker, size in (brokers or {}).items()
-            },
-            "topics": {
-                topic: {
-                    "topic": topic,
-                    "partitions": {
-                        str(number): {"partition": number, "broker": broker, "rxbytes": size, "rxmsgs": records}
-                        for number, broker, size, records in partitions
-                    },
-                }
-            },
-        }
+    return statistics_json(
+        [partition(number, broker=at, rxbytes=size, rxmsgs=records) for number, at, size, records in partitions],
+        {f"host:{number}": broker(number, size) for number, size in (brokers or {}).items()},
+        topic=topic,
     )
 
 
@@ -109,9 +98,10 @@ ODD: list[Any] = [
     "[]",
     "null",
     "[" * 100_000,
-    json.dumps({"topics": {}}),
-    json.dumps({"topics": {"t": None}, "brokers": {}}),
-    json.dumps({"topics": {"t": {"partitions": []}}, "brokers": {}}),
+    json.dumps({"name": "c", "topics": {}}),
+    json.dumps({"name": "c", "topics": {"t": None}, "brokers": {}}),
+    json.dumps({"name": "c", "topics": {"t": {"partitions": []}}, "brokers": {}}),
+    json.dumps({"topics": {}, "brokers": {}}),
     statistics((0, 1, 10, 1)).replace("10", '"10"'),
     statistics((0, 1, 10, 1)).replace("10", "true"),
     statistics((0, 1, 10, 1)).replace("10", "1e400"),
@@ -144,7 +134,9 @@ def test_what_makes_no_sense_is_left_out_and_said_once(odd: Any, caplog: pytest.
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["topics", "partitions", "brokers", "0", "partition", "broker", "rxbytes", "rxmsgs"]),
+                st.sampled_from(
+                    ["name", "topics", "partitions", "brokers", "0", "partition", "broker", "rxbytes", "rxmsgs"]
+                ),
                 inner,
             )
         ),
