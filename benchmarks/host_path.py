@@ -160,14 +160,16 @@ def _one_round(case: Case, cluster: HostObject, joined: list[tuple[str, bytes]],
         for member, metadata in joined
     ]
     assignor = _assignor(case)
-    strategy: Callable[..., Plan] = assignor._strategy
-    assignor._strategy = plan
+    strategy: Callable[..., Plan] = assignor._planner.strategy
+    assignor._planner.strategy = plan
     once = WarnOnce(logging.getLogger(__name__))
     whole = time.perf_counter()
-    timed(CHECK, lambda: decode_join(members, assignor, once))
-    timed(DECODE, lambda: _decode(members))
+    contexts: list[Any] = []
+    timed(CHECK, lambda: contexts.append(decode_join(members, assignor, once)))
+    (context,) = contexts
+    timed(DECODE, lambda: _decode(context))
     start = time.perf_counter()
-    answers = assignor.assign(cluster, members)
+    answers = assignor.assign(cluster, context)
     assigned = time.perf_counter() - start
     if len(planned) != 1:
         raise NotPlannedError(str(case))
@@ -178,8 +180,7 @@ def _one_round(case: Case, cluster: HostObject, joined: list[tuple[str, bytes]],
 
 
 _KINDS: dict[str, Callable[..., HostObject]] = {
-    kind.strategy: kind
-    for kind in (RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor)
+    kind.name: kind for kind in (RackAwareRangeAssignor, RackAwareStickyAssignor, RackAwareCooperativeStickyAssignor)
 }
 
 

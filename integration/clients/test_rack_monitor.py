@@ -143,7 +143,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
 
 def leads(consumer: KafkaConsumer) -> bool:
     """Tell whether what the group lives by was decided here."""
-    return any(assignor._decisions.last is not None for assignor in internals.assignors(consumer))
+    return any(assignor._history.last is not None for assignor in internals.assignors(consumer))
 
 
 def refreshed(team: Team) -> Callable[[KafkaConsumer], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -322,10 +322,11 @@ class Hostile(StandbyAwareAssignor):
 
     said = 0
 
-    def _subscription(self, topics: tuple[str, ...]) -> Subscription:
-        self.garbage = getattr(self, "garbage", None) or garbage(topics[0], 708)
+    def _joining(self, topics: Iterable[str]) -> Subscription:
+        sent = super()._joining(topics)
+        self.garbage = getattr(self, "garbage", None) or garbage(sent.topics[0], 708)
         self.said += 1
-        return replace(super()._subscription(topics), user_data=next(self.garbage))
+        return replace(sent, user_data=next(self.garbage))
 
 
 def test_beside_members_that_say_nothing_sensible_all_is_assigned(

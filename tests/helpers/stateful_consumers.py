@@ -37,7 +37,7 @@ def give(one: StatefulConsumer, *partitions: int) -> None:
     group = one.consumer
     assert isinstance(group, Member)
     group.give(*partitions)
-    one._assignor._generation += 1
+    one._assignor._standby_codec.generation += 1
 
 
 def polled(one: StatefulConsumer) -> None:

@@ -47,7 +47,7 @@ def test_whatever_ten_thousand_members_send_the_others_have_their_partitions(
             for i, data in enumerate(islice(source, AT_A_TIME))
         ]
         members = [honest("m1", "a"), *sent, honest("m2", "b")]
-        decode_join(members, assignor, once)
+        members = decode_join(members, assignor, once)
         for member in members:
             member.metadata = ConsumerProtocolSubscription.decode(member.metadata)
         answer = given_out(assignor.assign(CLUSTER, members))

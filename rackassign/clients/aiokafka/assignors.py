@@ -8,17 +8,20 @@ with it the consumer; no exception leaves this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
-from inspect import getattr_static
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.common.adapter import ClientAdapter, GroupMembership
-from rackassign.clients.common.assignor import Assignor
-from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
-from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.clients.common.assignment_history import LeaderAssignment
+from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
+from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
+from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, MemberContext
+from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.clients.common.subscriptions import JoinMember, accepts_join_context, is_join_context_accepted
 from rackassign.errors import ConfigError
 from rackassign.model import Partitions
 from rackassign.racks import BrokerRackCache
@@ -40,7 +43,7 @@ class _PerConsumerMethod(Generic[P, R]):
         return cast("Callable[P, R]", MethodType(self._method, bound))
 
 
-def _made(kind: type[RackAwareAssignor]) -> RackAwareAssignor:
+def _made(kind: Callable[..., RackAwareAssignor]) -> RackAwareAssignor:
     try:
         return kind()
     except ConfigError as error:
@@ -50,16 +53,13 @@ def _made(kind: type[RackAwareAssignor]) -> RackAwareAssignor:
 
 
 class RackAwareAssignor(Assignor):
-    """Shared base of the assignors: sends the rack, reads the live topology, and never raises.
+    """Shared base of the assignors: the interface of aiokafka.
 
-    Takes the arguments of `clients.common.assignor.Assignor`. An instance belongs to one consumer. The class itself
-    may be given too; then the rack is that of `RACKASSIGN_RACK`.
+    An instance belongs to one consumer. The class itself may be given too; then the rack is that of `RACKASSIGN_RACK`.
     """
 
     _adapter: ClassVar[ClientAdapter] = internals
     _package = __package__
-
-    _join: Sequence[JoinMember] | None = None
 
     @_PerConsumerMethod
     def metadata(self, topics: Iterable[str]) -> bytes:
@@ -69,10 +69,11 @@ class RackAwareAssignor(Assignor):
             self._find_caller()
             return encode_subscription(self._joining(topics))
         except Exception:  # noqa: BLE001 - raised from here, the consumer would never consume again
-            self._once.warn("metadata", "%s: only topics and rack are sent", self.name, exc_info=True)
+            self._member.once.warn("metadata", "%s: only topics and rack are sent", self.name, exc_info=True)
             return encode_subscription(Subscription(topics, rack=self.rack))
 
     @_PerConsumerMethod
+    @accepts_join_context
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
         """Compute the assignment of the whole group; called on its leader.
 
@@ -85,39 +86,31 @@ class RackAwareAssignor(Assignor):
         Returns:
             An assignment for every member, encoded.
         """
-        join, self._join = self._join or (), None
-        known = {member.id for member in join} == set(members)
-        if not known:
-            join = [JoinMember(member, None, _subscription(metadata)) for member, metadata in members.items()]
-        read: Callable[[], list[JoinMember]] = partial(list, join)
-        if not known or not self.assigns():
+        join = internals.current_join()
+        if join is not None and {member.id for member in join.members} == set(members):
+            joined = list(join.members)
+        else:
+            join = None
+            joined = [JoinMember(member, None, _subscription(metadata)) for member, metadata in members.items()]
+        read: Callable[[], list[JoinMember]] = partial(list, joined)
+        if join is None or join.assignor is not self or not is_join_context_accepted(self):
+            # The caller is a subclass, or an assignor that wraps this one, and expects assignments.
             return _encoded(self._decide(cluster, read, read))
         planning = self._planning(cluster, read)
         later = internals.Later(
-            planning, lambda planned: _encoded(self._settle(planned or self._plain(cluster, read())))
+            planning, lambda planned: _encoded(self._settle(planned or self._fallback(cluster, read())))
         )
-        # The caller of `set_decoded_members` awaits this, and passes the result to aiokafka.
+        # `_perform_assignment` is shadowed, awaits this, and passes the result to aiokafka.
         return cast("dict[str, bytes]", later)
-
-    def assigns(self) -> bool:
-        """Return whether `assign` is not overridden; a subclass may use its members and change the result."""
-        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
 
     @_PerConsumerMethod
     def on_assignment(self, assignment: Any) -> None:  # noqa: ANN401 - untyped
         """Record this member's own assignment; as the leader, that of the group."""
         try:
-            generation = None if self._membership is None else self._membership.generation()
+            generation = self._member.generation()
             self._assigned(_partitions(assignment), -1 if generation is None else generation)
         except Exception:  # noqa: BLE001 - as above
-            self._once.warn("assignment", "%s: an assignment could not be recorded", self.name, exc_info=True)
-
-    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        """Ignore the subscriptions: `set_decoded_members` gets the members with all their fields."""
-
-    def set_decoded_members(self, members: Sequence[JoinMember]) -> None:
-        """Store the decoded members of the next `assign`."""
-        self._join = members
+            self._member.once.warn("assignment", "%s: an assignment could not be recorded", self.name, exc_info=True)
 
     def bind(self, membership: GroupMembership, racks: BrokerRackCache | None = None) -> None:
         """Bind this assignor to its consumer, and decode the joins of that consumer.
@@ -131,67 +124,131 @@ class RackAwareAssignor(Assignor):
         """
         super().bind(membership, racks)
         if isinstance(membership, internals.Membership):
-            internals.read_joins(membership, self._once)
+            internals.read_joins(membership, self._member.once)
 
     def share_rack_cache(self, racks: BrokerRackCache) -> None:
         """Use the rack cache of a consumer that is not started yet."""
-        self._racks = racks
+        self._member.racks = racks
 
     def config_error(self, error: ConfigError) -> None:
         """Report why a class could not be instantiated."""
-        self._once.warn("environment", "%s: no rack is sent: %s", self.name, error)
+        self._member.once.warn("environment", "%s: no rack is sent: %s", self.name, error)
 
     def _find_caller(self) -> None:
         """Find the consumer that is joining; a stopped consumer is replaced by the next."""
-        known = self._membership
+        known = self._member.membership
         found = internals.membership_from_stack()
         if found is None:
             if known is None:
-                self._once.warn(
+                self._member.once.warn(
                     "caller", "%s: the consumer of this assignor cannot be found; racks are not read", self.name
                 )
         elif known is None or (isinstance(known, internals.Membership) and known.over()):
-            self._membership = None
+            self._member.membership = None
             self.bind(found)
         elif not known.same_consumer(found):
-            self._once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
+            self._member.once.warn("shared", "%s: two consumers use one assignor; create one for each", self.name)
 
 
 class RackAwareRangeAssignor(RackAwareAssignor):
     """Range assignment that keeps partitions local to their readers (KIP-881).
 
-    The result equals that of Java's `RangeAssignor`, partition by partition. Takes the arguments of
-    `RackAwareAssignor`.
+    The result equals that of Java's `RangeAssignor`, partition by partition.
+
+    Args:
+        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
+            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read.
+        locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
+            replica selector and the members a `client_rack`), `leader` if all read from leaders.
+        name: Name in the protocol. All members of a group must share one; the default is the standard name, so that
+            Java and librdkafka members can be in the same group.
+        rack_monitor: How this member, while it leads, monitors the racks of the replicas; None to disable it.
+
+    Raises:
+        ConfigError: If an option is not valid.
     """
 
-    strategy = name = "range"
+    name = "range"
+
+    def __init__(
+        self,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        name: str | None = None,
+        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
+    ) -> None:
+        member = self.member_context(rack, locality, name)
+        super().__init__(member, RangeCodec(member), RangePlanner(member), rack_monitor)
 
 
-class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
+class OptimalAssignor(RackAwareAssignor):
+    """Shared base of sticky and cooperative-sticky: balance, then locality, then as few moves as possible, all exact.
+
+    Args:
+        rack: As for `RackAwareRangeAssignor`.
+        locality: As for `RackAwareRangeAssignor`.
+        max_skew: As for `OptimalPlanner`, like `costs` and `weights`.
+        costs: Cost of reading across racks, by the reader's rack and the replica's.
+        weights: A weight of each partition by topic, or a function that returns such a mapping.
+        name: As for `RackAwareRangeAssignor`.
+        rack_monitor: As for `RackAwareRangeAssignor`.
+
+    Raises:
+        ConfigError: If an option is not valid.
+    """
+
+    _codec_type: ClassVar[type[StickyCodec | CooperativeCodec]]
+    _strategy: ClassVar[str]
+
+    def __init__(
+        self,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        max_skew: int = 0,
+        costs: Mapping[str, Mapping[str, float]] | None = None,
+        weights: Weights | Callable[[], Weights] | None = None,
+        name: str | None = None,
+        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
+    ) -> None:
+        member = self.member_context(rack, locality, name)
+        planner = OptimalPlanner(member, self._strategy, max_skew=max_skew, costs=costs, weights=weights)
+        super().__init__(member, self._codec_type(member), planner, rack_monitor)
+
+
+class RackAwareStickyAssignor(OptimalAssignor):
     """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor`, kafka-python's and aiokafka's, so that mixed groups stay
     sticky.
     """
 
-    name = "sticky"
+    name = _strategy = "sticky"
+    _codec_type = StickyCodec
 
 
-class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
+class _ClaimNothing(CooperativeCodec):
+    """The cooperative subscription of a member that has revoked everything."""
+
+    def __init__(self, member: MemberContext) -> None:
+        super().__init__(member, dict)
+
+
+class RackAwareCooperativeStickyAssignor(OptimalAssignor):
     """Membership in a group of cooperative members (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     aiokafka revokes everything before it joins, so this member claims nothing, and its partitions may go to others. As
     the leader it follows the protocol of the others: it withholds the partitions they claim until they revoke them.
     """
 
-    name = "cooperative-sticky"
-
-    def _held(self) -> Partitions:
-        return {}
+    name = _strategy = "cooperative-sticky"
+    _codec_type = _ClaimNothing
 
 
-def _encoded(decided: Mapping[str, Partitions]) -> dict[str, bytes]:
-    return dict(zip(decided, encode_assignments(decided.values()), strict=True))
+def _encoded(decided: LeaderAssignment) -> dict[str, bytes]:
+    given = decided.assignment
+    return dict(zip(given, encode_assignments(given.values()), strict=True))
 
 
 def _subscription(metadata: Any) -> Subscription:  # noqa: ANN401 - aiokafka is untyped

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
+from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
 from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
 from rackassign.errors import ConfigError, MissingExtraError
@@ -114,7 +115,8 @@ def _warn_of_version(own_assignors: list[RackAwareAssignor], once: WarnOnce) -> 
 def _made(assignor: Any, rack: str | EnvRackDefault | None) -> Any:  # noqa: ANN401 - aiokafka accepts anything
     """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
-        return assignor(rack, locality="any-replica" if FOLLOWS else "leader")
+        made: Callable[..., RackAwareAssignor] = assignor
+        return made(rack, locality="any-replica" if FOLLOWS else "leader")
     return assignor
 
 

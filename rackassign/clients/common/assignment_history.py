@@ -17,7 +17,7 @@ are accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rackassign.model import Group, Member, Partitions, Plan
 
@@ -34,12 +34,14 @@ class LeaderAssignment:
         complete: Whether it is complete; if not, some partitions are withheld for the next rebalance.
         group: Group for which it was computed; None if the group could not be decoded.
         plan: The plan; None if `group` is.
+        user_data: User data of each member's assignment; members that are missing get none.
     """
 
     assignment: Mapping[str, Partitions]
     complete: bool = True
     group: Group | None = None
     plan: Plan | None = None
+    user_data: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class AssignmentHistory:
@@ -74,17 +76,17 @@ class AssignmentHistory:
         return self._true.get(generation)
 
 
-def drop_stale_claims(group: Group, generation: int | None, decisions: AssignmentHistory) -> Group:
+def drop_stale_claims(group: Group, generation: int | None, history: AssignmentHistory) -> Group:
     """Return the group without claims that are known to be false.
 
     Args:
         group: The group as it joins.
         generation: Generation of this join; None if it is not known, and then all claims are accepted.
-        decisions: Assignments of this leader.
+        history: Assignments of this leader.
     """
     if generation is None:
         return group
-    owned = [plausible_claims(member, generation, decisions) for member in group.members]
+    owned = [plausible_claims(member, generation, history) for member in group.members]
     if all(of_member is member.owned for of_member, member in zip(owned, group.members, strict=True)):
         return group
     return replace(
@@ -96,14 +98,14 @@ def drop_stale_claims(group: Group, generation: int | None, decisions: Assignmen
     )
 
 
-def plausible_claims(member: Member, generation: int, decisions: AssignmentHistory) -> Partitions:
+def plausible_claims(member: Member, generation: int, history: AssignmentHistory) -> Partitions:
     """Return those claims of a member that may be true; the identical object if all of them may be."""
     # A claim of a generation that is not over cannot be checked by that generation.
     known = member.generation is not None and member.generation < generation
     if known and member.generation != generation - 1:
         return member.owned
     spoken_of = [generation - 1] if known else [generation - 1, generation - ROUNDS]
-    decided = [decision for made in spoken_of if (decision := decisions.get(made)) is not None]
+    decided = [decision for made in spoken_of if (decision := history.get(made)) is not None]
     given = [handed for decision in decided if (handed := decision.assignment.get(member.id)) is not None]
     if len(given) < len(spoken_of):
         return member.owned

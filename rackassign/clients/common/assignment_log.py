@@ -1,11 +1,13 @@
-"""One-line description of a member's assignment for the log."""
+"""What an assignor logs: a member's assignment in one line, and conditions that make racks ineffective."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rackassign.locality import RackSets
-from rackassign.model import LocalityMode, Partition, Partitions, Topology
+from rackassign.clients.common.assignment_history import LeaderAssignment
+from rackassign.clients.common.member_context import MemberContext
+from rackassign.locality import Locality, RackSets
+from rackassign.model import Group, LocalityMode, Partition, Partitions, Plan, Topology
 
 _NAMED = 5
 """Number of partitions that are named; the others are counted."""
@@ -63,3 +65,60 @@ def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: st
     source = None if partition.leader is None else broker_racks.get(partition.leader)
     source_text = "from a leader of unknown rack" if source is None else f"from rack {source}"
     return source_text if mode == "leader" else f"{source_text}: no replica in {rack}"
+
+
+def format_group(group: Group, plan: Plan) -> str:
+    """Describe the assignment of a whole group: how much of it is local, and how many partitions were moved."""
+    counts = Locality.of(group, plan)
+    total = counts.local + counts.cross + counts.unknown
+    withheld = sum(map(len, plan.withheld.values()))
+    tail = f", {withheld} of them after another round" if withheld else ""
+    return f"the group of {len(group.members)}: {counts.local} of {total} local, {plan.moved} moved{tail}"
+
+
+def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext, limit_s: float) -> None:
+    """Warn, once each, of conditions that make racks ineffective in an assignment.
+
+    Args:
+        decision: The assignment.
+        member: The member that computed it.
+        limit_s: Its time limit in seconds.
+    """
+    group, plan, name, once = decision.group, decision.plan, member.name, member.once
+    if group is None or plan is None:
+        return
+    if plan.optimality_note:
+        once.warn(
+            "not proven",
+            "%s: the assignment is balanced but not proven the most local and sticky: %s"
+            " (planning may take %.1f s, a third of the session timeout)",
+            *(name, plan.optimality_note, limit_s),
+            about=plan.optimality_note,
+        )
+    if not any(partitions for owned in plan.target.values() for partitions in owned.values()):
+        return
+    racks = sorted(set(group.topology.broker_racks().values()))
+    without = [each.id for each in group.members if each.rack is None]
+    if not racks:
+        once.warn("no broker", "%s: no broker has a rack (broker.rack), so nothing is local", name)
+    elif len(without) == len(group.members):
+        once.warn("no member", "%s: no member of the group sends a rack", name)
+    elif without:
+        once.warn(
+            "some members",
+            "%s: %d of %d members send no rack: %s",
+            *(name, len(without), len(group.members), _listed(without)),
+        )
+    for each in group.members if racks else ():
+        if each.rack is not None and each.rack not in racks:
+            once.warn(
+                "rack",
+                "%s: rack %r of member %s matches no broker, so it reads nothing locally; racks of brokers: %s",
+                *(name, each.rack, each.id, ", ".join(racks)),
+                about=each.rack,
+            )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown}, ..."

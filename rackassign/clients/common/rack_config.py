@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rackassign.clients.common.assignor import Assignor, check_rack
+from rackassign.clients.common.assignor import Assignor
+from rackassign.clients.common.member_context import check_rack
 from rackassign.errors import ConfigError
 from rackassign.racks import RACK_VARIABLE, detect_rack
 from rackassign.util.log_once import WarnOnce

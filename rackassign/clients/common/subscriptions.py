@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from inspect import getattr_static
+from typing import Any, Protocol, TypeVar
 
 from rackassign.errors import InputError, WireError
 from rackassign.model import TOPIC_NAME, Group, Member, Partitions, Topology
@@ -25,21 +26,57 @@ class RawMember(Protocol):
     metadata: bytes
 
 
-def decode_join(members: Sequence[RawMember], assignor: Any, once: WarnOnce) -> dict[str, Subscription]:  # noqa: ANN401 - of any client
-    """Decode the metadata of members: make it decodable for the client, and pass it to an assignor that accepts it.
+MemberT = TypeVar("MemberT", bound=RawMember)
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
-    Such an assignor needs nothing that the client decodes, so little is left to decode. A subclass that overrides
-    `assign` gets the complete members, since it may use them.
+_ACCEPTED = "_accepts_join_context"
 
-    Returns:
-        Subscription of each member, by member ID.
+
+class JoinContext(list[MemberT]):
+    """The members of a join, in the list that the client library passes to its assignor, with their subscriptions.
+
+    What is decoded before the client is passed through the client in this way. An assignor that keeps it between two
+    calls could use that of an earlier join.
+
+    Args:
+        members: The members.
+        subscriptions: Subscription of each member, by member ID.
     """
-    read = sanitize_subscriptions(members, once)
-    # Checked on the class: a wrapper of an assignor may forward every attribute, and assign by itself.
-    if hasattr(type(assignor), "set_decoded_subscriptions") and assignor.assigns():
-        assignor.set_decoded_subscriptions(read)
-        _leave_the_topics(members, read)
-    return read
+
+    def __init__(self, members: Iterable[MemberT], subscriptions: Mapping[str, Subscription]) -> None:
+        super().__init__(members)
+        self.subscriptions = subscriptions
+
+
+def decoded_subscriptions(members: Sequence[object]) -> Mapping[str, Subscription]:
+    """Return the subscriptions of a `JoinContext`, and nothing for any other sequence of members."""
+    return members.subscriptions if isinstance(members, JoinContext) else {}
+
+
+def accepts_join_context(assign: MethodT) -> MethodT:
+    """Mark an `assign` that reads its members from a `JoinContext`, and needs nothing that the client decodes."""
+    setattr(assign, _ACCEPTED, True)
+    return assign
+
+
+def is_join_context_accepted(assignor: object) -> bool:
+    """Return whether an assignor's own `assign` accepts a `JoinContext`.
+
+    It is looked up statically, because a wrapper of an assignor may forward every attribute, and assign by itself. A
+    subclass that overrides `assign` may use the members it gets, so the client has to decode them completely.
+    """
+    return getattr(getattr_static(assignor, "assign", None), _ACCEPTED, None) is True
+
+
+def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) -> JoinContext[MemberT]:
+    """Decode the metadata of members, and make it decodable for the client; done in place.
+
+    If the assignor accepts a `JoinContext`, little is left for the client to decode.
+    """
+    context = JoinContext(members, sanitize_subscriptions(members, once))
+    if is_join_context_accepted(assignor):
+        _leave_the_topics(context, context.subscriptions)
+    return context
 
 
 def sanitize_subscriptions(members: Iterable[RawMember], once: WarnOnce) -> dict[str, Subscription]:

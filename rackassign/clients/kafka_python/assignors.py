@@ -6,27 +6,38 @@ module adapts it to the interface of kafka-python. No exception leaves it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from inspect import getattr_static
-from types import MappingProxyType
 from typing import ClassVar
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from rackassign.clients.common.adapter import ClientAdapter
-from rackassign.clients.common.assignor import FROM_ENVIRONMENT, WATCHING, Assignor, EnvRackDefault, check_rack
-from rackassign.clients.common.standby_assignor import NAME, StandbyAssignor
-from rackassign.clients.common.sticky_assignor import CooperativeStickyAssignor, StickyAssignor
+from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
+from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
+from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, check_rack
+from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
+from rackassign.clients.common.rack_monitor import RackChangePolicy
+from rackassign.clients.common.standby import (
+    NAME,
+    OnStandbys,
+    Positions,
+    StandbyCodec,
+    StandbyConfig,
+    StandbyCopies,
+    StandbyPlanner,
+)
+from rackassign.clients.common.subscriptions import accepts_join_context
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, join_members, join_members_minimal
-from rackassign.model import Partitions
-from rackassign.wire import NEWEST, Subscription
+from rackassign.model import Partitions, TopicPartition
+from rackassign.strategies.standby import StandbyOptions
+from rackassign.wire import NEWEST
 
 __all__ = [
+    "DEFAULT_RACK_MONITOR",
     "FROM_ENVIRONMENT",
-    "WATCHING",
     "EnvRackDefault",
     "RackAwareAssignor",
     "RackAwareRangeAssignor",
@@ -36,15 +47,10 @@ __all__ = [
 
 
 class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
-    """Shared base of the assignors: sends the rack, reads the live topology, and never raises.
-
-    Takes the arguments of `rackassign.clients.common.assignor.Assignor`.
-    """
+    """Shared base of the assignors: the interface of kafka-python."""
 
     _adapter: ClassVar[ClientAdapter] = internals
     _package = __package__
-
-    _read: Mapping[str, Subscription] = MappingProxyType({})
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the subscription of this member: its topics and its rack (KIP-881, version 3)."""
@@ -54,6 +60,7 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
             NEWEST, list(sent.topics), sent.user_data, claims, sent.generation, sent.rack
         )
 
+    @accepts_join_context
     def assign(
         self, cluster: internals.Cluster, members: list[KafkaPythonMember]
     ) -> dict[str, ConsumerProtocolAssignment]:
@@ -61,24 +68,14 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
 
         Args:
             cluster: kafka-python's live `ClusterMetadata`.
-            members: Members of the join, their subscriptions decoded.
+            members: Members of the join, with subscriptions as decoded by kafka-python; a `JoinContext` has them
+                completely decoded.
 
         Returns:
             An assignment for every member.
         """
-        read, self._read = self._read, {}
-        decided = self._decide(
-            cluster, partial(join_members, members, read), partial(join_members_minimal, members, read)
-        )
-        return internals.encode_member_assignments(decided, self.assignment_user_data(decided))
-
-    def assigns(self) -> bool:
-        """Return whether `assign` is not overridden; a subclass may use the subscriptions of its members."""
-        return getattr_static(self, "assign") is getattr_static(RackAwareAssignor, "assign")
-
-    def set_decoded_subscriptions(self, read: Mapping[str, Subscription]) -> None:
-        """Store the decoded subscriptions of the next `assign`, by member ID, so that they are decoded only once."""
-        self._read = read
+        decided = self._decide(cluster, partial(join_members, members), partial(join_members_minimal, members))
+        return internals.encode_member_assignments(decided.assignment, decided.user_data)
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Record this member's own assignment; as the leader, that of the group."""
@@ -88,11 +85,33 @@ class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[mi
 class RackAwareRangeAssignor(RackAwareAssignor):
     """Range assignment that keeps partitions local to their readers (KIP-881).
 
-    The result equals that of Java's `RangeAssignor`, partition by partition. Takes the arguments of
-    `RackAwareAssignor`.
+    The result equals that of Java's `RangeAssignor`, partition by partition.
+
+    Args:
+        rack: Rack of this member, as the brokers write theirs in `broker.rack`; None or "" for none. If it is
+            omitted, as it is when the class itself is passed to a consumer, `RACKASSIGN_RACK` is read.
+        locality: `any-replica` if members read from followers in their rack (the brokers have a rack-aware
+            replica selector and the members a `client_rack`), `leader` if all read from leaders.
+        name: Name in the protocol. All members of a group must share one; the default is the standard name, so that
+            Java and librdkafka members can be in the same group.
+        rack_monitor: How this member, while it leads, monitors the racks of the replicas; None to disable it.
+
+    Raises:
+        ConfigError: If an option is not valid.
     """
 
-    strategy = name = "range"
+    name = "range"
+
+    def __init__(
+        self,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        name: str | None = None,
+        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
+    ) -> None:
+        member = self.member_context(rack, locality, name)
+        super().__init__(member, RangeCodec(member), RangePlanner(member), rack_monitor)
 
 
 def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
@@ -103,44 +122,130 @@ def partitions_of(assignment: ConsumerProtocolAssignment) -> Partitions:
     return {topic: tuple(sorted(partitions)) for topic, partitions in owned.items()}
 
 
-class RackAwareStickyAssignor(StickyAssignor, RackAwareAssignor):
+class OptimalAssignor(RackAwareAssignor):
+    """Shared base of sticky and cooperative-sticky: balance, then locality, then as few moves as possible, all exact.
+
+    Args:
+        rack: As for `RackAwareRangeAssignor`.
+        locality: As for `RackAwareRangeAssignor`.
+        max_skew: As for `OptimalPlanner`, like `costs` and `weights`.
+        costs: Cost of reading across racks, by the reader's rack and the replica's.
+        weights: A weight of each partition by topic, or a function that returns such a mapping.
+        name: As for `RackAwareRangeAssignor`.
+        rack_monitor: As for `RackAwareRangeAssignor`.
+
+    Raises:
+        ConfigError: If an option is not valid.
+    """
+
+    _codec_type: ClassVar[type[StickyCodec | CooperativeCodec]]
+    _strategy: ClassVar[str]
+
+    def __init__(
+        self,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
+        *,
+        locality: str = "any-replica",
+        max_skew: int = 0,
+        costs: Mapping[str, Mapping[str, float]] | None = None,
+        weights: Weights | Callable[[], Weights] | None = None,
+        name: str | None = None,
+        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
+    ) -> None:
+        member = self.member_context(rack, locality, name)
+        planner = OptimalPlanner(member, self._strategy, max_skew=max_skew, costs=costs, weights=weights)
+        super().__init__(member, self._codec_type(member), planner, rack_monitor)
+
+
+class RackAwareStickyAssignor(OptimalAssignor):
     """Sticky and local assignment, for the eager protocol. Takes the arguments of `OptimalAssignor`.
 
     Reads and writes the user data of Java's `StickyAssignor` and kafka-python's, so that mixed groups stay sticky.
     """
 
-    name = "sticky"
+    name = _strategy = "sticky"
+    _codec_type = StickyCodec
 
 
-class RackAwareCooperativeStickyAssignor(CooperativeStickyAssignor, RackAwareAssignor):
+class RackAwareCooperativeStickyAssignor(OptimalAssignor):
     """Sticky and local assignment, for the cooperative protocol (KIP-429). Takes the arguments of `OptimalAssignor`.
 
     An instance belongs to one consumer. `attach` and `RackAwareConsumer` bind it to theirs, so that it claims exactly
     the partitions the consumer owns. Without them it claims its last assignment, and its leader corrects false claims.
     """
 
-    name = "cooperative-sticky"
+    name = _strategy = "cooperative-sticky"
+    _codec_type = CooperativeCodec
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Prefer the cooperative protocol; in a group with an eager assignor, as during a migration, use eager."""
         return [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
 
-class StandbyAwareAssignor(StandbyAssignor, RackAwareAssignor):
-    """Sticky and local assignment, with standbys spread over client tags (KIP-708).
-
-    Takes the arguments of `StandbyAssignor`.
+class StandbyAwareAssignor(RackAwareAssignor):
+    """Sticky and local assignment, with standbys spread over client tags (KIP-708), for the cooperative protocol.
 
     An instance belongs to one consumer, to which `attach` or `RackAwareConsumer` bind it.
+
+    Args:
+        rack: As for `RackAwareRangeAssignor`.
+        client_tags: As for `StandbyConfig`, like the five arguments that follow.
+        standbys: How copies are placed; the leader's options apply.
+        positions: Returns the changelog positions of this member's copies.
+        ends: Returns the known ends of changelogs.
+        on_standbys: Called with added and removed copies.
+        changelog: Returns the name of a topic's changelog.
+        locality: As for `RackAwareRangeAssignor`.
+        name: As for `RackAwareRangeAssignor`, with a default of its own, because other assignors cannot read what its
+            members send.
+        rack_monitor: As for `RackAwareRangeAssignor`.
+
+    Raises:
+        ConfigError: If an option is not valid; errors in tags have Kafka's own messages.
     """
 
     name = NAME
+
+    def __init__(
+        self,
+        rack: str | EnvRackDefault | None = FROM_ENVIRONMENT,
+        *,
+        client_tags: Mapping[str, str] | None = None,
+        standbys: StandbyOptions | None = None,
+        positions: Callable[[], Positions] | None = None,
+        ends: Callable[[], Positions] = dict,
+        on_standbys: OnStandbys | None = None,
+        changelog: Callable[[str], str] = "{}-changelog".format,
+        locality: str = "any-replica",
+        name: str | None = None,
+        rack_monitor: RackChangePolicy | None = DEFAULT_RACK_MONITOR,
+    ) -> None:
+        member = self.member_context(rack, locality, name)
+        placed = StandbyOptions() if standbys is None else standbys
+        config = StandbyConfig(client_tags or {}, placed, positions, ends, on_standbys, changelog)
+        self._copies = StandbyCopies(member, config)
+        self._standby_codec = StandbyCodec(member, config, self._copies)
+        super().__init__(member, self._standby_codec, StandbyPlanner(member, config), rack_monitor)
+
+    @property
+    def standbys(self) -> frozenset[TopicPartition]:
+        """The partitions of which this member is to keep a copy."""
+        return self._copies.kept
+
+    @property
+    def generation(self) -> int:
+        """The generation of the last assignment; -1 before there was one."""
+        return self._standby_codec.generation
+
+    def request_rejoin(self) -> None:
+        """Make this member rejoin with its next poll, if its consumer is known."""
+        self._member.request_rejoin()
 
     def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
         """Record this member's own assignment, and the copies it is to keep."""
         super().on_assignment(assignment, generation)
         user_data = getattr(assignment, "user_data", None)
-        self.apply_standby_user_data(user_data if isinstance(user_data, bytes) else None)
+        self._copies.on_assigned(user_data if isinstance(user_data, bytes) else None)
 
     def supported_protocols(self) -> list[RebalanceProtocol]:
         """Use only the cooperative protocol: the state of a revoked partition would have to be restored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -197,5 +197,6 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
 def _with_rack(assignor: Any, rack: str | None) -> Any:  # noqa: ANN401 - kafka-python accepts anything callable
     """Instantiate a class of this package; return everything else unchanged."""
     if isinstance(assignor, type) and issubclass(assignor, RackAwareAssignor):
-        return assignor(rack=rack)
+        made: Callable[..., RackAwareAssignor] = assignor
+        return made(rack=rack)
     return assignor

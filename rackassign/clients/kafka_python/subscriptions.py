@@ -6,11 +6,11 @@ because one member's error must not cost the group its assignment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.clients.common.subscriptions import JoinMember, decoded_subscriptions
 from rackassign.wire import Subscription
 
 
@@ -22,26 +22,27 @@ class KafkaPythonMember(Protocol):
     metadata: Any
 
 
-def join_members(members: Iterable[KafkaPythonMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
+def join_members(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
     """Return the members of a join.
 
     Args:
-        members: Members as decoded by kafka-python.
-        read: Subscriptions that were decoded already, by member; kafka-python's decoding is used for the others.
+        members: Members as decoded by kafka-python. Of a `JoinContext` its own subscriptions are used.
     """
+    decoded = decoded_subscriptions(members)
     return [
-        JoinMember(m.member_id, m.group_instance_id, read.get(m.member_id) or _subscription(m.metadata))
+        JoinMember(m.member_id, m.group_instance_id, decoded.get(m.member_id) or _subscription(m.metadata))
         for m in members
     ]
 
 
-def join_members_minimal(members: Iterable[KafkaPythonMember], read: Mapping[str, Subscription]) -> list[JoinMember]:
+def join_members_minimal(members: Sequence[KafkaPythonMember]) -> list[JoinMember]:
     """Return the members of a join with only those parts of their subscriptions that an assignment needs."""
+    decoded = decoded_subscriptions(members)
     found: list[JoinMember] = []
     for member in members:
         subscription = Subscription(_topics(member.metadata))
         with suppress(Exception):
-            subscription = read.get(member.member_id) or _subscription(member.metadata)
+            subscription = decoded.get(member.member_id) or _subscription(member.metadata)
         found.append(JoinMember(member.member_id, member.group_instance_id, subscription))
     return found
 

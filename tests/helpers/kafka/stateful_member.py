@@ -37,7 +37,7 @@ def say(**told: Any) -> None:
 def rest(member: StatefulConsumer) -> list[int]:
     """Return the generation it rests in, and nothing if it means to join again, or waits for copies to be warm."""
     coordinator = member.consumer._coordinator
-    rests = coordinator.stable() and not coordinator.need_rejoin() and not member._assignor._awaited
+    rests = coordinator.stable() and not coordinator.need_rejoin() and not member._assignor._copies._awaited
     return [coordinator._generation.generation_id] if rests else []
 
 

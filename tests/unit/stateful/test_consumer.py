@@ -261,7 +261,7 @@ def test_a_membership_that_is_lost_and_regained_within_a_poll_skips_nothing(
         group = one.consumer
         assert isinstance(group, Member)
         group.at[HostPartition("t", 0)] = kafka.end(HostPartition("t", 0)) if reset == "latest" else 0
-        one._assignor._generation += 1
+        one._assignor._standby_codec.generation += 1
         drain(one)
         kafka.feed(0, 1)
         drain(one)
@@ -300,7 +300,7 @@ def test_what_is_interrupted_anywhere_counts_once(
     with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
         group["is"] = one.consumer
         give(one, 0)
-        copy._assignor._kept = frozenset({FIRST})
+        copy._assignor._copies.kept = frozenset({FIRST})
         give(copy)
         for number, name in enumerate(["_keep", "commit_record", "apply", "poll", "commit"] * 2, 1):
             drain(one)
@@ -313,7 +313,7 @@ def test_what_is_interrupted_anywhere_counts_once(
             kafka.feed(0, 0)
             drain(copy, Stopped)
             left.clear()
-        copy._assignor._kept = frozenset()
+        copy._assignor._copies.kept = frozenset()
         give(copy, 0)
         drain(copy)
         assert counted(copy) == 30
@@ -404,7 +404,7 @@ def test_a_copy_is_told_of_and_one_that_nobody_wants_is_thrown_away(
 ) -> None:
     with member(tmp_path / "1") as one, member(tmp_path / "2") as copy:
         give(one, 0)
-        copy._assignor._kept = frozenset({FIRST})
+        copy._assignor._copies.kept = frozenset({FIRST})
         give(copy)
         kafka.feed(0, 3)
         drain(one)
@@ -413,7 +413,7 @@ def test_a_copy_is_told_of_and_one_that_nobody_wants_is_thrown_away(
         # Of what a member runs nothing is told: that it runs it says more.
         assert (one._known.positions, copy._known.positions) == ({}, {FIRST: end})
         assert copy._known.ends[FIRST] == end
-        copy._assignor._kept = frozenset()
+        copy._assignor._copies.kept = frozenset()
         drain(copy)
         assert copy._known.positions == {FIRST: end}
         monkeypatch.setattr(consumer, "_KEEP_S", 0.0)

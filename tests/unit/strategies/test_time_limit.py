@@ -161,7 +161,7 @@ def test_a_leader_plans_for_a_third_of_its_session_timeout(
         asked.append(options)
         return replace(STRATEGIES["cooperative-sticky"](group, options), optimality_note="late")
 
-    assignor._strategy = plan
+    assignor._planner.strategy = plan
     for _ in range(2):
         planning = assignor._planning(THREE_RACKS, list)
         assert planning() is not None
@@ -207,7 +207,7 @@ def test_aiokafkas_loop_goes_on_while_a_plan_is_made() -> None:
         assert over.wait(120)
         return STRATEGIES["sticky"](group, options)
 
-    assignor._strategy = plan
+    assignor._planner.strategy = plan
 
     async def play() -> dict[str, bytes]:
         members = [(f"m{rack}", None, sends(rack=rack)) for rack in "abc"]

@@ -9,7 +9,7 @@ Rules of this package:
 """
 
 from rackassign.clients.aiokafka.internals.fetch_observer import observe_fetches
-from rackassign.clients.aiokafka.internals.joins import Later, read_joins
+from rackassign.clients.aiokafka.internals.joins import Later, current_join, read_joins
 from rackassign.clients.aiokafka.internals.membership import (
     Membership,
     find_membership,
@@ -35,6 +35,7 @@ __all__ = [
     "brokers",
     "client_rack",
     "cluster_of",
+    "current_join",
     "find_membership",
     "membership_from_stack",
     "membership_of",

@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from rackassign.util.text import with_version
 
 
 @dataclass(slots=True)
-class _Sent:
+class SentMember:
     """Metadata of a member, in the form that `decode_join` reads and cleans."""
 
     member_id: str
@@ -85,26 +86,51 @@ class _Reading:
         self._once = once
 
     async def perform(self, response: Any) -> Any:
+        join = None
         try:
-            _read(self._coordinator, response, self._once)
+            join = _read(self._coordinator, response, self._once)
         except Exception:  # noqa: BLE001 - then aiokafka behaves as without this
             self._once.warn(
                 "joins", "%s differs: members' metadata could not be read", with_version("aiokafka"), exc_info=True
             )
-        assigned = await self._perform(response)
+        token = _CURRENT.set(join)
+        try:
+            assigned = await self._perform(response)
+        finally:
+            _CURRENT.reset(token)
         return await assigned.result() if isinstance(assigned, Later) else assigned
 
 
-def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> None:
-    """Clean the members of a join in place, and pass them to the group's assignor if it accepts them."""
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The join that a coordinator is calling its assignor for.
+
+    Args:
+        assignor: The assignor that is called; it may wrap another one.
+        members: The members, decoded.
+    """
+
+    assignor: object
+    members: tuple[JoinMember, ...]
+
+
+def current_join() -> Join | None:
+    """Return the join that aiokafka is calling an assignor for; None if it was not decoded."""
+    return _CURRENT.get()
+
+
+_CURRENT: ContextVar[Join | None] = ContextVar("rackassign_join", default=None)
+"""aiokafka passes members to an assignor in a dict that it builds itself, so they cannot be passed as an argument."""
+
+
+def _read(coordinator: Coordinator, response: Any, once: WarnOnce) -> Join:
+    """Clean the members of a join in place, and return them decoded."""
     chosen = coordinator._lookup_assignor(response.group_protocol)
-    members = [_Sent(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
-    read = decode_join(members, chosen, once)
-    # Checked on the class: a wrapper of an assignor may forward every attribute.
-    if hasattr(type(chosen), "set_decoded_members"):
-        # A subclass's own `assign` may call the base class with its members; racks are available only in these.
-        chosen.set_decoded_members([JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in members])
+    members = [SentMember(each[0], each[1] if len(each) > _PAIR else None, each[-1]) for each in response.members]
+    context = decode_join(members, chosen, once)
     response.members = [(*old[:-1], new.metadata) for old, new in zip(response.members, members, strict=True)]
+    read = context.subscriptions
+    return Join(chosen, tuple(JoinMember(m.member_id, m.group_instance_id, read[m.member_id]) for m in members))
 
 
 _PAIR = 2

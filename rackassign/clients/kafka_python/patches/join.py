@@ -222,7 +222,7 @@ def _tolerate_malformed_metadata(consumer: Consumer, once: WarnOnce) -> None:
 
     def perform_assignment(leader_id: str, protocol_name: str, members: Sequence[Any]) -> Any:
         try:
-            decode_join(members, coordinator._lookup_assignor(protocol_name), once)
+            members = decode_join(members, coordinator._lookup_assignor(protocol_name), once)
         except Exception:  # noqa: BLE001 - then kafka-python behaves as without the patch
             once.warn(
                 "guard", "%s: patch tolerate_malformed_metadata failed", with_version("kafka-python"), exc_info=True

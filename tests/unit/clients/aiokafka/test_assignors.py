@@ -262,7 +262,7 @@ def test_nothing_leaves_what_aiokafka_calls(
 ) -> None:
     assignor = kind(rack="a")
     member = Coordinator(three_racks(), assignor)
-    monkeypatch.setattr(assignor, "_decisions", None)
+    monkeypatch.setattr(assignor, "_history", None)
     for _ in range(2):
         (sent,) = member.join({"t", "s"})
         assert decode_subscription(sent) == Subscription(("s", "t"), rack="a")
@@ -301,7 +301,7 @@ def test_a_join_that_cannot_be_read_is_led_as_the_host_would(warnings: pytest.Lo
 def test_what_a_join_left_behind_is_not_taken_for_another() -> None:
     leader = Coordinator(three_racks(), RackAwareRangeAssignor(rack="a"))
     assignor = leader._assignors[0]
-    assignor.set_decoded_members([])
+    leader.lead({"m1": sends(rack="c")})
     answer = assignor.assign(three_racks(), {"m1": SimpleNamespace(subscription=["t", None], user_data="odd")})
     assert decode_assignment(answer["m1"]).partitions == {"t": (0, 1, 2)}
 

@@ -413,7 +413,7 @@ def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> 
         members = [SimpleNamespace(member_id=f"m{i}", metadata=sent) for i in range(3)]
         read = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
         assert [member.metadata == sent for member in members] == [whole] * 3
-        assert [subscription.rack for subscription in read.values()] == ["b"] * 3
+        assert [subscription.rack for subscription in read.subscriptions.values()] == ["b"] * 3
 
 
 def test_the_name_of_a_subclass_counts() -> None:

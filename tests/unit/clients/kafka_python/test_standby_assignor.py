@@ -37,12 +37,11 @@ class Seat:
             name[0],
             client_tags={"zone": name[0], "cluster": name[1]},
             standbys=OPTIONS,
-            positions=lambda: self.have,
+            **{"positions": lambda: self.have, **options},
             on_standbys=lambda added, removed: self.changes.append((added, removed)),
-            **options,
         )
         self.assignor.bind(Tied(cluster))
-        self.tied: Tied = self.assignor._membership  # type: ignore[assignment]
+        self.tied: Tied = self.assignor._member.membership  # type: ignore[assignment]
 
     def joins(self) -> Any:
         sent = self.assignor.metadata(["t"])
@@ -200,17 +199,15 @@ def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
     seats.append(Seat("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
     a_round(seats, 2)
     waits = seats[1].tied.waiting.pop()
-    seats[1].assignor.apply_standby_user_data(None)
-    seats[1].assignor._awaited = at(0)
+    seats[1].assignor._copies.on_assigned(None)
+    seats[1].assignor._copies._awaited = at(0)
     waits()
     assert (seats[1].tied.asked, seats[1].tied.waiting) == (0, [])
 
 
 def test_without_positions_what_is_kept_counts_as_warm() -> None:
     shared = cluster()
-    seats = [Seat("ax", shared), Seat("bx", shared), Seat("cx", shared)]
-    for seat in seats:
-        seat.assignor._positions = seat.assignor._all_warm
+    seats = [Seat("ax", shared, positions=None), Seat("bx", shared, positions=None), Seat("cx", shared, positions=None)]
     for members in ((0,), (0, 1), (0, 1, 2)):
         for generation in range(1, 12):
             a_round([seats[number] for number in members], generation)
@@ -227,7 +224,7 @@ def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
         seat.have = dict.fromkeys(seat.assignor.standbys, 50_000)
     a_round(seats, 2)
     new = seats[2]
-    awaited = new.assignor._awaited
+    awaited = new.assignor._copies._awaited
     assert awaited
     assert awaited <= new.assignor.standbys
     # Only what is waited for is warm.
@@ -269,14 +266,18 @@ def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pyt
 def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
 
+    works = [True]
+
     def fails(*_: object) -> Any:
+        if works[0]:
+            return {"ends": {}, "changelog": "t-changelog"}[broken]
         raise RuntimeError("the owner's")
 
     shared = cluster()
-    seats = [Seat(name, shared) for name in ("ax", "by", "cx")]
+    seats = [Seat("ax", shared, **{broken: fails}), Seat("by", shared), Seat("cx", shared)]
     a_round(seats, 1)
     before = [seat.tied.holds for seat in seats]
-    setattr(seats[0].assignor, f"_{broken}", fails)
+    works[0] = False
     a_round(seats, 2)
     assert [seat.tied.holds for seat in seats] == before
     assert {
@@ -351,7 +352,7 @@ def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCapture
     before = seats[1].assignor.standbys
     assert before
     for nothing in (None, b"", b"\0\0\0\x0b\xff"):
-        seats[1].assignor.apply_standby_user_data(nothing)
+        seats[1].assignor._copies.on_assigned(nothing)
     assert seats[1].assignor.standbys == before
     assert "the copies to keep cannot be decoded" in caplog.text
 

@@ -121,7 +121,7 @@ def rounds(assignor: RackAwareCooperativeStickyAssignor, members: list[Any], *ge
     """Let it lead in each generation, to the end; return what m2 gets."""
     given = []
     for generation in generations:
-        assignor._membership.joining = generation  # type: ignore[union-attr]
+        assignor._member.membership.joining = generation  # type: ignore[union-attr]
         assignor.metadata({"t"})
         given.append([partition for _, partition in given_out(assignor.assign(THREE_RACKS, members))["m2"]])
         assignor.on_assignment(assignment({}), generation)
@@ -133,7 +133,7 @@ def test_a_claim_on_what_a_member_was_not_given_is_not_believed_a_third_time() -
 
 
 def test_nor_when_planning_fails(warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.clients.common.sticky_assignor.drop_stale_claims", None)
+    monkeypatch.setattr("rackassign.clients.common.assignor.drop_stale_claims", None)
     assert rounds(cooperative(), [LIAR, HONEST], 5, 6, 7) == [[1, 2], [1, 2], [0, 1, 2]]
     assert "the group gets a plain assignment" in warnings.text
 
@@ -162,7 +162,7 @@ def test_an_answer_whose_end_the_leader_never_heard_is_held_against_nobody() -> 
     """The others may have it: what they claim by it is theirs."""
     assignor = cooperative()
     assert rounds(assignor, [member("m1", ["t"]), HONEST], 4)
-    assignor._membership.joining = 5  # type: ignore[union-attr]
+    assignor._member.membership.joining = 5  # type: ignore[union-attr]
     assignor.assign(THREE_RACKS, [LIAR, HONEST])
     assert rounds(assignor, [LIAR, HONEST], 6) == [[1, 2]]
 

@@ -1,0 +1,97 @@
+"""The member that an assignor belongs to: the options of all assignors, its consumer once that is known, and its log.
+
+The parts of an assignor (codec, planner, rack monitor) share one `MemberContext`, and know nothing of each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from rackassign.clients.common.adapter import ClientAdapter, GroupMembership, time_limit_s
+from rackassign.errors import ConfigError, WireError
+from rackassign.locality import validate_locality_mode
+from rackassign.model import Partitions
+from rackassign.racks import RACK_VARIABLE, BrokerRackCache, rack_from_environment
+from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import short_repr
+from rackassign.wire import Subscription, encode_subscription
+
+
+class EnvRackDefault:
+    """The default of `rack`. In contrast, None means no rack."""
+
+    def __repr__(self) -> str:
+        return f"<{RACK_VARIABLE}>"
+
+
+FROM_ENVIRONMENT: Final = EnvRackDefault()
+
+
+class MemberContext:
+    """Options, consumer and log of one member.
+
+    Args:
+        adapter: The private side of the client.
+        package: Package of the client's assignors, for the names of their loggers.
+        rack: Rack of the member; None or "" for none.
+        locality: `any-replica` or `leader`.
+        name: Name of the assignor in the protocol.
+
+    Attributes:
+        racks: Rack cache of the consumer, if it has one.
+        membership: Membership of the consumer; None until it is known.
+
+    Raises:
+        ConfigError: If an option is not valid.
+    """
+
+    def __init__(
+        self, adapter: ClientAdapter, package: str, *, rack: str | EnvRackDefault | None, locality: str, name: object
+    ) -> None:
+        self.adapter = adapter
+        self.package = package
+        self.rack = check_rack(rack_from_environment() if isinstance(rack, EnvRackDefault) else rack)
+        self.locality = validate_locality_mode(locality)
+        if not isinstance(name, str):
+            raise ConfigError(f"name must be a string, got {short_repr(name)}")
+        if not name:
+            raise ConfigError("name must not be empty")
+        self.name = name
+        self.log = logging.getLogger(f"{package}.assignor")
+        self.once = WarnOnce(self.log)
+        self.racks = BrokerRackCache()
+        self.membership: GroupMembership | None = None
+
+    def owned(self) -> Partitions | None:
+        """Return the partitions that the consumer owns while it joins; None if the consumer is not known."""
+        if self.membership is None:
+            return None
+        # An eager member has revoked everything by then, though its consumer still lists it.
+        return self.membership.owned() if self.membership.cooperative() else {}
+
+    def generation(self) -> int | None:
+        """Return the group's generation as of the last join response; None if it is not known."""
+        return None if self.membership is None else self.membership.generation()
+
+    def time_limit_s(self) -> float:
+        """Return the time limit of a plan in seconds."""
+        return time_limit_s(self.membership)
+
+    def request_rejoin(self) -> None:
+        """Make this member rejoin with its next poll, if its consumer is known."""
+        if self.membership is not None:
+            self.membership.request_rejoin()
+
+
+def check_rack(rack: object) -> str | None:
+    """Return the rack, None for ""; `ConfigError` if it could not be sent."""
+    if rack is None or rack == "":
+        return None
+    if not isinstance(rack, str):
+        raise ConfigError(f"rack must be a string or None, got {rack!r}")
+    try:
+        encode_subscription(Subscription((), rack=rack))
+    except WireError as error:
+        raise ConfigError(f"rack cannot be sent: {error.problem}") from None
+    return rack

@@ -1,0 +1,177 @@
+"""Planners: what a leader does with the members of a join.
+
+A planner prepares the group (weights, costs), runs a strategy with a time limit, and has a fallback that cannot fail.
+It uses nothing of the client library, so that a client may run the plan on another thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Protocol, TypeAlias
+
+from rackassign.clients.common.adapter import AnyCluster
+from rackassign.clients.common.assignment_history import LeaderAssignment
+from rackassign.clients.common.fallback import fallback_balanced, fallback_range
+from rackassign.clients.common.member_context import MemberContext
+from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.errors import ConfigError, InputError
+from rackassign.model import Group, Partitions, Topology
+from rackassign.strategies import Options, Strategy, strategy
+
+Weights: TypeAlias = Mapping[str, Sequence[float]]
+"""A weight of each partition, by topic."""
+
+Planning: TypeAlias = Callable[[float], LeaderAssignment]
+"""Computes the assignment of a group within so many seconds; may run on any thread."""
+
+
+class Planner(Protocol):
+    """Computes the assignment of a group."""
+
+    strategy: Strategy
+    """Strategy with which the rack monitor compares the current assignment."""
+    options: Options
+    """Options of the strategy."""
+
+    def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
+        """Read what a plan for this group needs, and return the function that plans.
+
+        Args:
+            group: The group as it joins.
+            members: The same members, as they were decoded.
+        """
+
+    def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
+        """Return an assignment that cannot fail."""
+
+
+class RangePlanner:
+    """The range assignment of KIP-881.
+
+    Args:
+        member: The member that leads.
+    """
+
+    def __init__(self, member: MemberContext) -> None:
+        self.strategy = strategy("range")
+        self.options = Options(locality=member.locality)
+
+    def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
+        """Return the function that plans; nothing is needed but the group."""
+        del members
+        return lambda limit_s: plan_with(self.strategy, group, self.options, limit_s)
+
+    def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
+        """Return contiguous ranges of each topic."""
+        return fallback_range(cluster, members)
+
+
+class OptimalPlanner:
+    """Balance, then locality, then as few moves as possible, all exact.
+
+    Args:
+        member: The member that leads.
+        strategy_name: `sticky` or `cooperative-sticky`.
+        max_skew: 0 for balance before locality. k > 0 lets members with equal subscriptions differ by up to 1 + k
+            partitions if that makes more local.
+        costs: Cost of reading across racks, by the reader's rack and the replica's; a pair that is missing costs 1.
+            Without costs every pair does.
+        weights: A weight of each partition by topic (bytes per second, lag), or a function that returns such a
+            mapping. Loads are then sums of weights, and locality counts weight. The function is called where the
+            client handles its group (its IO thread, its event loop) whenever this member assigns: it must not block.
+            If it raises, the group is balanced by number, with a warning. If it has taken longer than a third of the
+            session timeout once, it is not called again. Not together with `max_skew`.
+
+    Raises:
+        ConfigError: If an option is not valid.
+    """
+
+    def __init__(
+        self,
+        member: MemberContext,
+        strategy_name: str,
+        *,
+        max_skew: int = 0,
+        costs: Mapping[str, Mapping[str, float]] | None = None,
+        weights: Weights | Callable[[], Weights] | None = None,
+    ) -> None:
+        self._member = member
+        self.strategy = strategy(strategy_name)
+        self.options = Options(locality=member.locality, max_skew=max_skew)
+        if weights is not None and max_skew:
+            raise ConfigError("max_skew counts partitions: it cannot be used together with weights")
+        self._weights = weights
+        self._slow = False
+        self._costs = {} if costs is None else costs
+        try:
+            _with(_EMPTY_GROUP, self._costs, {} if weights is None or callable(weights) else weights)
+        except (InputError, AttributeError, TypeError, OverflowError) as error:
+            raise ConfigError(f"this option is not valid: {error}") from None
+
+    def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
+        """Read the weights, and return the function that plans."""
+        del members
+        weighted = self._weighted(group)
+        return lambda limit_s: plan_with(self.strategy, weighted, self.options, limit_s)
+
+    def fallback(self, cluster: AnyCluster, members: list[JoinMember]) -> dict[str, Partitions]:
+        """Return contiguous ranges of each topic, balanced over all topics."""
+        return fallback_balanced(cluster, members)
+
+    def _weighted(self, group: Group) -> Group:
+        """Return the group with costs and weights."""
+        if self._weights is None:
+            return _with(group, self._costs, {})
+        try:
+            weights = self._timed_weights() if callable(self._weights) else self._weights
+            known = {topic: row for topic, row in weights.items() if topic in group.topology.topics}
+            return _with(group, self._costs, known)
+        except Exception:  # noqa: BLE001 - the user's own function, whatever it raises
+            self._member.once.warn(
+                "weights",
+                "%s: weights are not available; partitions are counted instead",
+                self._member.name,
+                exc_info=True,
+            )
+            return _with(group, self._costs, {})
+
+    def _timed_weights(self) -> Weights:
+        """Return the result of the user's function, unless it has taken longer than a whole plan may."""
+        if self._slow or not callable(self._weights):
+            return {}
+        begun = time.monotonic()
+        weights = self._weights()
+        took_s, limit_s = time.monotonic() - begun, self._member.time_limit_s()
+        if took_s > limit_s:
+            # This leader may have been removed from the group by now, and would be again, each time it leads.
+            self._slow = True
+            self._member.once.warn(
+                "slow weights",
+                "%s: weights took %.1f s, and all of an assignment may take %.1f s, a third of the session timeout:"
+                " the function is not called any more, and partitions are counted instead",
+                *(self._member.name, took_s, limit_s),
+            )
+        return weights
+
+
+def plan_with(decide: Strategy, group: Group, options: Options, limit_s: float) -> LeaderAssignment:
+    """Return the assignment of a strategy, computed within so many seconds."""
+    plan = decide(group, replace(options, time_limit_s=limit_s))
+    return LeaderAssignment(plan.assignment, not plan.withheld, group, plan)
+
+
+_EMPTY_GROUP = Group(Topology((), {}), ())
+
+
+def _with(group: Group, costs: Mapping[str, Mapping[str, float]], weights: Mapping[str, Any]) -> Group:
+    """Return a group with costs and weights, validated."""
+    rows: dict[str, tuple[float, ...]] = {}
+    for topic, row in weights.items():
+        if isinstance(row, (Mapping, str)):
+            raise InputError(f"weights.{topic}", "expected a list, got a mapping")
+        # All numeric types are accepted, numpy's too; the group rejects everything else.
+        rows[topic] = tuple(float(w) if isinstance(w, Real) and not isinstance(w, bool) else w for w in row)
+    return replace(group, costs={rack: dict(row) for rack, row in costs.items()}, weights=rows)

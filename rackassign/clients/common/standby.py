@@ -1,0 +1,342 @@
+"""Placing standbys: which members keep copies of which partitions (KIP-708, KIP-441).
+
+Members send in their subscription's user data what members of Kafka Streams send: their client tags, and the positions
+of their copies. The leader sends in each assignment's user data which copies the member is to keep. A task is a
+partition of a topic: the name of the topology is the topic's.
+
+The leader compares the copies with the ends of the changelogs, as far as they are known. A member that is to take over
+a partition from a live member first keeps a copy of it, and requests another rebalance once that copy is warm. The
+partitions for which this is pending are sent where the leader of Kafka Streams sends the standbys of a host: they are
+those of the host `warming:0`.
+
+Three parts do this: `StandbyCodec` encodes what a member sends, `StandbyPlanner` places copies as the leader, and
+`StandbyCopies` are the copies that this member is to keep.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID, uuid4
+
+from rackassign.clients.common.assignment_history import LeaderAssignment
+from rackassign.clients.common.codec import CooperativeCodec
+from rackassign.clients.common.member_context import MemberContext
+from rackassign.clients.common.planner import OptimalPlanner, Planning
+from rackassign.clients.common.subscriptions import JoinMember
+from rackassign.errors import ConfigError, WireError
+from rackassign.model import Group, Partitions, TopicPartition
+from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
+from rackassign.util.text import short_repr
+from rackassign.wire import (
+    ACTIVE_SUM,
+    NO_REBALANCE,
+    StreamsAssignmentInfo,
+    StreamsSubscriptionInfo,
+    Subscription,
+    TaskId,
+    decode_streams,
+    decode_streams_assignment,
+    encode_streams,
+    encode_streams_assignment,
+)
+
+Positions = Mapping[TopicPartition, int]
+"""Offsets in changelogs, by the partition whose state the changelog has."""
+
+OnStandbys = Callable[[frozenset[TopicPartition], frozenset[TopicPartition]], None]
+"""Called with the copies to be kept from now on, and with those to be removed."""
+
+NAME = "rackassign-standby"
+
+_WHEN_WARM = 0
+"""Value of the next rebalance's time: as soon as all copies of this member are warm."""
+
+_WARMING = "warming:0"
+_NAMED = 5
+
+_CHECK_INTERVAL_S = 1.0
+
+_MAX_INTERVAL_S = 600.0
+"""Kafka's probing.rebalance.interval.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyConfig:
+    """Options of a member that keeps copies.
+
+    Args:
+        client_tags: Client tags of this member, up to five; Kafka's `client.tag.*`.
+        standbys: How copies are placed; the leader's options apply. Their tags must be among this member's.
+        positions: Returns the changelog positions of this member's copies, except of partitions for which it is
+            active. It is called where the client handles its group, and must not block. Without it all copies that are
+            to be kept count as warm.
+        ends: Returns the known ends of changelogs; called in the same way. If no end is known, the most advanced copy
+            counts as warm.
+        on_standbys: Called with added and removed copies, in the same way. Partitions for which this member becomes
+            active are among the removed ones. It is not called when the member unsubscribes.
+        changelog: Returns the name of a topic's changelog, for readers of the assignment.
+
+    Raises:
+        ConfigError: If an option is not valid; errors in tags have Kafka's own messages.
+    """
+
+    client_tags: Mapping[str, str] = field(default_factory=dict)
+    standbys: StandbyOptions = field(default_factory=StandbyOptions)
+    positions: Callable[[], Positions] | None = None
+    ends: Callable[[], Positions] = dict
+    on_standbys: OnStandbys | None = None
+    changelog: Callable[[str], str] = "{}-changelog".format
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        standbys: object = self.standbys
+        if not isinstance(standbys, StandbyOptions):
+            raise ConfigError(f"standbys must be StandbyOptions, got {short_repr(standbys)}")
+        functions: dict[str, object] = {"ends": self.ends, "changelog": self.changelog}
+        optional = {"positions": self.positions, "on_standbys": self.on_standbys}
+        functions.update({option: value for option, value in optional.items() if value is not None})
+        for option, value in functions.items():
+            if not callable(value):
+                raise ConfigError(f"{option} must be a function, got {short_repr(value)}")
+        tags = validate_client_tags(self.client_tags, standbys.rack_aware_assignment_tags)
+        object.__setattr__(self, "client_tags", tags)
+
+
+class StandbyCopies:
+    """The copies that a member is to keep.
+
+    Args:
+        member: The member.
+        config: Its options.
+
+    Attributes:
+        topics: Topics of the member's last subscription.
+        kept: Partitions of which this member is to keep a copy.
+    """
+
+    def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
+        self._member = member
+        self._config = config
+        self.topics: frozenset[str] = frozenset()
+        self.kept: frozenset[TopicPartition] = frozenset()
+        self._awaited: frozenset[TopicPartition] = frozenset()
+        self._retry_interval_s = 0.0
+
+    def positions(self) -> Positions:
+        """Return the changelog positions of the copies; raises whatever the user's function does."""
+        return dict.fromkeys(self.kept, 0) if self._config.positions is None else self._config.positions()
+
+    def on_assigned(self, user_data: bytes | None) -> None:
+        """Record the copies this member is to keep; without user data they are unchanged."""
+        if not user_data:
+            return
+        try:
+            decoded = decode_streams_assignment(user_data)
+            standbys = map(_tp, decoded.standby)
+            kept = frozenset(tp for tp in standbys if tp.topic in self.topics and tp.partition >= 0)
+        except WireError as error:
+            self._warn("standbys", "%s: the copies to keep cannot be decoded: %s", error)
+            return
+        before, self.kept = self.kept, kept
+        if self._config.on_standbys is not None and kept != before:
+            try:
+                self._config.on_standbys(kept - before, before - kept)
+            except Exception:  # noqa: BLE001 - the owner's function must not keep a member from its partitions
+                self._warn("on_standbys", "%s: on_standbys raised", exc_info=True)
+        awaited = kept.intersection(decoded.standby_hosts.get(_WARMING, ()))
+        if awaited != self._awaited:
+            self._retry_interval_s = 0.0
+        self._awaited = awaited
+        if not awaited or decoded.next_rebalance_ms != _WHEN_WARM:
+            return
+        if not self._retry_interval_s:
+            self._await_warm(awaited)
+        elif self._member.membership is not None:
+            self._warn(
+                "in vain",
+                "%s: copies that are warm here are not warm for the leader, which has later ends or another "
+                "acceptable_recovery_lag; rebalances are requested less and less often",
+            )
+            self._member.membership.call_later(self._retry_interval_s, lambda: self._await_warm(awaited))
+
+    def _await_warm(self, awaited: frozenset[TopicPartition]) -> None:
+        """Request another rebalance once these copies are warm, unless another one comes first.
+
+        A leader with other ends or another acceptable lag may not agree: each rebalance that is requested in vain
+        doubles the time until the next one.
+        """
+        membership = self._member.membership
+        if membership is None or self._awaited is not awaited:
+            return
+        try:
+            positions = {_task(tp): position for tp, position in self.positions().items()}
+            lags = _lags({"self": positions}, self._config.ends())["self"]
+        except Exception:  # noqa: BLE001 - the owner's functions: then nothing is known, and looked at again
+            lags = {}
+        if all(lags.get(tp, _FAR) <= self._config.standbys.acceptable_recovery_lag for tp in awaited):
+            self._retry_interval_s = min(_MAX_INTERVAL_S, max(_CHECK_INTERVAL_S, 2 * self._retry_interval_s))
+            membership.request_rejoin()
+        else:
+            membership.call_later(_CHECK_INTERVAL_S, lambda: self._await_warm(awaited))
+
+    def _warn(self, key: str, text: str, *args: object, exc_info: bool = False) -> None:
+        self._member.once.warn(key, text, self._member.name, *args, exc_info=exc_info)
+
+
+class StandbyCodec(CooperativeCodec):
+    """The cooperative subscription, with tags and positions of copies as user data.
+
+    Args:
+        member: The member.
+        config: Its options.
+        copies: Its copies.
+    """
+
+    def __init__(self, member: MemberContext, config: StandbyConfig, copies: StandbyCopies) -> None:
+        super().__init__(member)
+        self._config = config
+        self._copies = copies
+        self._process: UUID = uuid4()
+
+    def encode(self, topics: tuple[str, ...]) -> Subscription:
+        """Return the cooperative subscription with user data."""
+        sent = super().encode(topics)
+        self._copies.topics = frozenset(topics)
+        sums = {_task(tp): ACTIVE_SUM for tp in _tps(sent.owned)}
+        try:
+            for tp, position in self._copies.positions().items():
+                sums.setdefault(_task(tp), position)
+            user_data = encode_streams(StreamsSubscriptionInfo(self._process, sums, self._config.client_tags))
+        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises: every poll() would fail
+            self._member.once.warn(
+                "positions", "%s: the positions of copies are not available", self._member.name, exc_info=True
+            )
+            user_data = encode_streams(StreamsSubscriptionInfo(self._process, tags=self._config.client_tags))
+        return replace(sent, user_data=user_data)
+
+
+class StandbyPlanner(OptimalPlanner):
+    """Sticky and local assignment, with standbys spread over client tags.
+
+    The rack monitor compares assignments with the cooperative strategy alone.
+
+    Args:
+        member: The member that leads.
+        config: Its options.
+    """
+
+    def __init__(self, member: MemberContext, config: StandbyConfig) -> None:
+        super().__init__(member, "cooperative-sticky")
+        self._config = config
+        self._missing = 0
+
+    def prepare(self, group: Group, members: Sequence[JoinMember]) -> Planning:
+        """Decode the user data of all members, and return the function that plans."""
+        infos = {joined.id: self._decoded_user_data(joined) for joined in members}
+        copies = self._copies({member: info.task_offset_sums for member, info in infos.items()})
+        self._warn_of_missing_tags(infos)
+        tagged = replace(group, members=tuple(replace(each, tags=infos[each.id].tags) for each in group.members))
+        return lambda limit_s: self._plan(tagged, copies, limit_s)
+
+    def _plan(self, group: Group, copies: Copies, limit_s: float) -> LeaderAssignment:
+        found = assign_standbys(group, copies, self._config.standbys, replace(self.options, time_limit_s=limit_s))
+        missing, partitions = sum(found.missing.values()), len(found.missing)
+        if missing != self._missing:
+            self._member.log.log(
+                logging.WARNING if missing > self._missing else logging.INFO,
+                "%s: %d standbys of %d partitions cannot be placed: there are too few members, or values of their tags",
+                *(self._member.name, missing, partitions),
+            )
+        self._missing = missing
+        plan = found.plan
+        return LeaderAssignment(plan.assignment, not plan.withheld, group, plan, self._user_data(found))
+
+    def _copies(self, sums: Mapping[str, Mapping[TaskId, int]]) -> Copies:
+        """Return the lags of the members' copies."""
+        try:
+            return _lags(sums, self._config.ends())
+        except Exception:  # noqa: BLE001 - the owner's function, whatever it raises or returns
+            self._member.once.warn(
+                "ends", "%s: the ends of changelogs are not available", self._member.name, exc_info=True
+            )
+            return _lags(sums, {})
+
+    def _warn_of_missing_tags(self, infos: Mapping[str, StreamsSubscriptionInfo]) -> None:
+        wanted = self._config.standbys.rack_aware_assignment_tags
+        untagged = sorted(member for member, info in infos.items() if any(key not in info.tags for key in wanted))
+        if untagged:
+            self._member.once.warn(
+                "untagged",
+                "%s: %d members do not have all of the tags %s, so their copies are not separated from others: %s",
+                *(self._member.name, len(untagged), ", ".join(wanted), ", ".join(untagged[:_NAMED])),
+                about=tuple(untagged),
+            )
+
+    def _decoded_user_data(self, joined: JoinMember) -> StreamsSubscriptionInfo:
+        """Return the decoded user data of a member; empty if it cannot be decoded."""
+        try:
+            return decode_streams(joined.subscription.user_data or b"")
+        except WireError as error:
+            self._member.once.warn(
+                "tags", "%s: tags of member %s cannot be read: %s", self._member.name, joined.id, error, about=joined.id
+            )
+            return StreamsSubscriptionInfo()
+
+    def _user_data(self, found: StandbyPlan) -> Mapping[str, bytes]:
+        """Return user data of each member's assignment; empty if it cannot be encoded."""
+        try:
+            return {member: self._encoded(found, member, given) for member, given in found.plan.assignment.items()}
+        except Exception:  # noqa: BLE001 - without this no member would get an assignment
+            self._member.once.warn(
+                "user data", "%s: the copies to keep cannot be sent to members", self._member.name, exc_info=True
+            )
+            return {}
+
+    def _encoded(self, found: StandbyPlan, member: str, given: Partitions) -> bytes:
+        awaited = tuple(_tps(found.warmups[member]))
+        return encode_streams_assignment(
+            StreamsAssignmentInfo(
+                tuple(map(_task, _tps(given))),
+                {
+                    _task(tp): (TopicPartition(self._config.changelog(tp.topic), tp.partition),)
+                    for tp in _tps(found.standbys[member])
+                },
+                standby_hosts={_WARMING: awaited} if awaited else {},
+                next_rebalance_ms=_WHEN_WARM if awaited else NO_REBALANCE,
+            )
+        )
+
+
+_FAR = 1 << 62
+
+
+def _lags(sums: Mapping[str, Mapping[TaskId, int]], ends: Positions) -> Copies:
+    """Return the lag of each member's copies in records; 0 for the most advanced copy if no end is known."""
+    furthest: dict[TopicPartition, int] = dict(ends)
+    for theirs in sums.values():
+        for task, position in theirs.items():
+            tp = _tp(task)
+            if tp not in ends:
+                furthest[tp] = max(furthest.get(tp, 0), position)
+    return {
+        member: {
+            _tp(task): 0 if position == ACTIVE_SUM else max(0, furthest[_tp(task)] - position)
+            for task, position in theirs.items()
+            if position >= 0 or position == ACTIVE_SUM
+        }
+        for member, theirs in sums.items()
+    }
+
+
+def _task(tp: TopicPartition) -> TaskId:
+    return TaskId(0, tp.partition, tp.topic)
+
+
+def _tp(task: TaskId) -> TopicPartition:
+    return TopicPartition(task.topology or "", task.partition)
+
+
+def _tps(partitions: Partitions) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic, partition) for topic, ids in partitions.items() for partition in ids)
