@@ -44,7 +44,7 @@ RETRY_COORDINATOR_LOOKUP = Patch(
         " metadata, and poll() or commit() raises its KafkaConnectionError, though two more brokers could respond."
     ),
     proof="integration/clients/test_patches.py::test_a_coordinator_is_looked_for_until_it_is_found",
-    methods={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
+    wraps={"_coordinator.ensure_coordinator_ready_async": ("timeout_ms",)},
     needs=("_coordinator.config", "_coordinator._manager._net.sleep"),
     install=_retry_coordinator_lookup,
 )
@@ -69,7 +69,7 @@ BACKOFF_COORDINATOR_POLL = Patch(
         " some ten megabytes a minute."
     ),
     proof="integration/clients/test_fetch_during_rebalance.py::test_a_member_whose_heartbeat_is_overdue_does_not_spin",
-    methods={"_coordinator.time_to_next_poll": ()},
+    wraps={"_coordinator.time_to_next_poll": ()},
     needs=(),
     install=_backoff_coordinator_poll,
 )
@@ -108,10 +108,12 @@ RAISE_WHEN_FENCED = Patch(
         " raises."
     ),
     proof="integration/clients/test_patches.py::test_poll_of_a_fenced_static_member_raises",
-    methods={
+    wraps={
         "_coordinator._handle_heartbeat_response": ("response", "send_time"),
         "_coordinator.poll": ("timeout_ms",),
     },
     needs=("_coordinator.group_id", "_coordinator.group_instance_id"),
     install=_raise_when_fenced,
+    # While it keeps fetching, that patch does not call the poll() it wraps.
+    after=("fetch_during_rebalance",),
 )

@@ -53,7 +53,7 @@ KEEP_PREFERRED_READ_REPLICA = Patch(
         " the leader in another rack, which returns only the follower's ID: twice the requests, half the speed."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_follower_is_not_left_after_each_answer",
-    methods={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
+    wraps={"_fetcher._handle_fetch_response": ("node_id", "fetch_offsets", "send_time", "response")},
     needs=("_fetcher._subscriptions.assignment",),
     install=_keep_preferred_read_replica,
 )
@@ -107,7 +107,7 @@ RESET_UNREACHABLE_READ_REPLICA = Patch(
         " the controller has fenced it and the metadata shows it: by default nine seconds and more."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_dead_follower_is_left_at_once",
-    methods={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
+    wraps={"_fetcher._handle_fetch_error": ("node_id", "exception"), "_fetcher._create_fetch_requests": ()},
     needs=("_fetcher._subscriptions.assignment",),
     install=_reset_unreachable_read_replica,
 )
@@ -134,9 +134,10 @@ WAIT_FOR_UNKNOWN_LEADER = Patch(
         " the partitions of that broker are never fetched again, not even when it is back."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_leader_that_is_not_listed_is_waited_for",
-    methods={"_fetcher._select_read_replica": ("tp",)},
+    wraps={"_fetcher._select_read_replica": ("tp",)},
     needs=("_cluster.broker_metadata",),
     install=_wait_for_unknown_leader,
+    after=("refresh_on_unknown_read_replica",),
 )
 
 
@@ -175,7 +176,7 @@ REFRESH_ON_UNKNOWN_READ_REPLICA = Patch(
         " the metadata is due, by default for five minutes."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_follower_that_is_back_is_read_from",
-    methods={"_fetcher._select_read_replica": ("tp",)},
+    wraps={"_fetcher._select_read_replica": ("tp",)},
     needs=("_fetcher._subscriptions.assignment", "_cluster.request_update"),
     install=_refresh_on_unknown_read_replica,
 )
@@ -204,7 +205,7 @@ RESUME_PAUSED_FETCHES = Patch(
         " again: the remaining records are parked, and nothing is fetched of a partition with parked records."
     ),
     proof="integration/clients/test_follower_fetching.py::test_a_partition_that_was_paused_in_the_middle_is_read_on",
-    methods={"_fetcher.fetched_records": ("max_records", "update_offsets")},
+    wraps={"_fetcher.fetched_records": ("max_records", "update_offsets")},
     needs=("_fetcher._next_partition_records", "_fetcher._paused_partition_records"),
     install=_resume_paused_fetches,
 )

@@ -145,7 +145,7 @@ FETCH_DURING_REBALANCE = Patch(
         " for both rounds of a rebalance, as long as the slowest member needs to join."
     ),
     proof="integration/clients/test_fetch_during_rebalance.py::test_kept_partitions_flow_while_another_member_is_slow_to_join",
-    methods={
+    wraps={
         "_coordinator.poll": ("timeout_ms",),
         "_coordinator.join_group_async": ("timeout_ms",),
         "_coordinator._on_join_prepare_async": ("generation", "member_id", "timeout_ms"),
@@ -171,4 +171,6 @@ FETCH_DURING_REBALANCE = Patch(
     ),
     install=_install,
     requires=("keep_completed_join", "backoff_coordinator_poll"),
+    # Its last commit is before the join is read.
+    after=("keep_completed_join",),
 )

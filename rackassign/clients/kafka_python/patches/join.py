@@ -112,7 +112,7 @@ KEEP_COMPLETED_JOIN = Patch(
         " between are affected by every rebalance, others by chance at their start."
     ),
     proof="integration/clients/test_patches.py::test_join_finished_between_polls_is_kept",
-    methods={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
+    wraps={"_coordinator.need_rejoin": (), "_coordinator.join_group_async": ("timeout_ms",)},
     needs=coordinator_paths(
         *("_join_task", "_lock", "_generation", "state", "rejoining", "rejoin_needed"),
         *("_enable_heartbeat", "_on_join_complete_async", "rebalance_in_progress", "request_rejoin", "stable"),
@@ -168,7 +168,7 @@ HEARTBEAT_UNTIL_JOIN_READ = Patch(
         " longer than its session timeout at that moment is removed from the group it has just joined."
     ),
     proof="integration/clients/test_patches.py::test_unread_join_is_kept_alive",
-    methods={"_coordinator._do_join_and_sync_async": ()},
+    wraps={"_coordinator._do_join_and_sync_async": ()},
     needs=coordinator_paths(
         *("_generation", "_heartbeat_closed", "_join_task", "_manager.call_soon", "_manager._net.sleep"),
         *("_send_heartbeat_request", "config", "heartbeat.poll_timeout_expired", "rebalance_in_progress"),
@@ -207,7 +207,7 @@ CLAIM_CURRENT_ASSIGNMENT = Patch(
         " are not read while the group is stable. (rackassign's assignor claims owned partitions without this.)"
     ),
     proof="integration/clients/test_cooperative_defects.py::test_a_follower_that_unsubscribes_leaves_nothing_unowned",
-    methods={"_coordinator.group_protocols": ()},
+    wraps={"_coordinator.group_protocols": ()},
     needs=coordinator_paths(
         "_assignors", "_rebalance_protocol", "_subscription.assigned_partitions", "_subscription.subscription"
     ),
@@ -239,7 +239,7 @@ TOLERATE_MALFORMED_METADATA = Patch(
         " illegal topic name makes the leader's poll() raise at every attempt, and no member gets an assignment."
     ),
     proof="integration/clients/test_patches.py::test_group_goes_on_beside_a_broken_member",
-    methods={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},
+    wraps={"_coordinator._perform_assignment": ("leader_id", "protocol_name", "members")},
     needs=("_coordinator._lookup_assignor",),
     install=_tolerate_malformed_metadata,
 )
