@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
-from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
+from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
@@ -66,7 +66,7 @@ def attach(consumer: ConsumerT) -> ConsumerT:
             assignor.share_rack_cache(attached.racks)
         else:
             assignor.bind(begun, attached.racks)
-    internals.observe_fetches(consumer, attached.reads, attached.once, key=LocalityMeter)
+    internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if not FOLLOWS:
         _warn_of_version(own_assignors, attached.once)
     elif warn_on_rack_mismatch(own_assignors, rack, attached.once) and rack is not None:
@@ -85,7 +85,7 @@ class _Attached:
 
     once: WarnOnce
     racks: BrokerRackCache
-    reads: LocalityMeter
+    meter: FetchMeter
 
 
 def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
@@ -96,10 +96,10 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
         track_broker_racks(internals, cluster, racks, once)
-    attached = _Attached(once, racks, LocalityMeter(rack, racks.rack_of))
+    attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
-        consumer.locality = attached.reads.locality
+        consumer.locality = attached.meter.locality
     return attached
 
 
@@ -151,4 +151,4 @@ class RackAwareConsumer(AIOKafkaConsumer):  # type: ignore[misc] # aiokafka is u
 
     def locality(self) -> FetchLocality:
         """Return the traffic fetched so far, by topic and by rack."""
-        return _attached(self, internals.client_rack(self)).reads.locality()
+        return _attached(self, internals.client_rack(self)).meter.locality()

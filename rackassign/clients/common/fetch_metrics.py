@@ -1,4 +1,4 @@
-"""Fetched bytes and records of a consumer, by topic and by rack of the broker."""
+"""Fetched bytes and records of a consumer: by broker and partition, and by topic and rack of the broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rackassign.model import TopicPartition
 
@@ -73,85 +73,6 @@ def _sum(amounts: Iterable[Traffic]) -> Traffic:
     return Traffic(bytes_, records)
 
 
-class FetchedPartitionLike(Protocol):
-    """One partition of a fetch response."""
-
-    @property
-    def topic(self) -> str:
-        """The partition's topic."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of record batches."""
-
-    @property
-    def records(self) -> int:
-        """Records in these batches."""
-
-
-class LocalityMeter:
-    """Counts the traffic of one consumer, by topic and rack. Thread-safe for readers.
-
-    Args:
-        rack: Rack of the consumer.
-        rack_of: Returns the rack of a broker, None if it is not known.
-        on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
-    """
-
-    __slots__ = ("_counts", "_known", "_lock", "_on_pair", "_rack_of", "rack")
-
-    def __init__(
-        self,
-        rack: str | None,
-        rack_of: Callable[[int], str | None],
-        on_pair: Callable[[str, str | None], None] | None = None,
-    ) -> None:
-        self.rack = rack
-        self._rack_of = rack_of
-        self._on_pair = on_pair
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str | None], Traffic] = {}
-        self._known: set[tuple[str, str | None]] = set()
-
-    def __call__(self, broker: int, fetched: Iterable[FetchedPartitionLike]) -> None:
-        """Count one fetch response of a broker."""
-        rack = self._rack_of(broker)
-        new: list[str] = []
-        with self._lock:
-            for part in fetched:
-                if part.size:
-                    key = (part.topic, rack)
-                    before = self._counts.get(key, Traffic())
-                    if key not in self._known:
-                        self._known.add(key)
-                        new.append(part.topic)
-                    self._counts[key] = Traffic(before.bytes + part.size, before.records + part.records)
-        if self._on_pair is not None:
-            for topic in new:
-                self._on_pair(topic, rack)
-
-    def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
-        """Forget and return the pairs of all topics except these; their traffic stays counted."""
-        with self._lock:
-            over = [pair for pair in self._known if pair[0] not in topics]
-            self._known.difference_update(over)
-        return over
-
-    def amount(self, topic: str, rack: str | None) -> Traffic:
-        """Return the traffic of a topic from a rack."""
-        with self._lock:
-            return self._counts.get((topic, rack), Traffic())
-
-    def locality(self) -> FetchLocality:
-        """Return all traffic counted so far."""
-        with self._lock:
-            counts = dict(self._counts)
-        topics: dict[str, dict[str | None, Traffic]] = {}
-        for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
-            topics.setdefault(topic, {})[rack] = amount
-        return FetchLocality(self.rack, topics)
-
-
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
     """One partition of a fetch response.
@@ -166,12 +87,101 @@ class FetchedPartition:
     partition: TopicPartition
     size: int
     records: int
-    preferred_replica: int | None
+    preferred_replica: int | None = None
 
     @property
     def topic(self) -> str:
         """Return the partition's topic."""
         return self.partition.topic
+
+
+class FetchMeter:
+    """Counts the bytes and records of fetch responses: by broker and partition, and by topic and rack of the broker.
+
+    It counts what brokers sent: batches as stored in the log, compressed if they are. Bytes that are sent twice count
+    twice. It may be read from any thread at any time. The rack of a broker is the one at the time of the fetch.
+
+    Args:
+        rack: Rack of the consumer; None if it has none, or if several consumers share the meter.
+        rack_of: Returns the rack of a broker, None if it is not known.
+        on_pair: Called when a topic is read from a rack for the first time, or again after `forget_pairs`.
+    """
+
+    __slots__ = ("_by_partition", "_by_rack", "_known", "_lock", "_on_pair", "_rack_of", "_responses", "rack")
+
+    def __init__(
+        self,
+        rack: str | None = None,
+        rack_of: Callable[[int], str | None] | None = None,
+        on_pair: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        self.rack = rack
+        self._rack_of = rack_of
+        self._on_pair = on_pair
+        self._lock = threading.Lock()
+        self._by_partition: dict[tuple[int, TopicPartition], int] = {}
+        # A sum of its own: metrics read it for each topic, and there are many partitions.
+        self._by_rack: dict[tuple[str, str | None], Traffic] = {}
+        self._responses: dict[int, int] = {}
+        self._known: set[tuple[str, str | None]] = set()
+
+    def __call__(self, broker: int, fetched: Iterable[FetchedPartition]) -> None:
+        """Count one fetch response of a broker."""
+        rack = None if self._rack_of is None else self._rack_of(broker)
+        new: list[str] = []
+        with self._lock:
+            self._responses[broker] = self._responses.get(broker, 0) + 1
+            for each in fetched:
+                if not each.size:
+                    continue
+                tp, pair = (broker, each.partition), (each.topic, rack)
+                self._by_partition[tp] = self._by_partition.get(tp, 0) + each.size
+                before = self._by_rack.get(pair, Traffic())
+                self._by_rack[pair] = Traffic(before.bytes + each.size, before.records + each.records)
+                if pair not in self._known:
+                    self._known.add(pair)
+                    new.append(each.topic)
+        if self._on_pair is not None:
+            for topic in new:
+                self._on_pair(topic, rack)
+
+    def bytes_by_partition(self) -> dict[tuple[int, TopicPartition], int]:
+        """Return bytes by broker and partition; only those with bytes."""
+        with self._lock:
+            return dict(self._by_partition)
+
+    def bytes_by_broker(self) -> dict[int, int]:
+        """Return bytes by broker; only those with bytes."""
+        totals: dict[int, int] = {}
+        for (broker, _), size in self.bytes_by_partition().items():
+            totals[broker] = totals.get(broker, 0) + size
+        return totals
+
+    def responses_by_broker(self) -> dict[int, int]:
+        """Return the number of fetch responses of each broker, including empty ones and redirects."""
+        with self._lock:
+            return dict(self._responses)
+
+    def amount(self, topic: str, rack: str | None) -> Traffic:
+        """Return the traffic of a topic from a rack."""
+        with self._lock:
+            return self._by_rack.get((topic, rack), Traffic())
+
+    def locality(self) -> FetchLocality:
+        """Return all traffic counted so far, by topic and rack."""
+        with self._lock:
+            counts = dict(self._by_rack)
+        topics: dict[str, dict[str | None, Traffic]] = {}
+        for (topic, rack), amount in sorted(counts.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
+            topics.setdefault(topic, {})[rack] = amount
+        return FetchLocality(self.rack, topics)
+
+    def forget_pairs(self, topics: Collection[str]) -> list[tuple[str, str | None]]:
+        """Forget and return the pairs of all topics except these; their traffic stays counted."""
+        with self._lock:
+            over = [pair for pair in self._known if pair[0] not in topics]
+            self._known.difference_update(over)
+        return over
 
 
 Observer = Callable[[int, Sequence[FetchedPartition]], None]

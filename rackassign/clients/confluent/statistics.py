@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
+from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchLocality, FetchMeter
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionStatistics
 from rackassign.util.log_once import WarnOnce
 
@@ -31,12 +32,6 @@ def broker_racks(admin: AdminClient | Mapping[str, Any], timeout: float = 30.0) 
     client = admin if isinstance(admin, AdminClient) else AdminClient(dict(admin))
     described = client.describe_cluster(request_timeout=timeout).result(timeout)
     return {node.id: node.rack or None for node in described.nodes}
-
-
-class _Part(NamedTuple):
-    topic: str
-    size: int
-    records: int
 
 
 class _Counted(NamedTuple):
@@ -73,9 +68,9 @@ class StatsMeter:
         if not (callable(racks) or isinstance(racks, Mapping)):
             raise ConfigError(f"racks: expected a dict of racks by broker, got {type(racks).__name__}")
         self._rack_of: Callable[[int], str | None] = racks if callable(racks) else racks.get
-        self._meter = LocalityMeter(rack or None, self._rack_of)
+        self._meter = FetchMeter(rack or None, self._rack_of)
         self._once = WarnOnce(log)
-        self._last: dict[tuple[str, int], _Counted] = {}
+        self._last: dict[TopicPartition, _Counted] = {}
         self._received: dict[tuple[int, str], tuple[int, int]] = {}
         self._client = 0
 
@@ -113,7 +108,7 @@ class StatsMeter:
         return totals
 
     def _count(self, reported: PartitionStatistics) -> None:
-        tp = (reported.topic, reported.partition)
+        tp = TopicPartition(reported.topic, reported.partition)
         now = _Counted(reported.broker, reported.received_bytes, reported.received_records)
         last, self._last[tp] = self._last.get(tp, _NOTHING), now
         if now.size < last.size or now.records < last.records:
@@ -122,4 +117,4 @@ class StatsMeter:
         size, records = now.size - last.size, now.records - last.records
         if size or records:
             # A partition without a current broker was read from the last one until then.
-            self._meter(now.broker if now.broker >= 0 else last.broker, [_Part(reported.topic, size, records)])
+            self._meter(now.broker if now.broker >= 0 else last.broker, [FetchedPartition(tp, size, records)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rackassign.clients.common.fetch_metrics import FetchMeter
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.kafka_python.assignors import (
     RackAwareCooperativeStickyAssignor,
@@ -10,7 +11,6 @@ from rackassign.clients.kafka_python.assignors import (
     StandbyAwareAssignor,
 )
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
-from rackassign.clients.kafka_python.fetch_meter import FetchMeter
 from rackassign.clients.kafka_python.patches import PATCHES
 
 __all__ = [

@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
-from rackassign.clients.common.fetch_metrics import FetchLocality, LocalityMeter
+from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.metadata_listener import track_broker_racks
 from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
 from rackassign.clients.kafka_python import internals
 from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwareCooperativeStickyAssignor
-from rackassign.clients.kafka_python.fetch_meter import FetchMeter
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
@@ -51,7 +50,7 @@ def attach(
     Args:
         consumer: Any `KafkaConsumer`, with any assignors.
         disable_patches: Names of patches to leave out, of `rackassign.clients.kafka_python.PATCHES`.
-        meter: Counts what the consumer fetches, by broker.
+        meter: Counts what the consumer fetches, beside the meter of its own; several consumers may share it.
         admin: Admin client, used only during the call to read the brokers' `replica.selector.class`; blocks until they
             respond.
 
@@ -74,8 +73,8 @@ def attach(
         if isinstance(assignor, RackAwareAssignor) and membership is not None:
             assignor.bind(membership, attached.racks)
     install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
-    internals.observe_fetches(consumer, attached.reads, attached.once, key=LocalityMeter)
-    if meter is not None:
+    internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
+    if meter is not None and meter is not attached.meter:
         internals.observe_fetches(consumer, meter, attached.once, key=meter)
     rack = consumer.config["client_rack"]
     if warn_on_rack_mismatch(internals.assignors(consumer), rack, attached.once):
@@ -96,7 +95,7 @@ class _Attached:
 
     once: WarnOnce
     racks: BrokerRackCache
-    reads: LocalityMeter
+    meter: FetchMeter
 
 
 def _attached(consumer: KafkaConsumer) -> _Attached:
@@ -105,12 +104,12 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
         return known
     once, racks = WarnOnce(log), BrokerRackCache()
     metrics = internals.LocalityMetrics(consumer, once)
-    reads = LocalityMeter(
+    meter = FetchMeter(
         consumer.config["client_rack"] or None,
         racks.rack_of,
-        lambda topic, rack: metrics.add_topic_rack_metric(reads, topic, rack),
+        lambda topic, rack: metrics.add_topic_rack_metric(meter, topic, rack),
     )
-    metrics.publish(reads)
+    metrics.publish(meter)
     cluster = internals.cluster_of(consumer)
     if cluster is not None:
         track_broker_racks(internals, cluster, racks, once)
@@ -118,14 +117,14 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
         def refreshed() -> None:
             # While an eager group rebalances nothing is assigned, but all of it will be read again.
             topics = {topic for topic, _ in consumer.assignment()}
-            metrics.withdraw_others(reads, topics.union(consumer.subscription() or ()))
+            metrics.withdraw_others(meter, topics.union(consumer.subscription() or ()))
 
         internals.on_refresh(cluster, refreshed, once, key=metrics)
     internals.warn_on_join_response(consumer, once)
-    attached = _Attached(once, racks, reads)
+    attached = _Attached(once, racks, meter)
     vars(consumer)["_rackassign"] = attached
     if not hasattr(consumer, "locality"):
-        consumer.locality = reads.locality
+        consumer.locality = meter.locality
     return attached
 
 
@@ -154,8 +153,8 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
     """A `KafkaConsumer` that reads locally.
 
     Takes all arguments of `KafkaConsumer`. Differences: `client_rack` is also the rack of the assignor, the
-    default `partition_assignment_strategy` is `RackAwareCooperativeStickyAssignor`, and `attach` is called with a
-    meter of its own (`.meter`).
+    default `partition_assignment_strategy` is `RackAwareCooperativeStickyAssignor`, and `attach` is called. Its
+    meter is `.meter`.
     An assignor of this package that is passed as a class gets the same rack; an instance keeps its own.
 
     Args:
@@ -174,17 +173,17 @@ class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is 
         chosen = configs.get("partition_assignment_strategy", [RackAwareCooperativeStickyAssignor])
         configs["partition_assignment_strategy"] = [_with_rack(assignor, rack) for assignor in chosen]
         super().__init__(*topics, client_rack=rack or "", **configs)
-        self.meter = FetchMeter()
         try:
-            attach(self, meter=self.meter)
+            attach(self)
         except ConfigError:
             # The consumer's IO thread is already running.
             self.close()
             raise
+        self.meter = _attached(self).meter
 
     def locality(self) -> FetchLocality:
         """Return the traffic fetched so far, by topic and by rack."""
-        return _attached(self).reads.locality()
+        return _attached(self).meter.locality()
 
     def bytes_by_rack(self) -> dict[str | None, int]:
         """Return the bytes of record batches fetched so far, by rack.

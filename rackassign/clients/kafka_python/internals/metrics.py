@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.metrics import AnonMeasurable
 
-from rackassign.clients.common.fetch_metrics import LocalityMeter, Traffic
+from rackassign.clients.common.fetch_metrics import FetchMeter, Traffic
 from rackassign.clients.kafka_python.internals.attributes import Consumer
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -31,7 +31,7 @@ class LocalityMetrics:
         self._once = once
         self._pairs: dict[tuple[str, str | None], list[Any]] = {}
 
-    def publish(self, meter: LocalityMeter) -> None:
+    def publish(self, meter: FetchMeter) -> None:
         """Add the totals."""
         tags = {"rack": meter.rack or ""}
 
@@ -49,7 +49,7 @@ class LocalityMetrics:
                     partial(_total, meter, kind, i),
                 )
 
-    def add_topic_rack_metric(self, meter: LocalityMeter, topic: str, rack: str | None) -> None:
+    def add_topic_rack_metric(self, meter: FetchMeter, topic: str, rack: str | None) -> None:
         """Add the traffic of a topic from a rack."""
         tags = {"rack": meter.rack or "", "topic": topic, "from": rack or ""}
         named = [
@@ -63,7 +63,7 @@ class LocalityMetrics:
         ]
         self._pairs[topic, rack] = [name for name in named if name is not None]
 
-    def withdraw_others(self, meter: LocalityMeter, topics: Collection[str]) -> None:
+    def withdraw_others(self, meter: FetchMeter, topics: Collection[str]) -> None:
         """Remove the traffic of all topics except these: a pattern subscription may match ever new topics."""
         over = meter.forget_pairs(topics)
         if self._metrics is not None:
@@ -85,10 +85,10 @@ class LocalityMetrics:
         return named
 
 
-def _total(meter: LocalityMeter, kind: str, index: int) -> float:
+def _total(meter: FetchMeter, kind: str, index: int) -> float:
     amount: Traffic = getattr(meter.locality(), kind)()
     return amount[index]
 
 
-def _of_pair(meter: LocalityMeter, topic: str, rack: str | None, index: int) -> float:
+def _of_pair(meter: FetchMeter, topic: str, rack: str | None, index: int) -> float:
     return meter.amount(topic, rack)[index]

@@ -12,7 +12,7 @@ from kafka.metrics import Metrics
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from rackassign.clients.common.assignment_log import format_assignment
-from rackassign.clients.common.fetch_metrics import FetchedPartition, LocalityMeter, Traffic, count_records
+from rackassign.clients.common.fetch_metrics import FetchedPartition, FetchMeter, Traffic, count_records
 from rackassign.clients.kafka_python import internals
 from rackassign.model import Broker, LocalityMode, Partition, Partitions, TopicPartition, Topology
 from rackassign.util.log_once import WarnOnce
@@ -53,7 +53,7 @@ def fetched(topic: str, size: int, records: int) -> FetchedPartition:
 def test_what_is_read_is_known_by_topic_and_rack() -> None:
     racks = {1: "a", 2: "b"}
     pairs: list[tuple[str, str | None]] = []
-    meter = LocalityMeter("a", racks.get, lambda topic, rack: pairs.append((topic, rack)))
+    meter = FetchMeter("a", racks.get, lambda topic, rack: pairs.append((topic, rack)))
     assert meter.locality().local_share() is None
     meter(1, [fetched("t", 100, 10), fetched("u", 30, 1), fetched("u", 0, 0)])
     meter(2, [fetched("t", 50, 5)])
@@ -76,7 +76,7 @@ def test_what_is_read_is_known_by_topic_and_rack() -> None:
 
 
 def test_without_a_rack_of_its_own_nothing_is_local_or_not() -> None:
-    meter = LocalityMeter(None, {1: "a"}.get)
+    meter = FetchMeter(None, {1: "a"}.get)
     meter(1, [fetched("t", 100, 10)])
     locality = meter.locality()
     assert (locality.local(), locality.cross(), locality.unknown()) == (Traffic(), Traffic(), Traffic(100, 10))
@@ -87,7 +87,7 @@ def test_reporters_see_it_among_the_consumer_s_metrics() -> None:
     metrics = Metrics()
     try:
         shown = internals.LocalityMetrics(SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("test")))
-        meter = LocalityMeter(
+        meter = FetchMeter(
             "a", {1: "a", 2: "b"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack)
         )
         shown.publish(meter)
@@ -108,7 +108,7 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
         shown = internals.LocalityMetrics(
             SimpleNamespace(_metrics=metrics), WarnOnce(logging.getLogger("rackassign.test"))
         )
-        meter = LocalityMeter("a", {1: "a"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack))
+        meter = FetchMeter("a", {1: "a"}.get, lambda topic, rack: shown.add_topic_rack_metric(meter, topic, rack))
 
         def named(topic: str) -> list[str]:
             return [name.name for name in metrics.metrics if f"-of-{topic}-" in name.name]
@@ -126,7 +126,7 @@ def test_metrics_of_a_topic_that_is_not_read_any_more_go_and_come_back_with_it()
 
 def test_metrics_that_are_off_or_differ_cost_nothing_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     once = WarnOnce(logging.getLogger("test"))
-    meter = LocalityMeter("a", lambda _: None)
+    meter = FetchMeter("a", lambda _: None)
     internals.LocalityMetrics(SimpleNamespace(_metrics=None), once).publish(meter)
     assert not caplog.records
     internals.LocalityMetrics(SimpleNamespace(_metrics=object()), once).publish(meter)
