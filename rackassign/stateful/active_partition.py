@@ -25,13 +25,13 @@ class StateLostError(RackassignError):
 class ChangelogPort(Protocol):
     """A changelog; see `changelog.ChangelogClient`."""
 
-    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
+    def write(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
         """Write records; return the first offset and the one behind the last."""
 
-    def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets at which changelogs begin and end."""
 
-    def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
+    def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Read the records from one offset to another."""
 
 
@@ -41,14 +41,14 @@ class ActivePartition:
     Until it is `ready`, the caller applies the changelog to its store and calls `continue_restore`.
 
     Args:
-        place: The partition.
+        tp: The partition.
         store: Its local file.
         log: The changelogs.
         generation: Generation of the group in which it was assigned.
     """
 
-    def __init__(self, place: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
-        self.place = place
+    def __init__(self, tp: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
+        self.tp = tp
         self.generation = generation
         self.store = store
         self.ready = False
@@ -76,11 +76,11 @@ class ActivePartition:
             KafkaUnavailableError: Kafka does not respond; the call can be repeated.
         """
         if self._end is None:
-            begin, self._end = self._log.offset_range([self.place])[self.place]
+            begin, self._end = self._log.offset_range([self.tp])[self.tp]
             if self.store.position > self._end:
                 log.warning(
                     "%s-%d: its changelog ends at %d, but %d records had been read: discarding the local state",
-                    *(*self.place, self._end, self.store.position),
+                    *(*self.tp, self._end, self.store.position),
                 )
                 self.store.clear()
                 self._start = 0
@@ -93,7 +93,7 @@ class ActivePartition:
         # This reads everything that was written in between, before the fence or with another fence.
         self._written([ChangelogRecord("fence", self._epoch)])
         if self.store.replay.fences > 1:
-            raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self._epoch} is another member's")
+            raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self._epoch} is another member's")
         self._rewrite_stale()
         self.ready = True
 
@@ -125,7 +125,7 @@ class ActivePartition:
             StateLostError: The changelog has lost records that were written before.
             KafkaUnavailableError: Kafka does not respond, or the log is shorter than before, which can be restored.
         """
-        _, end = self._log.offset_range([self.place])[self.place]
+        _, end = self._log.offset_range([self.tp])[self.tp]
         if end < self.store.position:
             raise KafkaUnavailableError(f"its changelog ends at {end}, but {self.store.position} records had been read")
         self._read_to(end)
@@ -150,11 +150,11 @@ class ActivePartition:
         return ChangelogRecord("mark", self._epoch, source)
 
     def _written(self, changes: Sequence[ChangelogRecord]) -> None:
-        first, behind = self._log.write(self.place, changes)
+        first, behind = self._log.write(self.tp, changes)
         if first < self.store.position:
             # Records behind the missing ones are in their place now, and all readers must know that.
             try:
-                self._log.write(self.place, [ChangelogRecord("lost", self._epoch)])
+                self._log.write(self.tp, [ChangelogRecord("lost", self._epoch)])
             except KafkaUnavailableError as error:
                 raise self._lost() from error
             raise self._lost()
@@ -167,15 +167,15 @@ class ActivePartition:
 
     def _read_to(self, end: int) -> None:
         if self.store.position < end:
-            self.store.apply(self._log.read_range(self.place, self.store.position, end), end)
+            self.store.apply(self._log.read_range(self.tp, self.store.position, end), end)
         if self.store.replay.epoch > self._epoch:
-            raise FencedError(f"{self.place.topic}-{self.place.partition}: epoch {self.store.replay.epoch} has begun")
+            raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self.store.replay.epoch} has begun")
         if self.store.replay.lost:
             raise self._lost()
 
     def _lost(self) -> StateLostError:
         return StateLostError(
-            f"{self.place.topic}-{self.place.partition}: its changelog was deleted or truncated while the partition was"
+            f"{self.tp.topic}-{self.tp.partition}: its changelog was deleted or truncated while the partition was"
             " active, so it does not have the whole state: stop all members and delete the changelog, then the state is"
             " rebuilt from the input"
         )

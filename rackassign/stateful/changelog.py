@@ -110,13 +110,13 @@ class ChangelogClient:
             # kafka-python sends the request to one broker, and to another the next time.
             return False
 
-    def write(self, place: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
+    def write(self, tp: TopicPartition, changes: Sequence[ChangelogRecord]) -> tuple[int, int]:
         """Write records and wait until all replicas have them; return the first offset and the one behind the last.
 
         Raises:
             KafkaUnavailableError: Some may not have been written.
         """
-        log = self._name(place.topic)
+        log = self._name(tp.topic)
         try:
             sent = [
                 self._producer.send(
@@ -124,7 +124,7 @@ class ChangelogClient:
                     value=change.log_value(),
                     key=change.log_key(),
                     headers=[(HEADER, change.header())],
-                    partition=place.partition,
+                    partition=tp.partition,
                 )
                 for change in changes
             ]
@@ -137,21 +137,19 @@ class ChangelogClient:
             # With an idempotent producer, kafka-python (3.0.12) reports a refusal only in the text of another error.
             if is_authorization_error(error) or "AuthorizationFailed" in str(error):
                 raise AuthorizationError("WRITE", topic_resource([log])) from None
-            raise KafkaUnavailableError(
-                f"{log}-{place.partition} cannot be written to: {self._why(log, error)}"
-            ) from None
+            raise KafkaUnavailableError(f"{log}-{tp.partition} cannot be written to: {self._why(log, error)}") from None
         return offsets[0], offsets[-1] + 1
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, each from the position of its state, however that was reached."""
         wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
         before = self._reader.assignment()
-        places = {host: self._reader.position(host) for host in before & set(wanted)}
+        tps = {host: self._reader.position(host) for host in before & set(wanted)}
         if set(wanted) != before:
             self._reader.assign(list(wanted))
-            places = {}
+            tps = {}
         for host, at in wanted.items():
-            if places.get(host) != at:
+            if tps.get(host) != at:
                 self._reader.seek(host, at)
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
@@ -164,18 +162,18 @@ class ChangelogClient:
             return {}
         found: dict[TopicPartition, ChangelogBatch] = {}
         for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
-            place = TopicPartition(self._topics[host.topic], host.partition)
+            tp = TopicPartition(self._topics[host.topic], host.partition)
             # The end is also behind records that compaction has removed.
-            found[place] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(host))
+            found[tp] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(host))
         return found
 
-    def read_range(self, place: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
+    def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
         """Return the existing records from one offset to another.
 
         Raises:
             KafkaUnavailableError: They are not received.
         """
-        where = HostPartition(self._name(place.topic), place.partition)
+        where = HostPartition(self._name(tp.topic), tp.partition)
         if self._finder is None:
             self._finder = self._new_reader()
         self._finder.assign([where])
@@ -189,17 +187,17 @@ class ChangelogClient:
                 found += _changes(record for record in records if record.offset < end)
         return found
 
-    def places(self) -> Iterator[TopicPartition]:
+    def tps(self) -> Iterator[TopicPartition]:
         """Yield all partitions that have a changelog."""
         return (TopicPartition(topic, partition) for topic, size in self.sizes.items() for partition in range(size))
 
-    def offset_range(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def offset_range(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets at which changelogs begin and end.
 
         Raises:
             KafkaUnavailableError: Kafka does not report them.
         """
-        hosts = {HostPartition(self._name(place.topic), place.partition): place for place in places}
+        hosts = {HostPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
         if not hosts:
             return {}
         try:
@@ -208,7 +206,7 @@ class ChangelogClient:
             # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
             why = self._why(next(iter(hosts)).topic, error)
             raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {why}") from None
-        return {place: (begins[host], ends[host]) for host, place in hosts.items()}
+        return {tp: (begins[host], ends[host]) for host, tp in hosts.items()}
 
     def _why(self, log: str, error: Exception) -> str:
         """Return the cause of an error: kafka-python waits for a deleted topic until the timeout."""

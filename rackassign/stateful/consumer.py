@@ -131,21 +131,21 @@ class StatefulConsumer:
 
     def active_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions that this member processes, with their state restored."""
-        return frozenset(place for place, owner in self._owners.items() if owner.ready)
+        return frozenset(tp for tp, owner in self._owners.items() if owner.ready)
 
     def standby_partitions(self) -> frozenset[TopicPartition]:
         """Return the partitions of this member's standbys."""
         return self._assignor.standbys - set(self._owners)
 
-    def store(self, place: TopicPartition) -> StateStore:
+    def store(self, tp: TopicPartition) -> StateStore:
         """Return the local state of a partition, active or standby.
 
         Raises:
             StoreError: The partition has no local state.
         """
-        if place not in self._shelf.positions():
-            raise StoreError(f"{place.topic}-{place.partition} has no local state")
-        return self._shelf.open(place)
+        if tp not in self._shelf.positions():
+            raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
+        return self._shelf.open(tp)
 
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.
@@ -163,8 +163,8 @@ class StatefulConsumer:
             raise
         except BaseException:
             # If interrupted anywhere, in kafka-python too, records are read again with the state of the files.
-            for place in list(self._owners):
-                self._release(place)
+            for tp in list(self._owners):
+                self._release(tp)
             raise
 
     def _polled(self, timeout_ms: int) -> int:
@@ -176,26 +176,26 @@ class StatefulConsumer:
         try:
             # By now it is known whether this is still a member of the group. Only then are other owners fenced.
             self._apply_assignment()
-            reading = {place for place, owner in self._owners.items() if owner.reads}
+            reading = {tp for tp, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
             self._advance()
-            for place, batch in list(todo.items()):
+            for tp, batch in list(todo.items()):
                 # A new partition gets its state first, which determines the offset where to begin.
-                owner = self._owners.get(place)
-                if owner is not None and place in reading:
-                    count, failure = self._processed(place, owner, batch, ends)
+                owner = self._owners.get(tp)
+                if owner is not None and tp in reading:
+                    count, failure = self._processed(tp, owner, batch, ends)
                     done += count
                     if failure is not None:
                         raise failure
-                    del todo[place]
+                    del todo[tp]
         finally:
-            for place, batch in todo.items():
+            for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
-                self._stop_reading(place)
-                if HostPartition(*place) in self._consumer.assignment():
-                    # If there is no state yet, no other place has this offset.
-                    self._consumer.seek(HostPartition(*place), batch[0].offset)
+                self._stop_reading(tp)
+                if HostPartition(*tp) in self._consumer.assignment():
+                    # If there is no state yet, this offset is stored nowhere else.
+                    self._consumer.seek(HostPartition(*tp), batch[0].offset)
             self._commit(ends)
             self._publish()
         return done
@@ -205,16 +205,16 @@ class StatefulConsumer:
         now, before = time.monotonic(), self._polled_at
         self._polled_at = now
         if now - before > LONGEST_LEFT_S:
-            for place in list(self._owners):
-                self._release(place)
-            for place in self._shelf.positions():
-                self._shelf.open(place).clear()
+            for tp in list(self._owners):
+                self._release(tp)
+            for tp in self._shelf.positions():
+                self._shelf.open(tp).clear()
 
-    def _stop_reading(self, place: TopicPartition) -> None:
+    def _stop_reading(self, tp: TopicPartition) -> None:
         """Pause a partition; an active one continues later behind the records in its state."""
-        if place in self._owners:
-            self._owners[place].reads = False
-        host = HostPartition(*place)
+        if tp in self._owners:
+            self._owners[tp].reads = False
+        host = HostPartition(*tp)
         if host in self._consumer.assignment():
             self._consumer.pause(host)
 
@@ -233,53 +233,53 @@ class StatefulConsumer:
     def _apply_assignment(self) -> None:
         """Add assigned partitions, and release revoked ones."""
         assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
-        for place in set(self._owners) - assigned:
-            self._owners.pop(place).store.discard_uncommitted()
+        for tp in set(self._owners) - assigned:
+            self._owners.pop(tp).store.discard_uncommitted()
         if self._assignor.generation != self._generation:
             self._generation = self._assignor.generation
             self._fenced.clear()
-            for place in self._owners:
+            for tp in self._owners:
                 # The partition may have been lost and reassigned within one poll: it is then read from another offset.
-                self._stop_reading(place)
-        for place in sorted(assigned - set(self._owners) - self._fenced):
-            if place.partition >= self._logs.sizes[place.topic]:
+                self._stop_reading(tp)
+        for tp in sorted(assigned - set(self._owners) - self._fenced):
+            if tp.partition >= self._logs.sizes[tp.topic]:
                 raise ConfigError(
-                    f"{place.topic} has partition {place.partition}, but its changelog has only "
-                    f"{self._logs.sizes[place.topic]} partitions: partitions cannot be added to a topic with state"
+                    f"{tp.topic} has partition {tp.partition}, but its changelog has only "
+                    f"{self._logs.sizes[tp.topic]} partitions: partitions cannot be added to a topic with state"
                 )
-            self._stop_reading(place)
-            self._owners[place] = ActivePartition(place, self._shelf.open(place), self._logs, self._generation)
+            self._stop_reading(tp)
+            self._owners[tp] = ActivePartition(tp, self._shelf.open(tp), self._logs, self._generation)
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
-        wanted = self.standby_partitions() | {place for place, owner in self._owners.items() if not owner.ready}
-        self._logs.assign({place: self._shelf.open(place).position for place in wanted})
+        wanted = self.standby_partitions() | {tp for tp, owner in self._owners.items() if not owner.ready}
+        self._logs.assign({tp: self._shelf.open(tp).position for tp in wanted})
         now = time.monotonic()
-        for place in set(self._shelf.positions()) - wanted - set(self._owners):
-            if now - self._unwanted.setdefault(place, now) > _KEEP_S:
-                self._shelf.delete(place)
+        for tp in set(self._shelf.positions()) - wanted - set(self._owners):
+            if now - self._unwanted.setdefault(tp, now) > _KEEP_S:
+                self._shelf.delete(tp)
         self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
 
     def _take(self, found: Mapping[TopicPartition, ChangelogBatch]) -> None:
-        for place, read in found.items():
-            store = self._shelf.open(place)
+        for tp, read in found.items():
+            store = self._shelf.open(tp)
             if read.start < store.position:
                 # Reading began at the position, so the changelog was recreated: the local state belongs to the old one.
-                log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *place)
+                log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
                 store.clear()
             else:
                 store.apply(read.changes, read.end)
 
     def _advance(self) -> None:
         """Continue restores, and check whether another member writes to the changelogs of active partitions."""
-        for place, owner in list(self._owners.items()):
-            if owner.reads or not (owner.ready or self._guarded(place, owner.continue_restore)):
+        for tp, owner in list(self._owners.items()):
+            if owner.reads or not (owner.ready or self._guarded(tp, owner.continue_restore)):
                 continue
             restored = owner.first is not None
             if owner.ready:
-                self._begin(place, owner)
+                self._begin(tp, owner)
             if self._on_restore is not None and not restored:
-                self._on_restore(place, *owner.progress())
+                self._on_restore(tp, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
             self._looked = time.monotonic()
             self._check_changelogs()
@@ -287,23 +287,23 @@ class StatefulConsumer:
     def _check_changelogs(self) -> None:
         """Read the ends of changelogs; rewrite keys that another member has written in active ones."""
         try:
-            bounds = self._logs.offset_range(self._logs.places())
+            bounds = self._logs.offset_range(self._logs.tps())
         except KafkaUnavailableError as error:
             log.warning("%s", error)
             return
-        self._known = _Known(self._known.positions, {place: end for place, (_, end) in bounds.items()})
-        for place, owner in list(self._owners.items()):
-            if owner.ready and bounds[place][1] != owner.store.position:
-                self._guarded(place, owner.reconcile)
+        self._known = _Known(self._known.positions, {tp: end for tp, (_, end) in bounds.items()})
+        for tp, owner in list(self._owners.items()):
+            if owner.ready and bounds[tp][1] != owner.store.position:
+                self._guarded(tp, owner.reconcile)
 
-    def _begin(self, place: TopicPartition, owner: ActivePartition) -> None:
+    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> None:
         """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll."""
-        host, start = HostPartition(*place), owner.store.replay.source + 1
+        host, start = HostPartition(*tp), owner.store.replay.source + 1
         if owner.first is None:
             try:
-                owner.first = self._where_to_begin(place, start)
+                owner.first = self._where_to_begin(tp, start)
             except KafkaError as error:
-                self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *place, error, about=place)
+                self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
                 return
         start = max(start, owner.first)
         if start:
@@ -313,34 +313,34 @@ class StatefulConsumer:
         self._consumer.resume(host)
         owner.reads = True
 
-    def _where_to_begin(self, place: TopicPartition, start: int) -> int:
+    def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
         """Return the offset where the input continues, and log a warning if records are missing or repeated.
 
         Args:
-            place: The partition.
+            tp: The partition.
             start: Offset where its state ends; 0 without state.
 
         Raises:
             KafkaError: Kafka does not report the beginning of the input or the committed offset.
         """
-        host = HostPartition(*place)
+        host = HostPartition(*tp)
         committed: int = self._consumer.committed(host) or 0
         begins: int = self._consumer.beginning_offsets([host])[host]
         if committed > start:
             log.warning(
                 "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
-                *(*place, committed, start),
+                *(*tp, committed, start),
                 "they are processed again"
                 if start or self._from_the_start
                 else "its state is empty (auto_offset_reset)",
             )
         if 0 < start < begins:
-            log.warning("%s-%d: records %d to %d no longer exist", *place, start, begins - 1)
+            log.warning("%s-%d: records %d to %d no longer exist", *tp, start, begins - 1)
             return begins
         return start
 
     def _processed(
-        self, place: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
+        self, tp: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
     ) -> tuple[int, Exception | None]:
         """Process records, write their changes, and store up to which offset all are done.
 
@@ -356,8 +356,8 @@ class StatefulConsumer:
                     "restarted",
                     "%s-%d: its input restarts at %d, but its state has records up to %d: skipping records up to there;"
                     " if the topic was recreated, delete its changelog as well",
-                    *(*place, record.offset, owner.store.replay.source),
-                    about=place,
+                    *(*tp, record.offset, owner.store.replay.source),
+                    about=tp,
                 )
                 continue
             owner.store.begin()
@@ -369,39 +369,39 @@ class StatefulConsumer:
                 break
             changed.append((record.offset, owner.store.commit_record()))
         if changed:
-            if not self._guarded(place, lambda: owner.write(changed)):
+            if not self._guarded(tp, lambda: owner.write(changed)):
                 return 0, None
-            ends[place] = changed[-1][0] + 1
+            ends[tp] = changed[-1][0] + 1
         return len(changed), failure
 
-    def _guarded(self, place: TopicPartition, act: Callable[[], None]) -> bool:
+    def _guarded(self, tp: TopicPartition, act: Callable[[], None]) -> bool:
         """Act as the owner of a partition; return whether that succeeded. If not, the state is restored again."""
         try:
             act()
         except FencedError:
-            log.info("%s-%d: another member owns it, or has owned it", *place)
+            log.info("%s-%d: another member owns it, or has owned it", *tp)
             # Either another member owned it between two generations of this member, or this member is out of the group
             # and has not noticed yet: then its next generation may have the partition.
-            if self._owners[place].generation == self._generation:
-                self._fenced.add(place)
+            if self._owners[tp].generation == self._generation:
+                self._fenced.add(tp)
                 self._assignor.request_rejoin()
         except KafkaUnavailableError as error:
             self._once.warn(
-                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *place, error, about=place
+                "again", "%s-%d: changes cannot be stored, records are processed again: %s", *tp, error, about=tp
             )
         except BaseException:
             # It is unknown what the changelog has of it: the state is restored again.
-            self._release(place)
+            self._release(tp)
             raise
         else:
             return True
-        self._release(place)
+        self._release(tp)
         return False
 
-    def _release(self, place: TopicPartition) -> None:
+    def _release(self, tp: TopicPartition) -> None:
         """Discard what is not in the file; the next owner, maybe this member, restores the state."""
-        self._owners.pop(place).store.discard_uncommitted()
-        self._stop_reading(place)
+        self._owners.pop(tp).store.discard_uncommitted()
+        self._stop_reading(tp)
 
     def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
         if not ends:
@@ -413,5 +413,5 @@ class StatefulConsumer:
             log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:
-        positions = {place: at for place, at in self._shelf.positions().items() if place not in self._owners}
+        positions = {tp: at for tp, at in self._shelf.positions().items() if tp not in self._owners}
         self._known = _Known(positions, self._known.ends)

@@ -50,33 +50,33 @@ class StateDirectory:
             named = _NAMED.fullmatch(file.name)
             if named is None or not file.is_file():
                 continue
-            place = TopicPartition(named["topic"], int(named["partition"]))
-            if named["id"] != ids.get(place.topic) or time.time() - _newest(file) > LONGEST_LEFT_S:
+            tp = TopicPartition(named["topic"], int(named["partition"]))
+            if named["id"] != ids.get(tp.topic) or time.time() - _newest(file) > LONGEST_LEFT_S:
                 _remove(file)
             else:
-                self.open(place)
+                self.open(tp)
 
-    def open(self, place: TopicPartition) -> StateStore:
+    def open(self, tp: TopicPartition) -> StateStore:
         """Return the store of a partition, opened once; recreate a damaged file, as the changelog has everything."""
-        if place not in self._open:
-            file = self._file(place)
+        if tp not in self._open:
+            file = self._file(tp)
             try:
-                self._open[place] = StateStore(file)
+                self._open[tp] = StateStore(file)
             except DamagedError:
                 _remove(file)
-                self._open[place] = StateStore(file)
-        return self._open[place]
+                self._open[tp] = StateStore(file)
+        return self._open[tp]
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the position of each open file, new or left from before."""
-        return {place: store.position for place, store in sorted(self._open.items())}
+        return {tp: store.position for tp, store in sorted(self._open.items())}
 
-    def delete(self, place: TopicPartition) -> None:
+    def delete(self, tp: TopicPartition) -> None:
         """Delete a file."""
-        store = self._open.pop(place, None)
+        store = self._open.pop(tp, None)
         if store is not None:
             store.close()
-        _remove(self._file(place))
+        _remove(self._file(tp))
 
     def close(self) -> None:
         """Close all files; may be called again."""
@@ -85,10 +85,10 @@ class StateDirectory:
         self._open = {}
         self._lock.close()
 
-    def _file(self, place: TopicPartition) -> Path:
-        if not TOPIC_NAME.fullmatch(place.topic):
-            raise StoreError(f"{place.topic!r} is no name of a topic")
-        return self._folder / f"{place.topic}-{place.partition}@{self._ids.get(place.topic, '')}.sqlite"
+    def _file(self, tp: TopicPartition) -> Path:
+        if not TOPIC_NAME.fullmatch(tp.topic):
+            raise StoreError(f"{tp.topic!r} is no name of a topic")
+        return self._folder / f"{tp.topic}-{tp.partition}@{self._ids.get(tp.topic, '')}.sqlite"
 
 
 _NAMED = re.compile(rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")

@@ -63,13 +63,13 @@ class IndexedGroup:
     @cached_property
     def _subscription_classes(self) -> tuple[Ints, list[list[int]]]:
         """Return the subscription class of each member, and the topics of each class."""
-        place = {topic: i for i, topic in enumerate(self.topics)}
+        topic_index = {topic: i for i, topic in enumerate(self.topics)}
         of_subscription: dict[frozenset[str], int] = {}
         numbers: dict[tuple[int, ...], int] = {}
         for member in self.members:
             if member.topics not in of_subscription:
                 # Subscriptions that differ only in topics without metadata are one class.
-                read = tuple(sorted(place[topic] for topic in member.topics if topic in place))
+                read = tuple(sorted(topic_index[topic] for topic in member.topics if topic in topic_index))
                 of_subscription[member.topics] = numbers.setdefault(read, len(numbers))
         subscription_class = np.asarray([of_subscription[member.topics] for member in self.members], np.int64)
         return subscription_class, [list(read) for read in numbers]
@@ -124,9 +124,9 @@ class IndexedGroup:
         cost = np.asarray(list(rows), np.int64).reshape(len(rows), len(homes))
         # In an order of their own, independent of the order of topics.
         order = np.lexsort(cost.T[::-1]) if cost.size else np.arange(len(cost))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return place[np.asarray(near, np.int64)], cost[order]
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return position[np.asarray(near, np.int64)], cost[order]
 
     def weights(self) -> Floats:
         """Return the weight of each partition; 1 if it has none."""
@@ -145,17 +145,19 @@ class IndexedGroup:
         ids = (given - self.partition_offsets[topic]).tolist()
         starts = np.flatnonzero(np.diff(whose * len(self.topics) + topic, prepend=-1))
         entries = list(found.values())
-        for (start, end), member, place in zip(
+        for (start, end), member, topic_index in zip(
             pairwise([*starts.tolist(), len(ids)]), whose[starts].tolist(), topic[starts].tolist(), strict=True
         ):
-            entries[member][self.topics[place]] = tuple(ids[start:end])
+            entries[member][self.topics[topic_index]] = tuple(ids[start:end])
         return {**found}
 
     def encode_assignment(self, target: Mapping[str, Partitions]) -> Ints:
         """Return the member of each partition as numbers, the inverse of `decode_assignment`."""
-        place = {topic: i for i, topic in enumerate(self.topics)}
+        topic_index = {topic: i for i, topic in enumerate(self.topics)}
         rows = [
-            (i, place[topic], ids) for i, member in enumerate(self.members) for topic, ids in target[member.id].items()
+            (i, topic_index[topic], ids)
+            for i, member in enumerate(self.members)
+            for topic, ids in target[member.id].items()
         ]
         member, topic, partition = flatten_partitions(rows)
         reader = np.full(int(self.sizes.sum()), NO_MEMBER)

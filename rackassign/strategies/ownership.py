@@ -62,12 +62,12 @@ def resolve_ownership(members: Sequence[Member], topics: Sequence[str], sizes: I
         sizes: Number of partitions of each topic.
         reads: Whether a member (row) subscribes to a topic (column).
     """
-    place = {topic: i for i, topic in enumerate(topics)}
+    topic_index = {topic: i for i, topic in enumerate(topics)}
     rows = [
-        (i, place[topic], partitions)
+        (i, topic_index[topic], partitions)
         for i, member in enumerate(members)
         for topic, partitions in member.owned.items()
-        if topic in place
+        if topic in topic_index
     ]
     total = int(sizes.sum())
     if not rows:

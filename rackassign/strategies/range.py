@@ -107,8 +107,8 @@ def _spell_out(members: list[Member], shares_of: Mapping[str, Mapping[int, tuple
     """Convert indexes back to member IDs, with topics in order of their names."""
     per_member: list[dict[str, tuple[int, ...]]] = [{} for _ in members]
     for topic in sorted(shares_of):
-        for place, partitions in shares_of[topic].items():
-            per_member[place][topic] = partitions
+        for member_index, partitions in shares_of[topic].items():
+            per_member[member_index][topic] = partitions
     by_id = sorted(zip(members, per_member, strict=True), key=lambda pair: pair[0].id)
     return {member.id: partitions for member, partitions in by_id}
 
@@ -119,7 +119,7 @@ class _CopartitionedTopics:
 
     Args:
         topics: Names.
-        places: Their members, as indexes in the group's order, ascending.
+        member_indexes: Their members, as indexes in the group's order, ascending.
         homes: The home of each of these members.
         kinds: The distinct homes.
         racks: For each topic the racks of each partition; empty if none of the members has a rack.
@@ -127,7 +127,7 @@ class _CopartitionedTopics:
     """
 
     topics: list[str]
-    places: list[int]
+    member_indexes: list[int]
     homes: list[int]
     kinds: frozenset[int]
     racks: list[list[int]]
@@ -148,11 +148,11 @@ def _copartitioned_topics(
     group: Group, members: list[Member], homes: list[int], racks: RackSets
 ) -> list[_CopartitionedTopics]:
     """Group the subscribed topics that have partitions."""
-    places_of: dict[frozenset[str], list[int]] = {}
-    for place, member in enumerate(members):
-        places_of.setdefault(member.topics, []).append(place)
+    members_of: dict[frozenset[str], list[int]] = {}
+    for member_index, member in enumerate(members):
+        members_of.setdefault(member.topics, []).append(member_index)
     subscriptions_of: dict[str, list[int]] = {}
-    for i, subscribed in enumerate(places_of):
+    for i, subscribed in enumerate(members_of):
         for topic in subscribed:
             subscriptions_of.setdefault(topic, []).append(i)
     topics_of: dict[tuple[int, ...], list[str]] = {}
@@ -160,18 +160,20 @@ def _copartitioned_topics(
         if group.topology.topics.get(topic):
             topics_of.setdefault(tuple(of_topic), []).append(topic)
 
-    subscribers = list(places_of.values())
+    subscribers = list(members_of.values())
     classes: list[_CopartitionedTopics] = []
     for subscriptions, topics in topics_of.items():
-        places = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
-        local_homes = [homes[place] for place in places]
+        member_indexes = sorted(chain.from_iterable(subscribers[i] for i in subscriptions))
+        local_homes = [homes[index] for index in member_indexes]
         kinds = frozenset(local_homes)
         has_racks = kinds != {ANYWHERE}
         by_size: dict[int, _CopartitionedTopics] = {}
         for topic in topics:
             partitions = group.topology.topics[topic]
             size = len(partitions)
-            copartitioned = by_size.setdefault(size, _CopartitionedTopics([], places, local_homes, kinds, [], size))
+            copartitioned = by_size.setdefault(
+                size, _CopartitionedTopics([], member_indexes, local_homes, kinds, [], size)
+            )
             copartitioned.topics.append(topic)
             if has_racks:
                 copartitioned.racks.append(racks.topic_racks(partitions))
@@ -188,13 +190,14 @@ def _assign(copartitioned: _CopartitionedTopics, *, rack_phase: bool, needs_rack
         elif needs_racks:
             table.assign_local(copartitioned.racks[0])
     table.assign_rest()
-    if copartitioned.size <= len(copartitioned.places):
+    members = copartitioned.member_indexes
+    if copartitioned.size <= len(members):
         # No member has two, so no lists are needed; with many members this saves most of the work.
-        return {copartitioned.places[member_index]: (partition,) for partition, member_index in enumerate(table.owner)}
+        return {members[index]: (partition,) for partition, index in enumerate(table.owner)}
     shares: defaultdict[int, list[int]] = defaultdict(list)
-    for partition, member_index in enumerate(table.owner):
-        shares[member_index].append(partition)
-    return {copartitioned.places[member_index]: tuple(partitions) for member_index, partitions in shares.items()}
+    for partition, index in enumerate(table.owner):
+        shares[index].append(partition)
+    return {members[index]: tuple(partitions) for index, partitions in shares.items()}
 
 
 class _TopicAssignmentState:
@@ -209,8 +212,8 @@ class _TopicAssignmentState:
     def __init__(self, copartitioned: _CopartitionedTopics) -> None:
         self._homes = copartitioned.homes
         self._kinds = copartitioned.kinds
-        self._quota, self._extra = divmod(copartitioned.size, len(copartitioned.places))
-        self._given = [0] * len(copartitioned.places)
+        self._quota, self._extra = divmod(copartitioned.size, len(copartitioned.member_indexes))
+        self._given = [0] * len(copartitioned.member_indexes)
         self._left = copartitioned.size
         self.owner = [NO_MEMBER] * copartitioned.size
 

@@ -75,7 +75,7 @@ def assign_standbys(
     stay = {p: owners[p] for p in deferred_moves(last, owners, cold)}
     now = {**last, **stay}
     # A replacement owns nothing yet: no member has to revoke a partition before another can have it.
-    free = {place: now[place] for place in stand_ins if place in now}
+    free = {tp: now[tp] for tp in stand_ins if tp in now}
     plan = replace(
         wanted,
         assignment=_with(wanted.assignment, {**stay, **free}),
@@ -85,14 +85,14 @@ def assign_standbys(
         optimal=wanted.optimal and not stay,
     )
     placed = _placed(group, wanted.target, copies, options, until)
-    holders = {place: set(placed.holders.get(place, ())) for place in now}
+    holders = {tp: set(placed.holders.get(tp, ())) for tp in now}
     warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
     awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
-    for place, _ in _each({"": plan.withheld}):
+    for tp, _ in _each({"": plan.withheld}):
         # A member that waits for another one's revocation keeps its copy, or it would be cold by then.
-        holders[place].add(now[place])
-    for place, who in warming.items():
-        awaited.setdefault(place, set()).add(who)
+        holders[tp].add(now[tp])
+    for tp, who in warming.items():
+        awaited.setdefault(tp, set()).add(who)
     return StandbyPlan(
         plan,
         _by_member(group, holders),
@@ -115,18 +115,16 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
     load = Counter({member.id: sum(map(len, member.owned.values())) for member in group.members})
     holders: dict[TopicPartition, list[tuple[int, str]]] = defaultdict(list)
     for member in group.members:
-        for place, lag in copies.get(member.id, {}).items():
-            there = place.topic in member.topics and 0 <= place.partition < len(
-                group.topology.topics.get(place.topic, ())
-            )
-            if there and place not in claimed:
-                holders[place].append((lag, member.id))
-    for place in sorted(holders):
+        for tp, lag in copies.get(member.id, {}).items():
+            there = tp.topic in member.topics and 0 <= tp.partition < len(group.topology.topics.get(tp.topic, ()))
+            if there and tp not in claimed:
+                holders[tp].append((lag, member.id))
+    for tp in sorted(holders):
         # All warm copies are equivalent: the member with the lowest load is chosen.
         _, _, chosen = min(
-            (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[place]
+            (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[tp]
         )
-        found[place] = chosen
+        found[tp] = chosen
         load[chosen] += 1
     return found
 
@@ -134,8 +132,8 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
 def _standing_in(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
     """Return the group with replacements claiming the partitions they would take over."""
     claims: dict[str, list[TopicPartition]] = defaultdict(list)
-    for place, member in stand_ins.items():
-        claims[member].append(place)
+    for tp, member in stand_ins.items():
+        claims[member].append(tp)
     return replace(group, members=tuple(_claiming(member, claims.get(member.id, ())) for member in group.members))
 
 
@@ -150,9 +148,9 @@ def _owners(group: Group) -> dict[TopicPartition, str]:
     """Return the valid owner of each partition that has one."""
     indexed = IndexedGroup.of(group, "any-replica")
     sizes = zip(indexed.topics, indexed.sizes.tolist(), strict=True)
-    places = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
-    owners = zip(places, indexed.claims.owner.tolist(), strict=True)
-    return {place: indexed.members[owner].id for place, owner in owners if owner != NO_MEMBER}
+    tps = (TopicPartition(topic, partition) for topic, size in sizes for partition in range(size))
+    owners = zip(tps, indexed.claims.owner.tolist(), strict=True)
+    return {tp: indexed.members[owner].id for tp, owner in owners if owner != NO_MEMBER}
 
 
 def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
@@ -167,33 +165,33 @@ def _each(target: Mapping[str, Partitions]) -> list[tuple[TopicPartition, str]]:
 def _with(target: Mapping[str, Partitions], held: Mapping[TopicPartition, str]) -> dict[str, Partitions]:
     """Return an assignment in which some partitions have other members."""
     made: dict[str, list[TopicPartition]] = {member: [] for member in target}
-    for place, member in _each(target):
-        if place not in held:
-            made[member].append(place)
-    for place, member in held.items():
-        made[member].append(place)
-    return {member: _partitions(places) for member, places in made.items()}
+    for tp, member in _each(target):
+        if tp not in held:
+            made[member].append(tp)
+    for tp, member in held.items():
+        made[member].append(tp)
+    return {member: _partitions(tps) for member, tps in made.items()}
 
 
 def _without(withheld: Partitions, held: Mapping[TopicPartition, str]) -> Partitions:
     return _partitions(
-        place for topic, ids in withheld.items() for p in ids if (place := TopicPartition(topic, p)) not in held
+        tp for topic, ids in withheld.items() for p in ids if (tp := TopicPartition(topic, p)) not in held
     )
 
 
-def _partitions(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+def _partitions(tps: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
-    for topic, partition in sorted(places):
+    for topic, partition in sorted(tps):
         found.setdefault(topic, []).append(partition)
     return {topic: tuple(ids) for topic, ids in found.items()}
 
 
 def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dict[str, Partitions]:
     found: dict[str, list[TopicPartition]] = {member.id: [] for member in group.members}
-    for place, theirs in who.items():
+    for tp, theirs in who.items():
         for member in theirs:
-            found[member].append(place)
-    return {member: _partitions(places) for member, places in found.items()}
+            found[member].append(tp)
+    return {member: _partitions(tps) for member, tps in found.items()}
 
 
 @dataclass(slots=True)
@@ -213,33 +211,31 @@ def _placed(
     found = _Placed()
     owner = dict(_each(target))
     subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
-    for place in sorted(owner):
-        subscriber_sets[tuple(sorted(member.id for member in group.members if place.topic in member.topics))].append(
-            place
-        )
+    for tp in sorted(owner):
+        subscriber_sets[tuple(sorted(member.id for member in group.members if tp.topic in member.topics))].append(tp)
     load = Counter(owner.values())
     tags = {member.id: member.tags for member in group.members}
-    for ids, places in sorted(subscriber_sets.items()):
+    for ids, tps in sorted(subscriber_sets.items()):
         number = {member: i for i, member in enumerate(ids)}
         subscribers = _SubscriberSet(
             [tags[member] for member in ids],
             [load[member] for member in ids],
-            [number[owner[place]] for place in places],
-            [_had(place, number, copies) for place in places],
+            [number[owner[tp]] for tp in tps],
+            [_had(tp, number, copies) for tp in tps],
             until,
         )
-        for place, holders, missing in zip(places, *subscribers.solved(options, found), strict=True):
-            found.holders[place] = [ids[holder] for holder in holders]
-            load.update(found.holders[place])
+        for tp, holders, missing in zip(tps, *subscribers.solved(options, found), strict=True):
+            found.holders[tp] = [ids[holder] for holder in holders]
+            load.update(found.holders[tp])
             if missing:
-                found.missing[place] = missing
+                found.missing[tp] = missing
     return found
 
 
-def _had(place: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
+def _had(tp: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
     """Return the members with a copy, the one with the smallest lag first."""
     having = [(lag, number[member]) for member, theirs in copies.items() if member in number
-              and (lag := theirs.get(place)) is not None]  # fmt: skip
+              and (lag := theirs.get(tp)) is not None]  # fmt: skip
     return tuple(member for _, member in sorted(having))
 
 

@@ -32,23 +32,23 @@ class CaughtUpCopies:
         self._acceptable = acceptable
         self._lags: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
         for member in group.members:
-            for place, lag in copies.get(member.id, {}).items():
-                if place.topic in member.topics:
-                    self._lags[place][member.id] = lag
+            for tp, lag in copies.get(member.id, {}).items():
+                if tp.topic in member.topics:
+                    self._lags[tp][member.id] = lag
 
-    def has(self, member: str, place: TopicPartition) -> bool:
+    def has(self, member: str, tp: TopicPartition) -> bool:
         """Return whether a member could become active for a partition at once."""
-        lag = self.lag(member, place)
+        lag = self.lag(member, tp)
         return lag is not None and lag <= self._acceptable
 
-    def lag(self, member: str, place: TopicPartition) -> int | None:
+    def lag(self, member: str, tp: TopicPartition) -> int | None:
         """Return the lag of a member's copy in records; None if it has none."""
-        return self._lags.get(place, {}).get(member)
+        return self._lags.get(tp, {}).get(member)
 
-    def all(self, place: TopicPartition) -> list[str]:
+    def all(self, tp: TopicPartition) -> list[str]:
         """Return the members that could become active for a partition at once, the one with the smallest lag first."""
-        lags = self._lags.get(place, {})
-        return sorted((member for member in lags if self.has(member, place)), key=lambda member: (lags[member], member))
+        lags = self._lags.get(tp, {})
+        return sorted((member for member in lags if self.has(member, tp)), key=lambda member: (lags[member], member))
 
 
 class PendingMoves(NamedTuple):
@@ -77,18 +77,18 @@ def deferred_moves(
     stay = set(cold)
     load = Counter(owners[p] if p in stay else who for p, who in last.items())
     coming: dict[str, list[TopicPartition]] = defaultdict(list)
-    for place in sorted(last):
-        if owners.get(place, last[place]) != last[place] and place not in stay:
-            coming[last[place]].append(place)
+    for tp in sorted(last):
+        if owners.get(tp, last[tp]) != last[tp] and tp not in stay:
+            coming[last[tp]].append(tp)
     full = sorted((who for who in coming if load[who] > share[who]), reverse=True)
     while full:
         who = full.pop()
         while coming[who] and load[who] > share[who]:
-            place = coming[who].pop()
-            stay.add(place)
+            tp = coming[who].pop()
+            stay.add(tp)
             load[who] -= 1
-            load[owners[place]] += 1
-            full.append(owners[place])
+            load[owners[tp]] += 1
+            full.append(owners[tp])
     return stay
 
 
@@ -102,21 +102,21 @@ def assign_warmups(
     """
     warming: dict[TopicPartition, str] = {}
     extra: list[tuple[bool, int, TopicPartition]] = []
-    for place, owner in moves.now.items():
-        taker = moves.last[place]
+    for tp, owner in moves.now.items():
+        taker = moves.last[tp]
         if owner == taker:
             continue
-        lag = warm.lag(taker, place)
-        if owner in holders[place] or place not in moves.cold:
-            holders[place].discard(owner)
-            holders[place].add(taker)
-            if place in moves.cold:
-                warming[place] = taker
+        lag = warm.lag(taker, tp)
+        if owner in holders[tp] or tp not in moves.cold:
+            holders[tp].discard(owner)
+            holders[tp].add(taker)
+            if tp in moves.cold:
+                warming[tp] = taker
         else:
-            extra.append((lag is None, lag or 0, place))
-    for *_, place in sorted(extra)[:most]:
-        warming[place] = moves.last[place]
-        holders[place].add(moves.last[place])
+            extra.append((lag is None, lag or 0, tp))
+    for *_, tp in sorted(extra)[:most]:
+        warming[tp] = moves.last[tp]
+        holders[tp].add(moves.last[tp])
     return warming
 
 
@@ -125,11 +125,11 @@ def retained_copies(
 ) -> dict[TopicPartition, set[str]]:
     """Keep warm copies where they are until others are warm; return the awaited copies."""
     awaited: dict[TopicPartition, set[str]] = {}
-    for place, theirs in holders.items():
-        cold = {member for member in theirs if not warm.has(member, place)}
+    for tp, theirs in holders.items():
+        cold = {member for member in theirs if not warm.has(member, tp)}
         lacking = min(len(cold), standbys - len(theirs - cold))
-        others = [member for member in warm.all(place) if member not in theirs and member != now[place]]
+        others = [member for member in warm.all(tp) if member not in theirs and member != now[tp]]
         if lacking > 0 and others:
             theirs.update(others[:lacking])
-            awaited[place] = cold
+            awaited[tp] = cold
     return awaited
