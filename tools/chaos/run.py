@@ -25,7 +25,7 @@ from .traffic import Traffic
 
 GROUP = "chaos"
 
-_STARTED_S = 60.0
+_STARTED_S = 180.0
 _UNDONE_S = 60.0
 _DRAINED_S = SETTLE_S + QUIET_S + 15.0
 _LIFE_S = 300.0

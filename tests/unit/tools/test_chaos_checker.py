@@ -221,6 +221,19 @@ def test_a_rebalance_is_explained_by_what_came_shortly_before(events: list[Note]
     assert ("needless rebalance" in rules(replace(history, notes=(*NOTES, *events)))) is not explained
 
 
+def test_a_member_that_is_slow_to_start_explains_the_rebalances_in_which_it_joins() -> None:
+    start = played(14, Kind.MEMBER_JOIN, "c1")
+    # Six seconds for a start and six for two rounds have passed by then.
+    joined = log("c1.1", Given(30, 3, "c1", ()))
+    late = with_a1(Given(30, 3, "a1", LEFT), Given(31, 4, "a1", LEFT[1:]))
+    noted = replace(late, notes=(*NOTES, start))
+    assert "needless rebalance" not in rules(replace(noted, members=(*noted.members, joined)))
+    assert rules(noted).count("needless rebalance") == 2
+    after = with_a1(Given(30, 3, "a1", LEFT), Given(37, 4, "a1", LEFT[1:]))
+    noted = replace(after, notes=(*NOTES, start))
+    assert rules(replace(noted, members=(*noted.members, joined))).count("needless rebalance") == 1
+
+
 def test_an_event_explains_two_rebalances_and_no_third() -> None:
     history = with_a1(*(Given(30 + n, 3 + n, "a1", LEFT[n:]) for n in range(3)))
     leave = played(29, Kind.MEMBER_LEAVE, "c1")
