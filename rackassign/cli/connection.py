@@ -1,7 +1,7 @@
-"""How commands reach Kafka: `--bootstrap-server`, and a file of properties for what else a client must know.
+"""Connection of commands to Kafka: `--bootstrap-server`, and a properties file with all other settings of a client.
 
-The names of the properties are those of the Java client, and those of librdkafka where they differ, so that the file
-of another client will do. A property that is not known here is refused: it may be the one that matters.
+Properties have the names of the Java client, or those of librdkafka where they differ, so that the file of another
+client can be used. An unknown property is refused, because it may be one that matters.
 """
 
 from __future__ import annotations
@@ -17,6 +17,14 @@ import typer
 
 from rackassign.cli.inputs import read_text
 from rackassign.errors import ConfigError, KafkaUnavailableError
+from rackassign.util.client_properties import (
+    CONNECTION_PROPERTIES,
+    SASL_MECHANISMS,
+    SECURITY_PROTOCOLS,
+    jaas_credentials,
+    missing_login,
+    unescape,
+)
 from rackassign.util.redaction import Settings, shown_setting
 from rackassign.util.text import short_repr, truncate
 
@@ -33,56 +41,39 @@ ClientConfig = Annotated[
 _FIRST_CONTACT_MS = 10_000
 _LARGEST_PORT = 65535
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_VALUES = {name: each for each in CONNECTION_PROPERTIES for name in (each.librdkafka, each.java) if name is not None}
+"""Properties with a value that kafka-python takes as it is, by each of their names."""
 
-_AS_IT_IS = {
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.key.password": "ssl_password",
-}
-_FILES = {
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.truststore.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.keystore.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.crl.location": "ssl_crlfile",
-}
-_IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-# Name or value; a backslash takes away what the next character means.
-_ESCAPED = re.compile(r"\\(.)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+# Name or value; a backslash takes away what the next character means.
 _LINE = re.compile(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)")
 
 
 @contextmanager
 def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
-    """Lend an admin client, closed afterwards.
+    """Yield an admin client, which is closed afterwards.
 
     Args:
-        bootstrap: HOST:PORT, by comma.
-        file: Of properties; empty for none.
+        bootstrap: HOST:PORT, or several separated by commas.
+        file: Properties file; empty for none.
 
     Raises:
-        ConfigError: One of them is wrong.
-        NoAnswerError: Kafka is not there, or refuses something, in the block too.
+        ConfigError: An address or a property is not valid.
+        KafkaUnavailableError: Kafka does not answer or rejects a request, also within the block.
     """
     config = client_config(bootstrap, file)
     from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
     from kafka.errors import KafkaError  # noqa: PLC0415
 
-    with _troubles() as troubles:
+    with _logged_errors() as errors:
         try:
             admin = KafkaAdminClient(**config, client_id="rackassign", bootstrap_timeout_ms=_FIRST_CONTACT_MS)
         except (KafkaError, OSError) as error:
-            raise KafkaUnavailableError(_unreachable(_worst(troubles, error), bootstrap)) from None
+            raise KafkaUnavailableError(_unreachable(_worst(errors, error), bootstrap)) from None
         try:
             yield admin
         except KafkaUnavailableError:
-            # Some of ours are errors of the client as well, and complete messages.
+            # Some errors of rackassign are errors of the client as well. Their messages are complete.
             raise
         except KafkaError as error:
             raise KafkaUnavailableError(_unreachable(error, bootstrap)) from None
@@ -91,7 +82,6 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
 
 def _unreachable(error: Exception, bootstrap: str) -> str:
-    # Imports the client, which is there by now.
     from rackassign.admin.authorization import is_authorization_error  # noqa: PLC0415
 
     if is_authorization_error(error):
@@ -106,16 +96,16 @@ def _one_line(error: Exception) -> str:
 
 
 @contextmanager
-def _troubles() -> Iterator[list[Exception]]:
-    """Keep what the client logs from stderr, and lend the errors in it.
+def _logged_errors() -> Iterator[list[Exception]]:
+    """Keep the client's log records from stderr, and yield the errors in them.
 
-    Why there is no contact is only logged; what is raised in the end is that time is up.
+    The client only logs why it cannot connect, and finally raises a timeout.
     """
     errors: list[Exception] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            # An argument of what is logged, whatever the words are.
+            # An error is an argument of the record, whatever the text is.
             arguments = record.args if isinstance(record.args, tuple) else ()
             errors.extend(argument for argument in arguments if isinstance(argument, Exception))
 
@@ -139,11 +129,11 @@ def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:
     """Return arguments for a client of kafka-python.
 
     Args:
-        bootstrap: HOST:PORT, by comma.
-        file: Of properties; empty for none.
+        bootstrap: HOST:PORT, or several separated by commas.
+        file: Properties file; empty for none.
 
     Raises:
-        ConfigError: One of them is wrong; names the line.
+        ConfigError: An address or a property is not valid; names the line.
     """
     servers = [server.strip() for server in bootstrap.split(",")]
     for server in servers:
@@ -160,12 +150,13 @@ def _read(file: str) -> dict[str, Any]:
         where = f"{file}:{number}"
         if matched is None:
             raise ConfigError(f"{where}: expected a property and its value")
-        name, value = (_ESCAPED.sub(r"\1", part) for part in matched.groups())
+        name, value = map(unescape, matched.groups())
         try:
-            config |= _meant(name, value)
+            config |= _to_kafka_python(name, value)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
-    _check(file, config)
+    if (missing := missing_login(config, alternative="sasl.jaas.config")) is not None:
+        raise ConfigError(f"{file}: {missing}")
     return config
 
 
@@ -187,28 +178,27 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, begun
 
 
-def _meant(name: str, value: str) -> dict[str, Any]:
-    """Return what a property is for kafka-python; no value is ever shown, it may be a password."""
-    if name in _AS_IT_IS:
-        return {_AS_IT_IS[name]: value}
-    if name in _FILES:
-        _check_pem(name, value)
-        return {_FILES[name]: value}
+def _to_kafka_python(name: str, value: str) -> dict[str, Any]:
+    """Return the arguments of kafka-python for a property; errors never show a value that may be a password."""
+    if name in _VALUES:
+        if _VALUES[name].is_file:
+            _check_pem(name, value)
+        return {_VALUES[name].kafka_python: value}
     if name == "security.protocol":
-        return {"security_protocol": _one_of(name, value.upper(), *_PROTOCOLS)}
+        return {"security_protocol": _one_of(name, value.upper(), *SECURITY_PROTOCOLS)}
     if name in {"sasl.mechanism", "sasl.mechanisms"}:
-        return {"sasl_mechanism": _one_of(name, value.upper(), *_WITH_PASSWORD, "GSSAPI")}
+        return {"sasl_mechanism": _one_of(name, value.upper(), *SASL_MECHANISMS)}
     if name == "sasl.jaas.config":
-        found = dict(_IN_JAAS.findall(value))
-        if len(found) != len(("username", "password")):
+        credentials = jaas_credentials(value)
+        if credentials is None:
             raise ConfigError(f'{name}: expected username="..." and password="..." in it')
-        return {f"sasl_plain_{key}": _ESCAPED.sub(r"\1", value) for key, value in found.items()}
+        return dict(zip(("sasl_plain_username", "sasl_plain_password"), credentials, strict=True))
     if name == "ssl.endpoint.identification.algorithm":
         return {"ssl_check_hostname": _one_of(name, value.lower(), "https", "none", "") == "https"}
     if name in {"ssl.truststore.type", "ssl.keystore.type"}:
         _one_of(name, value.upper(), "PEM")
         return {}
-    # What is no name, or has no value, may be the rest of a value that was broken in two: part of a password.
+    # Without a valid name or a value, this may be the rest of a value that was broken in two, so part of a password.
     known = short_repr(name) if value and _NAME.fullmatch(name) else "that is not shown, for it may be part of a value"
     raise ConfigError(f"unknown property {known}")
 
@@ -230,14 +220,3 @@ def _check_pem(name: str, file: str) -> None:
         raise ConfigError(f"{name}: cannot read {truncate(file)}: {error.strerror}") from None
     if b"-----BEGIN " not in begins:
         raise ConfigError(f"{name}: {truncate(file)} is not PEM, the only form that Python reads")
-
-
-def _check(file: str, config: dict[str, Any]) -> None:
-    """Refuse what cannot be complete."""
-    if not config.get("security_protocol", "").startswith("SASL_"):
-        return
-    mechanism = config.get("sasl_mechanism")
-    if mechanism is None:
-        raise ConfigError(f"{file}: {config['security_protocol']} needs sasl.mechanism")
-    if mechanism in _WITH_PASSWORD and not {"sasl_plain_username", "sasl_plain_password"} <= set(config):
-        raise ConfigError(f"{file}: {mechanism} needs sasl.username and sasl.password, or sasl.jaas.config")

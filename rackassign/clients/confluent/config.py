@@ -20,12 +20,16 @@ from rackassign.clients.kafka_python import (
     RackAwareStickyAssignor,
 )
 from rackassign.errors import ConfigError
+from rackassign.util.client_properties import (
+    CONNECTION_PROPERTIES,
+    SASL_MECHANISMS,
+    SECURITY_PROTOCOLS,
+    missing_login,
+)
 from rackassign.util.redaction import Settings, shown_setting
 
 Whose = Literal["member", "both"]
 """For the member only, or also for the fetcher."""
-
-"""Value for a rack to be detected."""
 
 STATISTICS = "statistics.interval.ms"
 _STATISTICS_MS = 5000
@@ -49,7 +53,6 @@ _ALIASES = {
     "auto.commit.enable": "enable.auto.commit",
 }
 _ON, _OFF = ("t", "1"), ("f", "0")
-_WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _text(name: str, value: object) -> str:
@@ -94,7 +97,7 @@ def _servers(name: str, value: object) -> list[str]:
 
 
 def _protocol(name: str, value: object) -> str:
-    return _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")(name, value)
+    return _one_of(*SECURITY_PROTOCOLS)(name, value)
 
 
 def _checks_names(name: str, value: object) -> bool:
@@ -115,15 +118,8 @@ _TABLE: Mapping[str, tuple[Whose, str, Callable[[str, object], Any]]] = {
     "reconnect.backoff.ms": ("both", "reconnect_backoff_ms", _number),
     "reconnect.backoff.max.ms": ("both", "reconnect_backoff_max_ms", _number),
     "security.protocol": ("both", "security_protocol", _protocol),
-    "sasl.mechanism": ("both", "sasl_mechanism", _one_of(*_WITH_PASSWORD, "GSSAPI")),
-    "sasl.username": ("both", "sasl_plain_username", _text),
-    "sasl.password": ("both", "sasl_plain_password", _text),
-    "sasl.kerberos.service.name": ("both", "sasl_kerberos_service_name", _text),
-    "ssl.ca.location": ("both", "ssl_cafile", _text),
-    "ssl.certificate.location": ("both", "ssl_certfile", _text),
-    "ssl.key.location": ("both", "ssl_keyfile", _text),
-    "ssl.key.password": ("both", "ssl_password", _text),
-    "ssl.crl.location": ("both", "ssl_crlfile", _text),
+    "sasl.mechanism": ("both", "sasl_mechanism", _one_of(*SASL_MECHANISMS)),
+    **{each.librdkafka: ("both", each.kafka_python, _text) for each in CONNECTION_PROPERTIES},
     "ssl.cipher.suites": ("both", "ssl_ciphers", _text),
     "ssl.endpoint.identification.algorithm": ("both", "ssl_check_hostname", _checks_names),
 }
@@ -196,7 +192,8 @@ class ConsumerConfig:
                 raise ConfigError(f"{name}: kafka-python, which joins the group, does not support this")
             elif name not in _OURS:
                 reader[name] = value
-        _check_login(member)
+        if (missing := missing_login(member)) is not None:
+            raise ConfigError(missing)
         if given.get(_CA) is not None:
             reader[_CA] = given[_CA]
             if member.get("security_protocol", "").endswith("SSL"):
@@ -267,18 +264,6 @@ def _trusting(authorities: str, member: Mapping[str, Any]) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ConfigError(f"ssl.*: a file used with {_CA} cannot be read: {error}") from None
     return context
-
-
-def _check_login(member: Mapping[str, Any]) -> None:
-    """Reject incomplete credentials."""
-    if not member.get("security_protocol", "").startswith("SASL_"):
-        return
-    mechanism = member.get("sasl_mechanism")
-    if mechanism is None:
-        # librdkafka's default is GSSAPI; kafka-python has no default.
-        raise ConfigError(f"{member['security_protocol']} needs sasl.mechanism")
-    if mechanism in _WITH_PASSWORD and not {"sasl_plain_username", "sasl_plain_password"} <= set(member):
-        raise ConfigError(f"{mechanism} needs sasl.username and sasl.password")
 
 
 def _strategies(given: Mapping[str, Any], assignors: Sequence[Any] | None) -> list[Any] | None:

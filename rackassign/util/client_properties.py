@@ -1,0 +1,82 @@
+"""Connection properties by their names in the Java client, in librdkafka and in kafka-python.
+
+Users write the properties of the client that they know. Commands (`--command-config`) accept the names of Java and of
+librdkafka for kafka-python, the consumer for confluent-kafka those of librdkafka for both clients, and the Spark source
+those of Java for librdkafka. No error of this module contains a value, which may be a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionProperty:
+    """A property of the connection with a value that all clients take as it is.
+
+    Args:
+        librdkafka: Its name in librdkafka.
+        kafka_python: The argument of kafka-python's clients.
+        java: Its name in the Java client if that differs; a PEM store stands for the file.
+        is_file: Whether the value is the name of a PEM file.
+    """
+
+    librdkafka: str
+    kafka_python: str
+    java: str | None = None
+    is_file: bool = False
+
+
+CONNECTION_PROPERTIES = (
+    ConnectionProperty("sasl.username", "sasl_plain_username"),
+    ConnectionProperty("sasl.password", "sasl_plain_password"),
+    ConnectionProperty("sasl.kerberos.service.name", "sasl_kerberos_service_name"),
+    ConnectionProperty("ssl.key.password", "ssl_password"),
+    ConnectionProperty("ssl.ca.location", "ssl_cafile", "ssl.truststore.location", is_file=True),
+    ConnectionProperty("ssl.certificate.location", "ssl_certfile", "ssl.keystore.location", is_file=True),
+    ConnectionProperty("ssl.key.location", "ssl_keyfile", is_file=True),
+    ConnectionProperty("ssl.crl.location", "ssl_crlfile", is_file=True),
+)
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+SASL_MECHANISMS = (*_PASSWORD_MECHANISMS, "GSSAPI")
+"""Mechanisms that kafka-python supports as well."""
+
+_CREDENTIALS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def jaas_credentials(jaas: str) -> tuple[str, str] | None:
+    """Return user name and password of Java's `sasl.jaas.config`; None unless it has both."""
+    found = {key: unescape(value) for key, value in _CREDENTIALS.findall(jaas)}
+    return (found["username"], found["password"]) if len(found) == len(("username", "password")) else None
+
+
+def unescape(text: str) -> str:
+    """Return the text without the backslashes that take the meaning of the character after them."""
+    return _ESCAPED.sub(r"\1", text)
+
+
+def missing_login(arguments: Mapping[str, Any], *, alternative: str = "") -> str | None:
+    """Return which property kafka-python needs for SASL and does not have; None if nothing is missing.
+
+    Args:
+        arguments: Arguments of a client of kafka-python.
+        alternative: Property that gives user name and password as well, if there is one.
+    """
+    protocol = arguments.get("security_protocol", "")
+    if not protocol.startswith("SASL_"):
+        return None
+    mechanism = arguments.get("sasl_mechanism")
+    if mechanism is None:
+        # librdkafka's default is GSSAPI; kafka-python has no default.
+        return f"{protocol} needs sasl.mechanism"
+    if mechanism in _PASSWORD_MECHANISMS and not {"sasl_plain_username", "sasl_plain_password"} <= set(arguments):
+        return f"{mechanism} needs sasl.username and sasl.password" + (f", or {alternative}" if alternative else "")
+    return None
