@@ -13,6 +13,7 @@ from __future__ import annotations
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange, StrategyOutcome
 from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport, ClusterSnapshot, GroupCollector, SkippedGroup
+from rackassign.monitoring.examination import Examination, examine
 from rackassign.monitoring.groups import (
     BrokerDescription,
     GroupDescription,
@@ -36,6 +37,7 @@ __all__ = [
     "BrokerDescription",
     "ClusterReport",
     "ClusterSnapshot",
+    "Examination",
     "Finding",
     "GroupAnalysis",
     "GroupCollector",
@@ -59,6 +61,7 @@ __all__ = [
     "describe_action",
     "describe_brokers",
     "describe_group",
+    "examine",
     "findings",
     "is_wedged",
     "may_not_settle",
