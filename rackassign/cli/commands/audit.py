@@ -13,9 +13,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.commands.create_topic import STATE
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console, plain_text
+from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.cli.placement_options import STATE, Topics
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
@@ -34,10 +34,10 @@ def audit(
             "--expected-replication-factor", min=0, help="Replicas that each partition should have; 0 accepts any."
         ),
     ] = 0,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     state: Annotated[str, typer.Option("--state-file", help="File of known brokers; may be missing.")] = STATE,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Check replica placement. Exit 1: problems found. Exit 3: brokers disagree."""
     check_output(output, "table", "json")

@@ -11,7 +11,8 @@ import typer
 
 from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console
+from rackassign.cli.output import Output, check_output, plain_console
+from rackassign.cli.placement_options import Topics
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted, figures
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
@@ -28,7 +29,7 @@ _WAVE = 200
 def balance_leaders(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     balance_by: Annotated[
         str, typer.Option("--balance-by", help="Unit whose leader counts are balanced first: broker, rack or mixed.")
     ] = "broker",
@@ -40,7 +41,7 @@ def balance_leaders(
         str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
     ] = PLAN,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
     check_output(output, "table", "json")

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError
 
@@ -38,7 +38,7 @@ def up(
         str, typer.Option(help="Rack of each broker, separated by commas; an empty one is no rack.")
     ] = "a,b,c",
     name: Name = "default",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def doctor(
             "--observe-seconds", min=0, help="Seconds to observe a group that is not stable or may not stay so."
         ),
     ] = WATCH_S,
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Find what keeps a group from being rack-aware, or from working. Exit 1: problems found."""
     check_output(output, "table", "json")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign.cli.commands.create_topic import STATE
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.inputs import read_json
-from rackassign.cli.output import check_output, plain_console, warn
-from rackassign.cli.placement_options import IgnoreRacks
+from rackassign.cli.output import Output, check_output, plain_console, warn
+from rackassign.cli.placement_options import STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
 from rackassign.cli.progress import progress_display
 from rackassign.cli.render.layout import counted
 from rackassign.cli.render.layout import waiting as pending_replicas
@@ -39,7 +38,6 @@ app = typer.Typer(
 )
 
 PlanFile = Annotated[str, typer.Option("--plan-file", help="File of the plan and of the original replica lists.")]
-StateFile = Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")]
 BatchSize = Annotated[
     int, typer.Option("--batch-size", min=1, help="Number of partitions that are reassigned at the same time.")
 ]
@@ -52,14 +50,13 @@ StallTimeout = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0, help="Seconds after which the remaining partitions are given up; 0 for no limit.")
 ]
-Output = Annotated[str, typer.Option(help="Output format: table or json.")]
 
 
 @app.command()
 def plan(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     rf: Annotated[
         int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
     ] = 0,
@@ -83,9 +80,7 @@ def plan(
     force: Annotated[
         bool, typer.Option("--force", help="Write the plan even if it leaves brokers much less balanced than now.")
     ] = False,
-    allow_placeholders: Annotated[
-        bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
-    ] = False,
+    allow_placeholders: AllowPlaceholders = False,
     ignore_racks: IgnoreRacks = False,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.cli.commands import reassign
-from rackassign.cli.commands.reassign import DONE, NO, PLAN, Output, PlanFile
+from rackassign.cli.commands.reassign import DONE, NO, PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console, plain_text
+from rackassign.cli.output import Output, check_output, plain_console, plain_text
 from rackassign.cli.render.layout import counted
 
 if TYPE_CHECKING:
