@@ -29,7 +29,7 @@ from rackassign.reassignment.plan_status import PlanStatus, plan_status
 from rackassign.reassignment.planner import ReassignmentPlan, plan_leader_balance, plan_reassignment
 from rackassign.reassignment.request import ReassignmentRequest
 from rackassign.reassignment.throttle import restore_configs
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,8 @@ def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: Pla
         and not request.allow_placeholders
     ):
         raise ConfigError(
-            f"replication factor {request.replication_factor} is more than the {len(seen)}"
-            f" broker{'' if len(seen) == 1 else 's'} ever seen;"
-            " --allow-placeholders plans placeholders for future brokers"
+            f"replication factor {request.replication_factor} is more than the {counted(len(seen), 'broker')} ever"
+            " seen; --allow-placeholders plans placeholders for future brokers"
         )
 
 

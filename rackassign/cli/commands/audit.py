@@ -16,6 +16,7 @@ from rich.table import Table
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import Output, check_output, plain_console, plain_text
 from rackassign.cli.placement_options import STATE, Topics
+from rackassign.util.text import counted, join_first
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
@@ -91,19 +92,18 @@ def _show(seen: Audit, console: Console) -> None:
     console.print(_loads("rack", {"none" if rack is None else rack: load for rack, load in seen.by_rack.items()}))
     console.print(_loads("broker", {str(broker): load for broker, load in seen.by_broker.items()}))
     count = len(seen.findings)
-    verdict = "nothing is wrong" if not count else f"{count} thing{'' if count == 1 else 's'} found"
+    verdict = "nothing is wrong" if not count else f"{counted(count, 'thing')} found"
     if not seen.topics:
         verdict += "; there is no topic, or none that may be described"
-    topics = f"{seen.topics} topic{'' if seen.topics == 1 else 's'}"
-    partitions = f"{seen.partitions} partition{'' if seen.partitions == 1 else 's'}"
-    console.print(f"{topics}, {partitions}: {verdict}", soft_wrap=True)
+    console.print(
+        f"{counted(seen.topics, 'topic')}, {counted(seen.partitions, 'partition')}: {verdict}", soft_wrap=True
+    )
 
 
 def _where(finding: Finding) -> str:
     names = [f"{tp.topic}-{tp.partition}" for tp in finding.partitions] or list(finding.topics)
     names = names or [f"broker {broker}" for broker in finding.brokers]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return join_first(names, _NAMED)
 
 
 def _loads(kind: str, loads: dict[str, Load]) -> Table:

@@ -14,11 +14,11 @@ from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import Output, check_output, plain_console
 from rackassign.cli.placement_options import Topics
 from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import counted, figures
+from rackassign.cli.render.layout import figures
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"

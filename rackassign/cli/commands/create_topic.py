@@ -24,8 +24,9 @@ from rackassign.cli.placement_options import (
     pairs_of,
     settings_of,
 )
-from rackassign.cli.render.layout import counted, waiting
+from rackassign.cli.render.layout import waiting
 from rackassign.errors import ConfigError
+from rackassign.util.text import counted
 
 if TYPE_CHECKING:
     from rackassign.placement.create_topic import CreateResult

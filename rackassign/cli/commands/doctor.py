@@ -13,6 +13,7 @@ from rich.table import Table
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.errors import ConfigError
+from rackassign.util.text import counted
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult
@@ -106,10 +107,9 @@ def _show(examined: Examination, console: Console) -> None:
 def _summary(examined: Examination) -> str:
     members, step = examined.group.members, examined.migration
     racks = ", ".join(sorted({m.rack for m in members if m.rack})) or "none"
-    count = "1 member" if len(members) == 1 else f"{len(members)} members"
     verdict = f"{len(examined.findings)} found" if examined.findings else "healthy"
     unseen = f" (not to be seen: {step.unseen})" if step.unseen else ""
-    return f"{examined.group.name}: {verdict}: {count}, racks {racks}; {step.now}{unseen}"
+    return f"{examined.group.name}: {verdict}: {counted(len(members), 'member')}, racks {racks}; {step.now}{unseen}"
 
 
 def _recovered(recovery: RecoveryResult) -> list[str]:

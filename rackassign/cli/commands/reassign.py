@@ -16,12 +16,11 @@ from rackassign.cli.inputs import read_json
 from rackassign.cli.output import Output, check_output, plain_console, warn
 from rackassign.cli.placement_options import STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
 from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import counted
 from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
