@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
@@ -19,9 +19,7 @@ from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.racks import BrokerRackCache
-
-ProgressCallback = Callable[[str, int, int], None]
-"""Called with the name of the current step, its progress and its total."""
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 _PATIENCE_S = 3.0
 """How long to wait for groups in a rebalance, in total."""
@@ -91,7 +89,7 @@ class GroupCollector:
         self._logs: LogSamples | None = None
 
     def snapshot(
-        self, names: Sequence[str] | None, report_progress: ProgressCallback = lambda *_: None
+        self, names: Sequence[str] | None, report_progress: ProgressCallback = ignore_progress
     ) -> ClusterSnapshot:
         """Describe groups.
 
@@ -117,7 +115,7 @@ class GroupCollector:
         names: Sequence[str] | None,
         *,
         interval_s: float = 0.0,
-        report_progress: ProgressCallback = lambda *_: None,
+        report_progress: ProgressCallback = ignore_progress,
     ) -> ClusterReport:
         """Describe groups, measure the throughput of their topics, and analyze them as they are after that.
 
@@ -133,7 +131,7 @@ class GroupCollector:
         shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
-            report_progress("Working out what each group could read", i, len(shots.snapshots))
+            report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
             inspections.append(inspect(shot, shots.cluster, measured))
         return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured)
 
@@ -142,7 +140,7 @@ class GroupCollector:
         names: Sequence[str] | None,
         *,
         interval_s: float = 0.0,
-        report_progress: ProgressCallback = lambda *_: None,
+        report_progress: ProgressCallback = ignore_progress,
     ) -> tuple[ClusterSnapshot, Throughput]:
         """Describe groups and measure the throughput of their topics, with the arguments of `report`."""
         shots = self.snapshot(names, report_progress)
@@ -196,7 +194,7 @@ class GroupCollector:
         while left:
             rebalancing = {}
             for name in left:
-                report_progress("Describing groups", len(found), len(names))
+                report_progress(Progress("Describing groups", len(found), len(names), unit=""))
                 try:
                     group = describe_group(calls, name)
                 except (ConfigError, KafkaError) as error:
@@ -226,7 +224,7 @@ class GroupCollector:
         before = self._logs or sample_logs(self._admin, cluster)
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < interval_s:
-            report_progress("Measuring what is written", int(passed), round(interval_s))
+            report_progress(Progress("Measuring what is written", int(passed), round(interval_s), unit=""))
             time.sleep(min(1.0, interval_s - passed))
         self._logs = sample_logs(self._admin, cluster)
         return compute_throughput(before, self._logs)

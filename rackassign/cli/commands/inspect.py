@@ -58,7 +58,7 @@ def inspect(
 
     cost = Price.from_option(price)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.count)
+        survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.on_progress)
     for line in warnings(survey, racks):
         warn(line)
     if html:
