@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange, StrategyOutcome
 from rackassign.monitoring.cluster import ObservedCluster
-from rackassign.monitoring.collector import ClusterReport, ClusterSnapshot, GroupCollector, SkippedGroup
+from rackassign.monitoring.collector import (
+    ClusterReport,
+    ClusterSnapshot,
+    GroupCollector,
+    SkippedGroup,
+    collect_repeatedly,
+)
 from rackassign.monitoring.examination import Examination, examine
 from rackassign.monitoring.groups import (
     BrokerDescription,
@@ -57,6 +63,7 @@ __all__ = [
     "Throughput",
     "TrafficMatrix",
     "as_json",
+    "collect_repeatedly",
     "collection_warnings",
     "describe_action",
     "describe_brokers",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -20,6 +21,9 @@ from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
+
+_SHORTEST_S = 1.0
+"""Shortest interval of repeated reports: the brokers have other work to do."""
 
 _PATIENCE_S = 3.0
 """How long to wait for groups in a rebalance, in total."""
@@ -228,3 +232,34 @@ class GroupCollector:
             time.sleep(min(1.0, interval_s - passed))
         self._logs = sample_logs(self._admin, cluster)
         return compute_throughput(before, self._logs)
+
+
+def collect_repeatedly(
+    collector: GroupCollector, names: Sequence[str] | None, *, interval_s: float, looks: int = 0
+) -> Iterator[ClusterReport | str]:
+    """Report groups repeatedly, each time measured since the last report; yield the reason of a report that failed.
+
+    Args:
+        collector: Collector of the reports.
+        names: Names of the groups; None for all.
+        interval_s: Seconds of each report, 1 or more.
+        looks: Number of reports; 0 for no end.
+
+    Raises:
+        ConfigError: The first report finds that a group does not exist.
+        KafkaError: The first report fails.
+    """
+    interval_s = max(interval_s, _SHORTEST_S)
+    for look in count(1):
+        begin = time.monotonic()
+        try:
+            yield collector.report(names, interval_s=interval_s)
+        except (ConfigError, KafkaError) as error:
+            # A first report that fails is reported at once, as a wrong name or address may be the reason.
+            if look == 1:
+                raise
+            yield f"not seen now: {type(error).__name__}: {error}"
+        if look == looks:
+            return
+        # A report that has nothing to measure is over at once.
+        time.sleep(max(0.0, begin + interval_s - time.monotonic()))
