@@ -1,4 +1,4 @@
-"""`rackassign leaders`: leaders spread evenly without copying anything."""
+"""`rackassign balance-leaders`: balance partition leaders without copying data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rackassign.util.text import counted, short_repr
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
 
-_WAVE = 200
+_BATCH_SIZE = 200
 
 
 def balance_leaders(
@@ -69,7 +69,7 @@ def balance_leaders(
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
-                        limits=ExecutionLimits(_WAVE),
+                        limits=ExecutionLimits(_BATCH_SIZE),
                         report_progress=lambda at: display.count("Electing leaders", at.settled, at.partitions),
                         stop=stop,
                     )

@@ -1,4 +1,4 @@
-"""`rackassign reassign`: other replicas for partitions that exist, planned first, and undone if that is wanted."""
+"""`rackassign reassign plan`, `apply`, `rollback` and `export`: options and output of reassignments."""
 
 from __future__ import annotations
 
@@ -302,10 +302,10 @@ _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 
 
 def rate(text: str) -> int | None:
-    """Return bytes a second; None for none.
+    """Return a throttle in bytes per second; None for no throttle.
 
     Raises:
-        ConfigError: It is no number, or nothing would be copied.
+        ConfigError: It is not a number, or it is 0, so that nothing would be copied.
     """
     if not text:
         return None
