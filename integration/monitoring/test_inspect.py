@@ -26,7 +26,7 @@ from rackassign.admin.groups import GroupAdmin
 from rackassign.clients.aiokafka import RackAwareRangeAssignor as AioRangeAssignor
 from rackassign.monitoring import GroupAnalysis, GroupCollector, RackMap
 from rackassign.scenario import read_group
-from rackassign.testing import Cluster
+from rackassign.testing import Cluster, Progress
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import java_command
 from tests.helpers.kafka.command import rackassign
@@ -139,9 +139,9 @@ def test_its_figures_are_those_that_all_clients_meter(
         before = [metered(group) for group in zoo]
         wrote = False
 
-        def while_measuring(step: str, _done: int, _total: int) -> None:
+        def while_measuring(progress: Progress) -> None:
             nonlocal wrote
-            if step.startswith("Measuring") and not wrote:
+            if progress.step.startswith("Measuring") and not wrote:
                 wrote = True
                 write(bootstrap, topics, counts)
                 wait_until(partial(have_read, zoo, 9 * ROUNDS + sum(map(sum, counts))), "all read")

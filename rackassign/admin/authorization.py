@@ -20,7 +20,7 @@ from kafka.errors import (
 )
 
 from rackassign.errors import KafkaUnavailableError
-from rackassign.util.text import truncate
+from rackassign.util.text import join_first, truncate
 
 REFUSALS = (
     TopicAuthorizationFailedError,
@@ -97,6 +97,4 @@ def group_resource(name: str) -> str:
 
 def _named(kind: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
-    more = len(known) - _NAMED
-    text = ", ".join(map(truncate, known[:_NAMED])) + (f" and {more} more" if more > 0 else "")
-    return f"{kind}{'' if len(known) == 1 else 's'} {text}"
+    return f"{kind}{'' if len(known) == 1 else 's'} {join_first([truncate(name) for name in known], _NAMED)}"

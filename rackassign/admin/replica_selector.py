@@ -10,6 +10,7 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import broker_configs, list_brokers
 from rackassign.util.log_once import WarnOnce
+from rackassign.util.text import join_ids
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SELECTOR = "replica.selector.class"
@@ -51,5 +52,5 @@ def warn_of_selectors(selectors: Mapping[int, str | None], once: WarnOnce) -> No
         once.warn(
             "selectors",
             "brokers %s have no %s, so consumers read their partitions from the leader, local or not: set %s",
-            *(", ".join(map(str, without)), SELECTOR, RACK_AWARE),
+            *(join_ids(without), SELECTOR, RACK_AWARE),
         )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
-from itertools import count
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +11,6 @@ from rackassign.cli.inputs import read_json
 from rackassign.errors import ConfigError
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
-
     from rackassign.monitoring import ClusterReport, RackMap
 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Consumer group ID; repeatable.")]
@@ -33,9 +28,6 @@ PriceOption = Annotated[
 Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
 
 INTERVAL_S = 10.0
-
-_SHORTEST_S = 1.0
-"""Of surveys without end: brokers have other work to do."""
 
 
 def wanted_groups(groups: list[str] | None, *, all_: bool) -> list[str] | None:
@@ -67,43 +59,6 @@ def read_rack_map(file: str) -> RackMap:
     from rackassign.monitoring import RackMap  # noqa: PLC0415
 
     return read_json(file, RackMap.read) if file else RackMap()
-
-
-def collect_repeatedly(
-    admin: KafkaAdminClient, names: list[str] | None, racks: RackMap, *, interval_s: float, looks: int
-) -> Iterator[ClusterReport | str]:
-    """Survey groups again and again, each survey from where the last one ended; what keeps one from it is a text.
-
-    Args:
-        admin: To look with.
-        names: Of the groups; None for all.
-        racks: Of members that send none.
-        interval_s: Seconds of each.
-        looks: How many; 0 for no end.
-
-    Raises:
-        ConfigError: The first one finds that a group does not exist.
-        KafkaError: The first one gets no answer.
-    """
-    # Imports a client, which other commands do without.
-    from kafka.errors import KafkaError  # noqa: PLC0415
-
-    from rackassign.monitoring import GroupCollector  # noqa: PLC0415
-
-    inspector = GroupCollector(admin, racks)
-    interval_s = max(interval_s, _SHORTEST_S)
-    for look in count(1):
-        begin = time.monotonic()
-        try:
-            yield inspector.report(names, interval_s=interval_s)
-        except (ConfigError, KafkaError) as error:
-            if look == 1:
-                raise
-            yield f"not seen now: {type(error).__name__}: {error}"
-        if look == looks:
-            return
-        # A survey that has nothing to measure is over at once.
-        time.sleep(max(0.0, begin + interval_s - time.monotonic()))
 
 
 def warnings(survey: ClusterReport, racks: RackMap) -> list[str]:

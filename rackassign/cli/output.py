@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from rackassign.errors import ConfigError
 from rackassign.util.text import strip_control_chars
+
+Output = Annotated[str, typer.Option("--output", help="Output format: table or json.")]
+HtmlFile = Annotated[
+    str, typer.Option("--html", help="HTML file for a report: one page without scripts or network access.")
+]
 
 
 def check_output(output: str, *known: str) -> None:

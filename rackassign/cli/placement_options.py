@@ -1,4 +1,4 @@
-"""Options of the commands that place replicas: settings of the placer, and whether racks are ignored."""
+"""Options of the commands that place or reassign replicas: placer settings, topics, the state file, ignored racks."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ IgnoreRacks = Annotated[
     bool,
     typer.Option("--disable-rack-aware", "--ignore-racks", help="Ignore broker racks (KIP-36)."),
 ]
+
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Topic to include; repeatable. Default: all topics.")]
+StateFile = Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")]
+AllowPlaceholders = Annotated[
+    bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
+]
+
+STATE = "rackassign-state.json"
 
 _LISTS = {"exclude", "forced_racks", "known", "leader_racks"}
 """Settings of placers that are ours and are lists: on a command line as Kafka writes lists, with commas."""

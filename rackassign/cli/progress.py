@@ -12,7 +12,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Display
 
 if TYPE_CHECKING:
-    from rackassign.testing import Progress
+    from rackassign.util.progress import Progress
 
 
 LINE_EVERY_S = 30.0
@@ -77,8 +77,11 @@ class ProgressDisplay:
         self._display.update(self._task, completed=done, total=total, counted=counted)
 
     def on_progress(self, progress: Progress) -> None:
-        """Show the progress of a cluster being made."""
-        self.show_step(progress.step, progress.done, progress.total)
+        """Show the progress that a long step reports."""
+        if progress.unit:
+            self.show_step(progress.step, progress.done, progress.total)
+        else:
+            self.count(progress.step, progress.done, progress.total)
 
 
 @contextmanager

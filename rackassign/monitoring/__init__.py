@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange, StrategyOutcome
 from rackassign.monitoring.cluster import ObservedCluster
-from rackassign.monitoring.collector import ClusterReport, ClusterSnapshot, GroupCollector, SkippedGroup
+from rackassign.monitoring.collector import (
+    ClusterReport,
+    ClusterSnapshot,
+    GroupCollector,
+    SkippedGroup,
+    collect_repeatedly,
+)
+from rackassign.monitoring.examination import Examination, examine
 from rackassign.monitoring.groups import (
     BrokerDescription,
     GroupDescription,
@@ -36,6 +43,7 @@ __all__ = [
     "BrokerDescription",
     "ClusterReport",
     "ClusterSnapshot",
+    "Examination",
     "Finding",
     "GroupAnalysis",
     "GroupCollector",
@@ -55,10 +63,12 @@ __all__ = [
     "Throughput",
     "TrafficMatrix",
     "as_json",
+    "collect_repeatedly",
     "collection_warnings",
     "describe_action",
     "describe_brokers",
     "describe_group",
+    "examine",
     "findings",
     "is_wedged",
     "may_not_settle",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -19,9 +20,10 @@ from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.racks import BrokerRackCache
+from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
-ProgressCallback = Callable[[str, int, int], None]
-"""Called with the name of the current step, its progress and its total."""
+_SHORTEST_S = 1.0
+"""Shortest interval of repeated reports: the brokers have other work to do."""
 
 _PATIENCE_S = 3.0
 """How long to wait for groups in a rebalance, in total."""
@@ -91,7 +93,7 @@ class GroupCollector:
         self._logs: LogSamples | None = None
 
     def snapshot(
-        self, names: Sequence[str] | None, report_progress: ProgressCallback = lambda *_: None
+        self, names: Sequence[str] | None, report_progress: ProgressCallback = ignore_progress
     ) -> ClusterSnapshot:
         """Describe groups.
 
@@ -117,7 +119,7 @@ class GroupCollector:
         names: Sequence[str] | None,
         *,
         interval_s: float = 0.0,
-        report_progress: ProgressCallback = lambda *_: None,
+        report_progress: ProgressCallback = ignore_progress,
     ) -> ClusterReport:
         """Describe groups, measure the throughput of their topics, and analyze them as they are after that.
 
@@ -133,7 +135,7 @@ class GroupCollector:
         shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
-            report_progress("Working out what each group could read", i, len(shots.snapshots))
+            report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
             inspections.append(inspect(shot, shots.cluster, measured))
         return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured)
 
@@ -142,7 +144,7 @@ class GroupCollector:
         names: Sequence[str] | None,
         *,
         interval_s: float = 0.0,
-        report_progress: ProgressCallback = lambda *_: None,
+        report_progress: ProgressCallback = ignore_progress,
     ) -> tuple[ClusterSnapshot, Throughput]:
         """Describe groups and measure the throughput of their topics, with the arguments of `report`."""
         shots = self.snapshot(names, report_progress)
@@ -196,7 +198,7 @@ class GroupCollector:
         while left:
             rebalancing = {}
             for name in left:
-                report_progress("Describing groups", len(found), len(names))
+                report_progress(Progress("Describing groups", len(found), len(names), unit=""))
                 try:
                     group = describe_group(calls, name)
                 except (ConfigError, KafkaError) as error:
@@ -226,7 +228,38 @@ class GroupCollector:
         before = self._logs or sample_logs(self._admin, cluster)
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < interval_s:
-            report_progress("Measuring what is written", int(passed), round(interval_s))
+            report_progress(Progress("Measuring what is written", int(passed), round(interval_s), unit=""))
             time.sleep(min(1.0, interval_s - passed))
         self._logs = sample_logs(self._admin, cluster)
         return compute_throughput(before, self._logs)
+
+
+def collect_repeatedly(
+    collector: GroupCollector, names: Sequence[str] | None, *, interval_s: float, looks: int = 0
+) -> Iterator[ClusterReport | str]:
+    """Report groups repeatedly, each time measured since the last report; yield the reason of a report that failed.
+
+    Args:
+        collector: Collector of the reports.
+        names: Names of the groups; None for all.
+        interval_s: Seconds of each report, 1 or more.
+        looks: Number of reports; 0 for no end.
+
+    Raises:
+        ConfigError: The first report finds that a group does not exist.
+        KafkaError: The first report fails.
+    """
+    interval_s = max(interval_s, _SHORTEST_S)
+    for look in count(1):
+        begin = time.monotonic()
+        try:
+            yield collector.report(names, interval_s=interval_s)
+        except (ConfigError, KafkaError) as error:
+            # A first report that fails is reported at once, as a wrong name or address may be the reason.
+            if look == 1:
+                raise
+            yield f"not seen now: {type(error).__name__}: {error}"
+        if look == looks:
+            return
+        # A report that has nothing to measure is over at once.
+        time.sleep(max(0.0, begin + interval_s - time.monotonic()))

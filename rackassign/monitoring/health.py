@@ -15,6 +15,7 @@ from rackassign.monitoring.groups import (
     GroupObservation,
     MemberDescription,
 )
+from rackassign.util.text import counted, join_ids
 
 Kind = Literal[
     "server-assigned",
@@ -242,8 +243,8 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
 
 
 def _count(members: tuple[MemberDescription, ...]) -> str:
-    return "1 member" if len(members) == 1 else f"{len(members)} members"
+    return counted(len(members), "member")
 
 
 def _ids(brokers: tuple[int, ...]) -> str:
-    return f"broker {brokers[0]} has" if len(brokers) == 1 else f"brokers {', '.join(map(str, brokers))} have"
+    return f"broker {brokers[0]} has" if len(brokers) == 1 else f"brokers {join_ids(brokers)} have"

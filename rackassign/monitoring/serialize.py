@@ -13,6 +13,7 @@ from rackassign.monitoring.collector import ClusterReport, SkippedGroup
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
+from rackassign.util.text import join_first
 
 _NAMED = 3
 """Number of members and topics listed in a sentence; others are counted."""
@@ -86,9 +87,7 @@ def _strategy(inspected: GroupAnalysis) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    known = sorted(set(names))
-    more = len(known) - _NAMED
-    return ", ".join(known[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return join_first(sorted(set(names)), _NAMED)
 
 
 def _partitions(partitions: Partitions) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from rackassign.model import Partition, TopicPartition
 from rackassign.placement.cluster_state import ClusterState, Throttles
+from rackassign.util.text import counted, join_ids
 
 Kind = Literal[
     "no-leader",
@@ -146,7 +147,7 @@ def _places(state: ClusterState) -> Iterator[_Place]:
 
 def _metadata_findings(state: ClusterState) -> Iterator[Finding]:
     if state.differing:
-        count = _counted(len(state.differing), "topic")
+        count = counted(len(state.differing), "topic")
         yield Finding(
             "views-differ",
             f"brokers keep reporting different metadata of {count}: one of them lags behind",
@@ -161,7 +162,7 @@ def _found(
     """Yield a finding if a check fails for any partition."""
     bad = [tp for tp in tps if wrong(tp)]
     if bad:
-        yield Finding(kind, describe(_counted(len(bad), "partition")), advice, tuple(tp.at for tp in bad))
+        yield Finding(kind, describe(counted(len(bad), "partition")), advice, tuple(tp.at for tp in bad))
 
 
 def _too_few(
@@ -276,7 +277,7 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
     if without and len(without) < len(state.brokers):
         yield Finding(
             "broker-without-rack",
-            f"brokers without broker.rack: {_listed(without)}; the controller treats them as one more rack, which"
+            f"brokers without broker.rack: {join_ids(without)}; the controller treats them as one more rack, which"
             " attracts replicas",
             "set broker.rack and restart",
             brokers=without,
@@ -289,14 +290,14 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
     if fenced:
         yield Finding(
             "broker-fenced",
-            f"brokers that are offline or fenced: {_listed(fenced)}",
+            f"brokers that are offline or fenced: {join_ids(fenced)}",
             "bring them back, or remove those that will not come back: `reassign plan --remove-broker ID`",
             brokers=fenced,
         )
     if state.silent:
         yield Finding(
             "broker-silent",
-            f"brokers that are registered as online and do not respond: {_listed(state.silent)}",
+            f"brokers that are registered as online and do not respond: {join_ids(state.silent)}",
             "check them, and repeat the audit",
             brokers=state.silent,
         )
@@ -315,7 +316,7 @@ def _broker_findings(state: ClusterState, tps: list[_Place]) -> Iterator[Finding
 def _progress_findings(state: ClusterState) -> Iterator[Finding]:
     throttles = state.throttles
     if not state.in_flight and throttles != Throttles():
-        slowed = [_counted(len(throttles.topics), "topic")] if throttles.topics else []
+        slowed = [counted(len(throttles.topics), "topic")] if throttles.topics else []
         slowed += [f"broker {broker}" for broker in throttles.brokers]
         slowed += ["all brokers"] if throttles.everywhere else []
         yield Finding(
@@ -328,7 +329,7 @@ def _progress_findings(state: ClusterState) -> Iterator[Finding]:
     if state.in_flight:
         yield Finding(
             "in-flight",
-            f"{_counted(len(state.in_flight), 'partition')} being reassigned",
+            f"{counted(len(state.in_flight), 'partition')} being reassigned",
             "wait until they complete; until then these partitions are not checked",
             tuple(sorted(state.in_flight)),
         )
@@ -349,20 +350,12 @@ def _placeholder_findings(state: ClusterState, plans: Mapping[TopicPartition, tu
         replicas = sum(waiting.values())
         yield Finding(
             "placeholder",
-            f"{_counted(len(waiting), 'partition')} with {_counted(replicas, 'replica')} that"
+            f"{counted(len(waiting), 'partition')} with {counted(replicas, 'replica')} that"
             f" {'waits' if replicas == 1 else 'wait'} for a broker",
             "add brokers, then run `reassign plan`; to drop the placeholders, run"
             " `reassign plan --replication-factor N` with the current replication factor",
             tuple(waiting),
         )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _listed(ids: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ids))
 
 
 K = TypeVar("K")

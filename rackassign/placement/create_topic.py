@@ -20,7 +20,7 @@ from rackassign.placement.layout import Layout
 from rackassign.placement.placer import ReplicaPlacer
 from rackassign.placement.state_file import PlacementState
 from rackassign.placement.validated_placer import ValidatedPlacer
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 Keep = Callable[[PlacementState], None]
 """Writes a state file; raises if it cannot."""
@@ -203,8 +203,8 @@ def _check_seen(replicas: int, known: Sequence[KnownBroker], *, allowed: bool) -
     """Refuse a replication factor above the number of brokers ever seen, which is more often a mistake than not."""
     if replicas > len(known) and not allowed:
         raise ConfigError(
-            f"replication factor {replicas} is more than the {len(known)} broker{'' if len(known) == 1 else 's'} ever"
-            " seen; --allow-placeholders plans placeholders for future brokers"
+            f"replication factor {replicas} is more than the {counted(len(known), 'broker')} ever seen;"
+            " --allow-placeholders plans placeholders for future brokers"
         )
 
 

@@ -19,7 +19,7 @@ from rackassign.monitoring.traffic import PartitionRead, count_locality, partiti
 from rackassign.placement.layout import Layout
 from rackassign.placement.local_reads import CrossRackRead
 from rackassign.strategies import Options, plan_cooperative
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None =
     if not any(coverage.values()):
         raise ConfigError(
             f"group {short_repr(name)}: no member is in a rack of the brokers"
-            f" ({len(members)} member{'' if len(members) == 1 else 's'}; racks are {', '.join(known) or 'none'})"
+            f" ({counted(len(members), 'member')}; racks are {', '.join(known) or 'none'})"
         )
     by_topic = {
         topic: _counted_in(known, (member for member in members if topic in member.topics))

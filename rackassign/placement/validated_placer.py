@@ -12,7 +12,7 @@ from typing import Any
 from rackassign.placement.layout import Layout
 from rackassign.placement.placer import BUILT_IN, PlacerError, ReplicaPlacer, UsableBroker, load_placer, named
 from rackassign.placement.placers.optimal import OptimalPlacer
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class ValidatedPlacer:
     def _checked(self, answer: Any, partitions: int, replicas: int, known: Sequence[int]) -> list[list[int]]:  # noqa: ANN401 - it may be anything
         rows = self._listed(answer, "its result")
         if len(rows) != partitions:
-            raise self._wrong(f"{len(rows)} lists for {partitions} partition{'' if partitions == 1 else 's'}")
+            raise self._wrong(f"{len(rows)} lists for {counted(partitions, 'partition')}")
         return [self._row(row, number, replicas, set(known)) for number, row in enumerate(rows)]
 
     def _row(self, row: Any, number: int, replicas: int, known: set[int]) -> list[int]:  # noqa: ANN401 - as above

@@ -19,6 +19,7 @@ from rackassign.reassignment.journal import Journal
 from rackassign.reassignment.partition_state import ReplicaMove
 from rackassign.reassignment.planner import ReassignmentPlan, layout_of, plan_leader_balance, plan_reassignment
 from rackassign.reassignment.request import ReassignmentRequest
+from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
 from rackassign.reassignment.service import PreparedReassignment
 
 __all__ = [
@@ -27,8 +28,10 @@ __all__ = [
     "Journal",
     "PreparedReassignment",
     "Progress",
+    "ReassignmentOutcome",
     "ReassignmentPlan",
     "ReassignmentRequest",
+    "ReassignmentRunner",
     "ReplicaMove",
     "ThrottleNotRemovedError",
     "execute_plan",

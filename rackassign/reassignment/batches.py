@@ -7,12 +7,13 @@ partition to the replica lists that it began with. Partitions not started when a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import CopyProgress, ReassignmentCluster
-from rackassign.reassignment.partition_state import Action, PartitionStatus, ReplicaMove, Replicas, next_step
+from rackassign.reassignment.partition_execution import ExecutionState, PartitionExecution
+from rackassign.reassignment.partition_state import Action, ReplicaMove, Replicas
 
 _LOOK_EVERY_S = 0.25
 _COUNTED_EVERY_S = 1.0
@@ -79,7 +80,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class BatchExecutor:
-    """One run over all partitions.
+    """One execution of all partitions.
 
     Args:
         cluster: Cluster that is changed.
@@ -88,9 +89,6 @@ class BatchExecutor:
         limits: Limits of the execution.
         report_progress: Called with the progress.
         stop: Return whether to stop.
-
-    Attributes:
-        sent: Partitions whose replicas have been changed.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -102,210 +100,205 @@ class BatchExecutor:
         report_progress: ProgressCallback,
         stop: Callable[[], bool],
     ) -> None:
-        self._cluster, self._moves, self._limits, self._report_progress, self._stop = (
-            cluster,
-            moves,
-            limits,
-            report_progress,
-            stop,
-        )
-        self._wanted = goals
-        self._goals = dict(goals)
-        self._until = None if limits.timeout_s is None else self._cluster.now() + limits.timeout_s
-        self._start: dict[TopicPartition, PartitionStatus] = {}
-        self._stuck_since: dict[tuple[str, str, int], float] = {}
-        self._touched: set[TopicPartition] = set()
-        self._taken: dict[TopicPartition, Replicas] = {}
-        self._done: dict[TopicPartition, None] = {}
-        self._failed: dict[TopicPartition, str] = {}
-        self._gone: set[TopicPartition] = set()
-        self._abandoned: set[TopicPartition] = set()
-        self._final: set[TopicPartition] = set()
-        self._not_led: dict[TopicPartition, str] = {}
+        self._cluster, self._limits, self._report_progress, self._stop = cluster, limits, report_progress, stop
+        self._executions = {tp: PartitionExecution(moves[tp], goal) for tp, goal in goals.items()}
+        self._until = None if limits.timeout_s is None else cluster.now() + limits.timeout_s
+        self._clocks = _StallClocks(limits.stall_timeout_s)
+        self._not_elected: dict[TopicPartition, str] = {}
         self._copied, self._counted_at = CopyProgress(0, 0), float("-inf")
-        self.sent: set[TopicPartition] = set()
 
-    def all(self) -> ExecutionResult:
+    @property
+    def has_changed_replicas(self) -> bool:
+        """Whether replicas of any partition have been changed."""
+        return any(execution.changed for execution in self._executions.values())
+
+    def run(self) -> ExecutionResult:
         """Reassign all partitions, batch by batch."""
-        tps = list(self._goals)
+        tps = list(self._executions)
         # Describe all partitions first: without the permission for all of them, nothing is done.
         self._cluster.describe(tps)
         for begin in range(0, len(tps), self._limits.batch_size):
-            why = self._ending()
-            if why:
-                self._leave(tps[begin:], why)
+            reason = self._stop_reason()
+            if reason:
+                self._leave(tps[begin:], reason)
                 break
             batch = tps[begin : begin + self._limits.batch_size]
-            self._settle(batch)
-            self._lead(batch)
-        failed = {tp: self._failed[tp] for tp in sorted(self._failed)}
-        done = self._done.keys() - failed
-        missing = self._cluster.missing(sorted(self._gone)) if self._gone else {}
-        gone = {tp: missing.get(tp, "it did not exist for a while") for tp in sorted(self._gone)}
+            self._execute(batch)
+            self._elect_leaders(batch)
+        return self._result()
+
+    def _result(self) -> ExecutionResult:
+        executions = sorted(self._executions.items())
+        done = [tp for tp, execution in executions if execution.state is ExecutionState.DONE]
+        deleted = [tp for tp, execution in executions if execution.state is ExecutionState.DELETED]
+        missing = self._cluster.missing(deleted) if deleted else {}
         return ExecutionResult(
-            tuple(sorted(done)),
-            failed,
-            len(self.sent & done),
-            gone,
-            dict(self._not_led),
-            frozenset(self._final & failed.keys()),
+            tuple(done),
+            {tp: execution.reason for tp, execution in executions if execution.reason is not None},
+            sum(self._executions[tp].changed for tp in done),
+            {tp: missing.get(tp, "it did not exist for a while") for tp in deleted},
+            dict(self._not_elected),
+            frozenset(tp for tp, execution in executions if execution.final),
         )
 
-    def _leave(self, tps: Sequence[TopicPartition], why: str) -> None:
-        """Leave partitions alone, except for those that an earlier run has begun: these are taken back."""
+    def _leave(self, tps: Sequence[TopicPartition], reason: str) -> None:
+        """Leave partitions alone, except for those that an earlier execution has begun: these are reverted."""
         seen = self._cluster.describe(tps)
-        begun = [p for p in tps if p in seen and seen[p].target in self._moves[p].known()]
-        self._settle(begun)
+        self._execute([tp for tp in tps if tp in seen and seen[tp].target in self._executions[tp].move.known()])
         for tp in tps:
-            if tp not in self._done:
-                self._failed.setdefault(tp, why)
+            self._executions[tp].give_up(reason)
 
-    def _settle(self, batch: Sequence[TopicPartition]) -> None:
-        """Describe and act until each partition has its list, or has been given up and has its earlier list again."""
-        left = list(batch)
-        while left:
-            seen, down = self._cluster.describe(left), self._cluster.offline_brokers()
-            for tp in left:
-                if tp in seen:
-                    self._start.setdefault(tp, self._at_rest(tp, seen[tp]))
-            steps = {tp: self._step(tp, seen.get(tp), down) for tp in left}
-            if self._ending():
-                for tp, step in steps.items():
-                    if step.do != "done":
-                        self._give_up(tp, self._ending())
-                steps = {tp: self._step(tp, seen.get(tp), down) for tp in left}
-            self._act({tp: step for tp, step in steps.items() if tp not in self._abandoned}, seen)
-            self._done |= dict.fromkeys(tp for tp, step in steps.items() if step.do == "done")
-            self._time(steps)
-            left = [tp for tp, step in steps.items() if not self._over(tp, step)]
-            self._report(batch, last=not left)
-            if left:
+    def _execute(self, batch: Sequence[TopicPartition]) -> None:
+        """Describe partitions and act until each is over: it has its goal, does not exist, or cannot reach any list."""
+        ongoing = {tp: self._executions[tp] for tp in batch}
+        while ongoing:
+            seen, offline = self._cluster.describe(list(ongoing)), self._cluster.offline_brokers()
+            for tp, execution in ongoing.items():
+                execution.observe(seen.get(tp))
+            actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
+            reason = self._stop_reason()
+            if reason:
+                for tp, action in actions.items():
+                    # One that is done stays done: reverting it would be more work than leaving it.
+                    if action.do != "done":
+                        ongoing[tp].give_up(reason)
+                # The goals of those given up are others now.
+                actions = {tp: execution.next_action(offline) for tp, execution in ongoing.items()}
+            self._send({tp: action for tp, action in actions.items() if not ongoing[tp].over})
+            stuck = {_clock(tp, action) for tp, action in actions.items() if action.do == "stuck"}
+            self._clocks.update(stuck, self._cluster.now())
+            for tp, action in actions.items():
+                self._conclude(tp, action)
+            ongoing = {tp: execution for tp, execution in ongoing.items() if not execution.over}
+            self._report(batch, last=not ongoing)
+            if ongoing:
                 self._cluster.sleep(_LOOK_EVERY_S)
 
-    def _ending(self) -> str:
+    def _stop_reason(self) -> str:
         """Return the reason to begin nothing more, empty for none."""
         if self._stop():
             return "stopped"
         return "time limit reached" if self._until is not None and self._cluster.now() > self._until else ""
 
-    def _at_rest(self, tp: TopicPartition, seen: PartitionStatus) -> PartitionStatus:
-        """Return a partition as it was before the current reassignment, if an earlier run has begun that."""
-        move = self._moves[tp]
-        if seen.target is None or seen.target not in move.known():
-            return seen
-        self._touched.add(tp)
-        return replace(seen, replicas=move.after if seen.target == move.before else move.before, target=None)
-
-    def _step(self, tp: TopicPartition, seen: PartitionStatus | None, down: frozenset[int]) -> Action:
-        goal, start = self._goals[tp], self._start.get(tp, PartitionStatus(self._goals[tp], frozenset(), None))
-        step = next_step(goal, self._moves[tp].known(), seen, start, down)
-        # A broker that lags behind may report a list that the partition no longer has. Sending a list that it
-        # already has does nothing.
-        return Action("send") if step.do == "done" and self._taken.get(tp) != goal else step
-
-    def _act(self, steps: Mapping[TopicPartition, Action], seen: Mapping[TopicPartition, PartitionStatus]) -> None:
+    def _send(self, actions: Mapping[TopicPartition, Action]) -> None:
+        """Send the lists, and the cancellations, that partitions need next."""
         lists = {
-            tp: self._goals[tp] if step.do == "send" else None
-            for tp, step in steps.items()
-            if step.do in {"send", "cancel"}
+            tp: self._executions[tp].goal if action.do == "send" else None
+            for tp, action in actions.items()
+            if action.do in {"send", "cancel"}
         }
-        self._touched |= lists.keys()
-        refused = self._cluster.alter_reassignments(lists) if lists else {}
+        if not lists:
+            return
+        for tp in lists:
+            self._executions[tp].begin()
+        refused = self._cluster.alter_reassignments(lists)
         for tp, row in lists.items():
+            execution = self._executions[tp]
             if row is None:
                 # The reassignment to be cancelled may have completed in the meantime.
                 continue
-            there = seen[tp].replicas == row
-            if tp not in refused or there:
-                self._taken[tp] = row
-                self.sent |= set() if there else {tp}
-                continue
-            if tp in self._failed:
-                self._abandoned.add(tp)
-            if refused[tp] in _FINAL:
-                self._final.add(tp)
-            self._give_up(tp, refused[tp])
+            if tp not in refused or execution.has_goal():
+                execution.accept()
+            else:
+                execution.refuse(refused[tp], final=refused[tp] in _FINAL)
 
-    def _time(self, steps: Mapping[TopicPartition, Action]) -> None:
-        """Start clocks for stuck partitions; stop those of partitions no longer stuck, unless they have run out."""
-        now = self._cluster.now()
-        stuck = {_clock(tp, step) for tp, step in steps.items() if step.do == "stuck"}
-        kept = {c: at for c, at in self._stuck_since.items() if c in stuck or now - at >= self._limits.stall_timeout_s}
-        self._stuck_since = dict.fromkeys(stuck, now) | kept
-
-    def _over(self, tp: TopicPartition, step: Action) -> bool:
-        """Return whether nothing more can be done for a partition; give it up if it has been stuck too long."""
-        if step.do == "foreign":
-            self._failed.setdefault(tp, step.why)
-        if step.do in {"foreign", "done"} or tp in self._abandoned:
-            return True
-        if step.do != "stuck":
-            return False
-        if self._cluster.now() - self._stuck_since[_clock(tp, step)] < self._limits.stall_timeout_s:
-            return False
-        if step.cause == "gone":
-            self._gone.add(tp)
-            return True
-        if tp in self._failed or step.cause == "unknown":
-            if step.cause == "unknown":
-                self._final.add(tp)
-            self._failed.setdefault(tp, step.why)
-            return True
-        self._give_up(tp, step.why)
-        return tp in self._abandoned
-
-    def _give_up(self, tp: TopicPartition, why: str) -> None:
-        """Set the goal of a partition to the list it had when this run began, if anything was done to it."""
-        if tp in self._done or tp in self._failed:
+    def _conclude(self, tp: TopicPartition, action: Action) -> None:
+        """Conclude a partition for which nothing more can be done; give it up if it has been stuck for too long."""
+        execution = self._executions[tp]
+        if execution.over:
             return
-        self._failed[tp] = why
-        if tp in self._touched and tp in self._start:
-            self._goals[tp] = self._start[tp].replicas
-        else:
-            self._abandoned.add(tp)
+        if action.do == "done":
+            execution.complete()
+        elif action.do == "foreign":
+            execution.fail(action.why)
+        elif action.do == "stuck" and self._clocks.expired(_clock(tp, action)):
+            if action.cause == "gone":
+                execution.delete()
+            elif action.cause == "unknown":
+                # Its replicas are of another process, in whose way no request of this one is to be.
+                execution.fail(action.why, final=True)
+            elif execution.reason is not None:
+                execution.fail(action.why)
+            else:
+                execution.give_up(action.why)
 
-    def _lead(self, batch: Sequence[TopicPartition]) -> None:
+    def _elect_leaders(self, batch: Sequence[TopicPartition]) -> None:
         """Elect the first replica of each list and wait until it leads.
 
-        For partitions that were taken back, this is done only if the first replica was the leader before.
+        For partitions that were reverted, this is done only if the first replica was the leader before.
         """
-        first = {tp: self._goals[tp][0] for tp in batch if tp in self._done}
-        first = {p: b for p, b in first.items() if p not in self._failed or self._start[p].leader == b}
+        first = {tp: self._executions[tp].goal[0] for tp in batch if self._is_led_by_first(self._executions[tp])}
         until, asked = self._cluster.now() + _ELECTED_S, False
         while first:
             seen, down = self._cluster.describe(first), self._cluster.offline_brokers()
             first = {p: broker for p, broker in first.items() if p in seen and seen[p].leader != broker}
             able = {p for p, broker in first.items() if broker in seen[p].in_sync and broker not in down}
-            self._not_led |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
+            self._not_elected |= {p: f"broker {first[p]} is down or not in sync" for p in first if p not in able}
             first = {tp: broker for tp, broker in first.items() if tp in able}
             if first and not asked:
                 refused = self._cluster.elect_preferred_leaders(first)
-                self._not_led |= refused
+                self._not_elected |= refused
                 first = {tp: broker for tp, broker in first.items() if tp not in refused}
                 asked = True
             elif self._cluster.now() > until:
-                self._not_led |= dict.fromkeys(first, "the election is taking too long")
+                self._not_elected |= dict.fromkeys(first, "the election is taking too long")
                 return
             if first:
                 self._cluster.sleep(_LOOK_EVERY_S)
 
+    @staticmethod
+    def _is_led_by_first(execution: PartitionExecution) -> bool:
+        """Return whether the first replica of a partition's list is to be its leader."""
+        if execution.state is ExecutionState.REVERTED and execution.start is not None:
+            return execution.start.leader == execution.goal[0]
+        return execution.state is ExecutionState.DONE
+
     def _report(self, batch: Sequence[TopicPartition], *, last: bool) -> None:
         if last or self._cluster.now() - self._counted_at > _COUNTED_EVERY_S:
+            executions = {tp: self._executions[tp] for tp in batch}
             adding = {
-                tp: set(self._wanted[tp]) - set(self._start[tp].replicas)
-                for tp in batch
-                if tp in self._start and tp not in self._failed
+                tp: set(execution.planned) - set(execution.start.replicas)
+                for tp, execution in executions.items()
+                if execution.start is not None and execution.reason is None
             }
             self._copied = self._cluster.copy_progress({tp: new for tp, new in adding.items() if new})
             self._counted_at = self._cluster.now()
-        settled = len(self._done.keys() | self._failed.keys() | self._gone)
-        self._report_progress(Progress(settled, len(self._wanted), self._copied))
+        settled = sum(execution.settled for execution in self._executions.values())
+        self._report_progress(Progress(settled, len(self._executions), self._copied))
 
 
-def _clock(tp: TopicPartition, step: Action) -> tuple[str, str, int]:
+_Clock = tuple[str, str, int]
+
+
+class _StallClocks:
+    """Since when partitions are stuck, by the cause.
+
+    Args:
+        timeout_s: Seconds after which a stuck partition is given up.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s, self._now = timeout_s, 0.0
+        self._since: dict[_Clock, float] = {}
+
+    def update(self, stuck: set[_Clock], now: float) -> None:
+        """Start clocks of causes, and remove those of other causes unless they have expired.
+
+        An expired clock is kept so that the next batch does not wait for the same cause again.
+        """
+        self._now = now
+        kept = {clock: since for clock, since in self._since.items() if clock in stuck or self.expired(clock)}
+        self._since = dict.fromkeys(stuck, now) | kept
+
+    def expired(self, clock: _Clock) -> bool:
+        """Return whether the cause has been there for too long."""
+        return self._now - self._since[clock] >= self._timeout_s
+
+
+def _clock(tp: TopicPartition, action: Action) -> _Clock:
     """Return the key of the clock for a stuck partition.
 
     Partitions that wait for a broker, or for a deleted topic, share one clock, so that the wait happens only once.
     """
-    alone = step.cause in {"unknown", "leaderless"}
-    return step.cause, tp.topic if alone or step.cause == "gone" else "", tp.partition if alone else -1
+    alone = action.cause in {"unknown", "leaderless"}
+    return action.cause, tp.topic if alone or action.cause == "gone" else "", tp.partition if alone else -1

@@ -67,9 +67,9 @@ def execute_plan(
     batches = BatchExecutor(cluster, journal.moves, goals, limits, report_progress, stop)
     try:
         with _throttled(cluster, notes, limits.rate):
-            outcome = batches.all()
+            outcome = batches.run()
     except (AuthorizationError, ConfigError):
-        if not batches.sent:
+        if not batches.has_changed_replicas:
             notes.take(replace(notes.journal, phase=journal.phase))
         raise
     over: Phase = "applied" if direction == "apply" else "rolled-back"

@@ -6,7 +6,6 @@ original lists, and the throttle configurations that were set before.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from rackassign.placement.state_file import write_file
 from rackassign.reassignment.partition_state import ReplicaMove, Replicas
 from rackassign.reassignment.request import JSON_KEY, ReassignmentRequest
 from rackassign.reassignment.throttle import SavedConfigs
+from rackassign.util.file_lock import try_lock
 from rackassign.util.text import short_repr
 
 FORMAT = "rackassign-repair/1"
@@ -191,10 +191,8 @@ def file_lock(file: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"cannot create a lock file beside {file}: {error.strerror}") from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another process is using {file}") from None
+        if not try_lock(lock):
+            raise ConfigError(f"another process is using {file}")
         yield
 
 

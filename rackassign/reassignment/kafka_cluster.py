@@ -15,6 +15,7 @@ from rackassign.errors import KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.reassignment.cluster import CopyProgress
 from rackassign.reassignment.partition_state import PartitionStatus
+from rackassign.util.text import counted
 
 
 class KafkaReassignmentCluster(ReassignmentAdmin):
@@ -69,8 +70,7 @@ class KafkaReassignmentCluster(ReassignmentAdmin):
             if topic is None or topic.unknown or topic.problem:
                 found[tp] = "the topic does not exist" if topic is None or topic.unknown else topic.problem
             elif tp.partition >= len(topic.partitions):
-                count = len(topic.partitions)
-                found[tp] = f"the topic has only {count} partition{'' if count == 1 else 's'}"
+                found[tp] = f"the topic has only {counted(len(topic.partitions), 'partition')}"
         return found
 
     def offline_brokers(self) -> frozenset[int]:

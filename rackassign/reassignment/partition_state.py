@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from rackassign.util.text import join_ids
+
 Replicas = tuple[int, ...]
 """Broker IDs, preferred leader first."""
 
@@ -105,13 +107,13 @@ def next_step(
         lagging = set(start.replicas) - start.in_sync
         return DONE if set(goal) - seen.in_sync <= lagging | set(down) else WAIT
     if set(seen.replicas) not in map(set, known):
-        return Action("stuck", f"its replicas are {_listed(seen.replicas)}, which is no list of the plan", "unknown")
+        return Action("stuck", f"its replicas are {join_ids(seen.replicas)}, which is no list of the plan", "unknown")
     return _blocked(set(goal) - set(seen.replicas), set(goal), seen, set(down)) or SEND
 
 
 def _of_what_runs(goal: Replicas, known: frozenset[Replicas], seen: PartitionStatus, down: frozenset[int]) -> Action:
     if seen.target not in known:
-        return Action("foreign", f"another process reassigns it, to {_listed(seen.target or ())}")
+        return Action("foreign", f"another process reassigns it, to {join_ids(seen.target or ())}")
     if seen.target != goal:
         return CANCEL
     return _blocked(set(seen.adding), set(goal), seen, set(down)) or WAIT
@@ -128,8 +130,4 @@ def _blocked(adding: set[int], goal: set[int], seen: PartitionStatus, down: set[
 
 
 def _brokers(ids: Collection[int]) -> str:
-    return f"broker{'' if len(ids) == 1 else 's'} {_listed(sorted(ids))}"
-
-
-def _listed(ids: Collection[int]) -> str:
-    return ", ".join(map(str, ids))
+    return f"broker{'' if len(ids) == 1 else 's'} {join_ids(sorted(ids))}"

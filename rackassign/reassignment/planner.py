@@ -16,7 +16,7 @@ from rackassign.placement.placers.optimal import MissingRackError, rebalance, re
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_state import ReplicaMove, Replicas
 from rackassign.reassignment.request import ReassignmentRequest
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 Coverage = Mapping[str, Mapping[str, float]]
 """For each topic the weight of each rack, by the number of its readers."""
@@ -293,7 +293,7 @@ def _kept(layout: Layout, rules: PlacementConstraints, factors: Mapping[TopicPar
     relaxed = _rebalanced(layout, replace(rules, on_shortage="relax"), short)
     rows = {tp: (*_there(row), *range(-1, len(_there(row)) - factors[tp] - 1, -1)) for tp, row in relaxed.lists.items()}
     note = (
-        f"with these constraints {len(short)} partition{'' if len(short) == 1 else 's'} would have fewer replicas than"
+        f"with these constraints {counted(len(short), 'partition')} would have fewer replicas than"
         " now, which only --replication-factor allows"
     )
     rest = {tp: factor for tp, factor in factors.items() if tp not in short}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -11,10 +12,12 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import cluster_id, describe_log_dirs, list_brokers
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
+from rackassign.placement import state_file as state_files
 from rackassign.placement.cluster_state import ClusterState, describe_cluster_state
 from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.group_locality import GroupLocality, describe_readers
 from rackassign.placement.state_file import PlacementState
+from rackassign.reassignment import journal as journals
 from rackassign.reassignment.batches import ExecutionLimits, ExecutionResult, Progress
 from rackassign.reassignment.evenness import check_even
 from rackassign.reassignment.executor import Direction, execute_plan
@@ -26,7 +29,7 @@ from rackassign.reassignment.plan_status import PlanStatus, plan_status
 from rackassign.reassignment.planner import ReassignmentPlan, plan_leader_balance, plan_reassignment
 from rackassign.reassignment.request import ReassignmentRequest
 from rackassign.reassignment.throttle import restore_configs
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class PreparedReassignment:
     journal: Journal
     readers: GroupLocality | None = None
     bytes: int | None = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a replica list would change, now or once a broker is available."""
+        return bool(self.planned.moves or self.planned.waiting)
 
 
 def prepare(admin: KafkaAdminClient, request: ReassignmentRequest, registry: PlacementState) -> PreparedReassignment:
@@ -81,9 +89,8 @@ def _check_seen(state: ClusterState, request: ReassignmentRequest, registry: Pla
         and not request.allow_placeholders
     ):
         raise ConfigError(
-            f"replication factor {request.replication_factor} is more than the {len(seen)}"
-            f" broker{'' if len(seen) == 1 else 's'} ever seen;"
-            " --allow-placeholders plans placeholders for future brokers"
+            f"replication factor {request.replication_factor} is more than the {counted(len(seen), 'broker')} ever"
+            " seen; --allow-placeholders plans placeholders for future brokers"
         )
 
 
@@ -141,6 +148,29 @@ def prepare_remaining(admin: KafkaAdminClient, journal: Journal, registry: Place
     moves = {tp: move for tp, move in again.moves.items() if tp in mine}
     waiting = {tp: row for tp, row in again.waiting.items() if tp in mine}
     return journal.joined(replace(again, moves=moves, waiting=waiting)) if moves else None
+
+
+def store(prepared: PreparedReassignment, plan_file: Path, state_file: Path, registry: PlacementState) -> Path | None:
+    """Write the plan file of a reassignment; without changes, archive an earlier plan that was never begun.
+
+    Args:
+        prepared: The reassignment.
+        plan_file: The plan file, whose lock the caller has.
+        state_file: The state file; placeholders that are obsolete are removed from it.
+        registry: What the state file contained when the reassignment was prepared.
+
+    Returns:
+        The new name of the earlier plan file, if it was renamed.
+
+    Raises:
+        ConfigError: The existing plan is not over, or a file cannot be written.
+    """
+    obsolete = prepared.planned.obsolete_placeholders
+    if obsolete:
+        # Without moves, no `apply` follows that could update the state file.
+        known = registry.for_cluster(prepared.journal.cluster)
+        state_files.write(state_file, known.with_placeholders(dict.fromkeys(obsolete, ())))
+    return journals.begin(plan_file, prepared.journal) if prepared.has_changes else journals.archive(plan_file)
 
 
 def _seen(admin: KafkaAdminClient, topics: Collection[str] | None) -> ClusterState:

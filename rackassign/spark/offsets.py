@@ -13,7 +13,7 @@ from typing import Any
 
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import TopicPartition
-from rackassign.util.text import short_repr
+from rackassign.util.text import join_first, short_repr
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -112,9 +112,7 @@ def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPart
 
 def places(offsets: Iterable[TopicPartition], most: int = 5) -> str:
     """Return the names of partitions for a message, at most `most` of them."""
-    known = sorted(offsets)
-    more = f" and {len(known) - most} more" if len(known) > most else ""
-    return ", ".join(f"{place.topic}-{place.partition}" for place in known[:most]) + more
+    return join_first([f"{place.topic}-{place.partition}" for place in sorted(offsets)], most)
 
 
 def _object(name: str, text: str) -> dict[str, Any]:

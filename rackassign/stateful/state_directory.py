@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.stateful.state_store import _ENDS, DamagedError, StateStore, StoreError
+from rackassign.util.file_lock import try_lock
 
 
 class StateDirectory:
@@ -33,11 +33,9 @@ class StateDirectory:
             self._lock = (folder / "lock").open("w")
         except OSError as error:
             raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._lock):
             self._lock.close()
-            raise StoreError(f"{folder} is in use: each member needs a folder of its own") from None
+            raise StoreError(f"{folder} is in use: each member needs a folder of its own")
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
         """Open existing files of these changelogs; delete those of others, and those older than half a day.

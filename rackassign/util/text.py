@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 _LONGEST = 80
@@ -30,6 +31,27 @@ def truncate(text: str) -> str:
 def strip_control_chars(text: str) -> str:
     """Return a text without control characters of terminals, since it may come from other users."""
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, as in "1 topic" or "2 topics"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def join_ids(ids: Iterable[int]) -> str:
+    """Return a list of broker IDs or partition numbers, as in "1, 2, 3"."""
+    return ", ".join(map(str, ids))
+
+
+def join_first(names: Sequence[str], most: int) -> str:
+    """Return the first names of a list and the number of the others, as in "a, b and 3 more".
+
+    Args:
+        names: The names, in the order in which they are named.
+        most: The highest number of names.
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def with_version(distribution: str) -> str:

@@ -13,9 +13,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.commands.create_topic import STATE
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console, plain_text
+from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.cli.placement_options import STATE, Topics
+from rackassign.util.text import counted, join_first
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
@@ -34,10 +35,10 @@ def audit(
             "--expected-replication-factor", min=0, help="Replicas that each partition should have; 0 accepts any."
         ),
     ] = 0,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     state: Annotated[str, typer.Option("--state-file", help="File of known brokers; may be missing.")] = STATE,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Check replica placement. Exit 1: problems found. Exit 3: brokers disagree."""
     check_output(output, "table", "json")
@@ -91,19 +92,18 @@ def _show(seen: Audit, console: Console) -> None:
     console.print(_loads("rack", {"none" if rack is None else rack: load for rack, load in seen.by_rack.items()}))
     console.print(_loads("broker", {str(broker): load for broker, load in seen.by_broker.items()}))
     count = len(seen.findings)
-    verdict = "nothing is wrong" if not count else f"{count} thing{'' if count == 1 else 's'} found"
+    verdict = "nothing is wrong" if not count else f"{counted(count, 'thing')} found"
     if not seen.topics:
         verdict += "; there is no topic, or none that may be described"
-    topics = f"{seen.topics} topic{'' if seen.topics == 1 else 's'}"
-    partitions = f"{seen.partitions} partition{'' if seen.partitions == 1 else 's'}"
-    console.print(f"{topics}, {partitions}: {verdict}", soft_wrap=True)
+    console.print(
+        f"{counted(seen.topics, 'topic')}, {counted(seen.partitions, 'partition')}: {verdict}", soft_wrap=True
+    )
 
 
 def _where(finding: Finding) -> str:
     names = [f"{tp.topic}-{tp.partition}" for tp in finding.partitions] or list(finding.topics)
     names = names or [f"broker {broker}" for broker in finding.brokers]
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return join_first(names, _NAMED)
 
 
 def _loads(kind: str, loads: dict[str, Load]) -> Table:

@@ -1,4 +1,4 @@
-"""`rackassign leaders`: leaders spread evenly without copying anything."""
+"""`rackassign balance-leaders`: balance partition leaders without copying data."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import typer
 
 from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console
+from rackassign.cli.output import Output, check_output, plain_console
+from rackassign.cli.placement_options import Topics
 from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import counted, figures
+from rackassign.cli.render.layout import figures
 from rackassign.cli.render.reassignment import outcome_as_json, planned_as_json, show_outcome, show_rest
 from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
-from rackassign.util.text import short_repr
+from rackassign.util.text import counted, short_repr
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
 
-_WAVE = 200
+_BATCH_SIZE = 200
 
 
 def balance_leaders(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     balance_by: Annotated[
         str, typer.Option("--balance-by", help="Unit whose leader counts are balanced first: broker, rack or mixed.")
     ] = "broker",
@@ -40,7 +41,7 @@ def balance_leaders(
         str, typer.Option("--plan-file", help="File for the original replica lists, for `reassign rollback`.")
     ] = PLAN,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Balance partition leaders without copying data. Exit 1: some leaders could not be elected."""
     check_output(output, "table", "json")
@@ -68,7 +69,7 @@ def balance_leaders(
                         prepared.journal,
                         "apply",
                         keep=lambda kept: journal.write(file, kept),
-                        limits=ExecutionLimits(_WAVE),
+                        limits=ExecutionLimits(_BATCH_SIZE),
                         report_progress=lambda at: display.count("Electing leaders", at.settled, at.partitions),
                         stop=stop,
                     )

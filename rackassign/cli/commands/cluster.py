@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -11,15 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError
+from rackassign.util.file_lock import lock, try_lock
 
 if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
@@ -38,7 +38,7 @@ def up(
         str, typer.Option(help="Rack of each broker, separated by commas; an empty one is no rack.")
     ] = "a,b,c",
     name: Name = "default",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
@@ -60,14 +60,14 @@ def down(*, name: Name = "default") -> int:
     file = _file(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as note:
-        if not _lock(note, wait=False):
+        if not try_lock(note):
             # The lock is held, so the process that wrote its number there is alive.
             note.seek(0)
             holder = note.read()
             if not holder:
                 raise ConfigError(f"the cluster {name!r} is only just starting; try again")
             os.kill(int(holder), signal.SIGTERM)
-            _lock(note, wait=True)
+            lock(note)
             return 0
     sys.stderr.write(f"rackassign: no cluster {name!r} is up\n")
     return NO
@@ -91,21 +91,12 @@ def _registered(name: str) -> Iterator[None]:
     file = _file(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a+") as note:
-        if not _lock(note, wait=False):
+        if not try_lock(note):
             raise ConfigError(f"a cluster {name!r} is up already; end it with: rackassign cluster down --name {name}")
         note.truncate(0)
         note.write(str(os.getpid()))
         note.flush()
         yield
-
-
-def _lock(note: IO[str], *, wait: bool) -> bool:
-    """Take the lock of a note; return whether it could be had. It goes with the file's closing."""
-    try:
-        fcntl.flock(note, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _print(cluster: LocalCluster, output: str) -> None:

@@ -13,17 +13,26 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console, plain_text, warn
-from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, pairs_of, settings_of
-from rackassign.cli.render.layout import counted, waiting
+from rackassign.cli.output import Output, check_output, plain_console, plain_text, warn
+from rackassign.cli.placement_options import (
+    STATE,
+    AllowPlaceholders,
+    IgnoreRacks,
+    PlacerConfig,
+    PlacerConfigFile,
+    StateFile,
+    pairs_of,
+    settings_of,
+)
+from rackassign.cli.render.layout import waiting
 from rackassign.errors import ConfigError
+from rackassign.util.text import counted
 
 if TYPE_CHECKING:
     from rackassign.placement.create_topic import CreateResult
 
 DONE, NO = 0, 1
 RF = 3
-STATE = "rackassign-state.json"
 
 
 def create_topic(
@@ -46,18 +55,16 @@ def create_topic(
         str,
         typer.Option(help="Whether replicas may be on offline brokers: disabled, enabled, enabled_prefer_observed."),
     ] = "disabled",
-    allow_placeholders: Annotated[
-        bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
-    ] = False,
+    allow_placeholders: AllowPlaceholders = False,
     placer: Annotated[str, typer.Option(help="Placer: kafka, striped, optimal, or module:Class.")] = "optimal",
     placer_config: PlacerConfig = None,
     placer_config_file: PlacerConfigFile = "",
     ignore_racks: IgnoreRacks = False,
     config: Annotated[list[str] | None, typer.Option("--config", help="Topic config: KEY=VALUE; repeatable.")] = None,
-    state: Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")] = STATE,
+    state: StateFile = STATE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Validate the request without creating anything.")] = False,
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Create a topic, also while brokers are offline, if it stays writable. Exit 1: not created."""
     check_output(output, "table", "json")

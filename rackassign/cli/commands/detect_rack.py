@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.racks import detect_all
 
 FOUND, NO_RACK = 0, 1
@@ -21,7 +21,7 @@ def detect_rack_command(
     zone_name: Annotated[
         bool, typer.Option("--zone-name", help="Report the zone name instead of the zone ID (EC2).")
     ] = False,
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Detect the rack of this machine and its source. Exit 1: no source knows it."""
     check_output(output, "table", "json")

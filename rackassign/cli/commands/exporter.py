@@ -15,7 +15,6 @@ from rackassign.cli.group_options import (
     PriceOption,
     RackMapFile,
     check_interval,
-    collect_repeatedly,
     read_rack_map,
     wanted_groups,
 )
@@ -48,7 +47,7 @@ def exporter(
     racks = read_rack_map(rack_map)
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - comes with an extra
 
-    from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
     from rackassign.monitoring.prometheus import ReportMetrics  # noqa: PLC0415 - the same
 
     metrics = ReportMetrics(Price.from_option(price))
@@ -61,7 +60,7 @@ def exporter(
     try:
         with terminate_as_interrupt(), admin_client(bootstrap, client_config) as admin:
             sys.stderr.write(f"Serving http://{address}:{server.server_port}/metrics\n")
-            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=0):
+            for survey in collect_repeatedly(GroupCollector(admin, racks), names, interval_s=interval):
                 if isinstance(survey, str):
                     metrics.fail()
                     warn(survey)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign.cli.group_options import PriceOption
-from rackassign.cli.output import check_output, check_writable, plain_console, write_text
+from rackassign.cli.output import HtmlFile, check_output, check_writable, plain_console, write_text
 from rackassign.cli.progress import ProgressDisplay, progress_display
 from rackassign.errors import MissingExtraError
 
@@ -30,7 +30,7 @@ def fleet(
     snapshots: Annotated[str, typer.Argument(help="Folder that `snapshot --parquet` wrote, or one file of it.")],
     *,
     output_dir: Annotated[str, typer.Option("--output-dir", help="New folder for the results as Parquet.")] = "",
-    html: Annotated[str, typer.Option(help="HTML file for a report: one page without scripts or network access.")] = "",
+    html: HtmlFile = "",
     what_if: Annotated[
         list[str] | None,
         typer.Option(

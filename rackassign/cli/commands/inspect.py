@@ -22,7 +22,7 @@ from rackassign.cli.group_options import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import check_output, check_writable, plain_text, warn, write_text
+from rackassign.cli.output import HtmlFile, Output, check_output, check_writable, plain_text, warn, write_text
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, KafkaUnavailableError
 
@@ -43,9 +43,9 @@ def inspect(
     fail_under: Annotated[
         str, typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, as in 95%.")
     ] = "",
-    html: Annotated[str, typer.Option(help="HTML file for a report: one page without scripts or network access.")] = "",
+    html: HtmlFile = "",
     client_config: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Report cross-rack reads of consumer groups, their cost and the changes that gain most."""
     check_output(output, "table", "json")
@@ -58,7 +58,7 @@ def inspect(
 
     cost = Price.from_option(price)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.count)
+        survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.on_progress)
     for line in warnings(survey, racks):
         warn(line)
     if html:

@@ -1,41 +1,34 @@
-"""`rackassign reassign`: other replicas for partitions that exist, planned first, and undone if that is wanted."""
+"""`rackassign reassign plan`, `apply`, `rollback` and `export`: options and output of reassignments."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackassign.cli.commands.create_topic import STATE
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.inputs import read_json
-from rackassign.cli.output import check_output, plain_console, warn
-from rackassign.cli.placement_options import IgnoreRacks
+from rackassign.cli.output import Output, check_output, plain_console, warn
+from rackassign.cli.placement_options import STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
 from rackassign.cli.progress import progress_display
-from rackassign.cli.render.layout import counted
 from rackassign.cli.render.layout import waiting as pending_replicas
 from rackassign.cli.render.reassignment import outcome_as_json, prepared_as_json, share, show_outcome, show_prepared
 from rackassign.cli.signals import stop_requested
-from rackassign.errors import ConfigError, RackassignError
-from rackassign.util.text import short_repr
+from rackassign.errors import ConfigError
+from rackassign.util.text import counted, short_repr
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
-
-    from rackassign.reassignment import ExecutionLimits, ExecutionResult, Journal, Progress
-    from rackassign.reassignment.executor import Direction
+    from rackassign.reassignment import ExecutionLimits, Journal, Progress
+    from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
 
 DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-reassignment.json"
 TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
-
-_LOOK_EVERY_S = 5.0
 
 app = typer.Typer(
     help="Reassign partitions: add missing replicas, spread them over racks, remove brokers.",
@@ -44,7 +37,6 @@ app = typer.Typer(
 )
 
 PlanFile = Annotated[str, typer.Option("--plan-file", help="File of the plan and of the original replica lists.")]
-StateFile = Annotated[str, typer.Option("--state-file", help="File of known brokers and placeholders.")]
 BatchSize = Annotated[
     int, typer.Option("--batch-size", min=1, help="Number of partitions that are reassigned at the same time.")
 ]
@@ -57,14 +49,13 @@ StallTimeout = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0, help="Seconds after which the remaining partitions are given up; 0 for no limit.")
 ]
-Output = Annotated[str, typer.Option(help="Output format: table or json.")]
 
 
 @app.command()
 def plan(
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[list[str] | None, typer.Option(help="Topic to include; repeatable. Default: all topics.")] = None,
+    topic: Topics = None,
     rf: Annotated[
         int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
     ] = 0,
@@ -88,9 +79,7 @@ def plan(
     force: Annotated[
         bool, typer.Option("--force", help="Write the plan even if it leaves brokers much less balanced than now.")
     ] = False,
-    allow_placeholders: Annotated[
-        bool, typer.Option("--allow-placeholders", help="Allow more replicas than known brokers; the rest are pending.")
-    ] = False,
+    allow_placeholders: AllowPlaceholders = False,
     ignore_racks: IgnoreRacks = False,
     plan: PlanFile = PLAN,
     state: StateFile = STATE,
@@ -105,7 +94,7 @@ def plan(
     from rackassign.reassignment import ReassignmentRequest, journal  # noqa: PLC0415
     from rackassign.reassignment.evenness import UnevenError  # noqa: PLC0415
     from rackassign.reassignment.kafka_json import read_reassignment  # noqa: PLC0415
-    from rackassign.reassignment.service import prepare, prepare_from_lists  # noqa: PLC0415
+    from rackassign.reassignment.service import prepare, prepare_from_lists, store  # noqa: PLC0415
 
     file, known = Path(plan), state_file.read(Path(state))
     request = ReassignmentRequest(
@@ -136,17 +125,7 @@ def plan(
         except UnevenError as error:
             warn(f"{error}; nothing is written")
             return NO
-        planned = prepared.planned
-        written = bool(planned.moves or planned.waiting)
-        if planned.obsolete_placeholders:
-            # Without moves, no `apply` follows that could update the state file.
-            state_file.write(
-                Path(state),
-                known.for_cluster(prepared.journal.cluster).with_placeholders(
-                    dict.fromkeys(planned.obsolete_placeholders, ())
-                ),
-            )
-        put_by = journal.begin(file, prepared.journal) if written else journal.archive(file)
+        put_by, written = store(prepared, file, Path(state), known), prepared.has_changes
     for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
         warn(trouble)
     if output == "json":
@@ -188,14 +167,10 @@ def apply(
 ) -> int:
     """Apply or resume a reassignment plan. Exit 1: some partitions could not be reassigned."""
     check_output(output, "table", "json")
-    pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    with _opened(bootstrap, client_config, Path(plan), Path(state), pace) as (work, found, stop):
-        kept, outcome = work.carry(found, "apply")
-        if wait_for_brokers:
-            kept, outcome = work.watched(kept, outcome, wait_for_brokers)
-        group = kept.request.group if kept.request is not None else ""
-        measured = work.measured(group, verify_timeout) if group and not stop() else None
-    return _end(outcome, kept, "apply", output, stopped=stop(), measured=measured)
+    limits = _limits(batch_size, throttle, stall_timeout, timeout)
+    with _opened(bootstrap, client_config, Path(plan), Path(state), limits) as (runner, found, stop):
+        outcome = runner.apply(found, wait_for_brokers=wait_for_brokers, verify_timeout=verify_timeout)
+    return _end(outcome, output, stopped=stop())
 
 
 @app.command()
@@ -213,10 +188,10 @@ def rollback(
 ) -> int:
     """Restore the original replica lists of a plan. Exit 1: some partitions could not be restored."""
     check_output(output, "table", "json")
-    pace = _pace(batch_size, throttle, stall_timeout, timeout)
-    with _opened(bootstrap, client_config, Path(plan), Path(state), pace) as (work, found, stop):
-        kept, outcome = work.carry(found, "rollback")
-    return _end(outcome, kept, "rollback", output, stopped=stop())
+    limits = _limits(batch_size, throttle, stall_timeout, timeout)
+    with _opened(bootstrap, client_config, Path(plan), Path(state), limits) as (runner, found, stop):
+        outcome = runner.rollback(found)
+    return _end(outcome, output, stopped=stop())
 
 
 @app.command()
@@ -252,97 +227,21 @@ def explain_interruption(plan: Path) -> Iterator[None]:
         raise
 
 
-class _Run:
-    """One run on a cluster; plan file and state file are written as it proceeds."""
-
-    def __init__(
-        self, admin: KafkaAdminClient, plan: Path, state: Path, pace: ExecutionLimits, stop: Callable[[], bool]
-    ) -> None:
-        from rackassign.placement import state_file  # noqa: PLC0415 - as above
-
-        self._admin, self._plan, self._state, self._pace, self._stop = admin, plan, state, pace, stop
-        # An unreadable state file is reported before anything is changed.
-        state_file.read(state)
-
-    def carry(self, kept: Journal, direction: Direction) -> tuple[Journal, ExecutionResult]:
-        """Apply or roll back a plan and show its progress."""
-        from rackassign.placement import state_file  # noqa: PLC0415 - as above
-        from rackassign.reassignment import journal  # noqa: PLC0415
-        from rackassign.reassignment.service import check_cluster, execute, updated_state  # noqa: PLC0415
-
-        check_cluster(self._admin, kept)
-        if direction == "apply":
-            # A state file of another cluster is reported before anything is changed.
-            state_file.read(self._state).for_cluster(kept.cluster)
-        with progress_display() as display:
-
-            def on_progress(progress: Progress) -> None:
-                display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
-
-            with explain_interruption(self._plan):
-                kept, outcome = execute(
-                    self._admin,
-                    kept,
-                    direction,
-                    keep=lambda written: journal.write(self._plan, written),
-                    limits=self._pace,
-                    report_progress=on_progress,
-                    stop=self._stop,
-                )
-        if direction == "apply":
-            state_file.write(self._state, updated_state(self._admin, state_file.read(self._state), kept, outcome))
-        return kept, outcome
-
-    def watched(self, kept: Journal, outcome: ExecutionResult, seconds: float) -> tuple[Journal, ExecutionResult]:
-        """Keep running for some time: pending partitions may become possible."""
-        from kafka.errors import KafkaError  # noqa: PLC0415 - as above
-
-        from rackassign.placement import state_file  # noqa: PLC0415
-        from rackassign.reassignment.service import prepare_remaining  # noqa: PLC0415
-
-        until = time.monotonic() + seconds
-        while (kept.waiting or outcome.failed) and not self._stop() and time.monotonic() < until:
-            self._rest(min(_LOOK_EVERY_S, until - time.monotonic()))
-            try:
-                more = prepare_remaining(self._admin, kept, state_file.read(self._state))
-                if more is not None and not self._stop():
-                    kept, outcome = self.carry(more, "apply")
-            except (KafkaError, RackassignError) as error:
-                warn(f"cluster not available: {type(error).__name__}: {error}")
-        return kept, outcome
-
-    def measured(self, group: str, seconds: float) -> Any:  # noqa: ANN401 - a Locality; the class is imported late
-        """Return the locality of a group once it is the best possible or time is up; None if it is unavailable."""
-        from kafka.errors import KafkaError  # noqa: PLC0415 - as above
-
-        from rackassign.placement.group_locality import describe_readers  # noqa: PLC0415
-
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                near = describe_readers(self._admin, group)
-            except (KafkaError, RackassignError) as error:
-                warn(f"not measured: {error}")
-                return None
-            now = near.inspection.partitions
-            best = near.inspection.reach("cooperative-sticky").partitions
-            if now.local >= best.local or time.monotonic() > until or self._stop():
-                return now
-            self._rest(1.0)
-
-    def _rest(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._stop():
-            time.sleep(min(0.2, seconds))
+@contextmanager
+def _display(plan: Path) -> Iterator[Callable[[Progress], None]]:
+    """Show the progress of one execution; yield the callback for it."""
+    with progress_display() as display, explain_interruption(plan):
+        yield lambda progress: display.copied("Reassigning", progress.settled, progress.partitions, *progress.copied)
 
 
 @contextmanager
 def _opened(
-    bootstrap: str, client_config: str, plan: Path, state: Path, pace: ExecutionLimits
-) -> Iterator[tuple[_Run, Journal, Callable[[], bool]]]:
-    """Yield a run on the cluster of a plan, the plan, and whether the run is to stop; locks the plan meanwhile."""
+    bootstrap: str, client_config: str, plan: Path, state: Path, limits: ExecutionLimits
+) -> Iterator[tuple[ReassignmentRunner, Journal, Callable[[], bool]]]:
+    """Yield a runner for a plan, the plan, and whether the run is to stop; lock the plan meanwhile."""
     # Imports a client and the solver, which other commands do without.
     from rackassign.reassignment import journal  # noqa: PLC0415
+    from rackassign.reassignment.runner import ReassignmentRunner  # noqa: PLC0415
 
     # An invalid plan file is reported before anything else is done.
     with (
@@ -350,43 +249,40 @@ def _opened(
         admin_client(bootstrap, client_config) as admin,
         stop_requested(TAKING_BACK) as stop,
     ):
-        yield _Run(admin, plan, state, pace, stop), found, stop
+        runner = ReassignmentRunner(
+            admin, plan, state, limits=limits, stop=stop, display=lambda: _display(plan), report_problem=warn
+        )
+        yield runner, found, stop
 
 
-def _end(
-    outcome: ExecutionResult,
-    kept: Journal,
-    direction: Direction,
-    output: str,
-    *,
-    stopped: bool,
-    measured: Any = None,  # noqa: ANN401
-) -> int:
-    waiting = sum(broker < 0 for row in kept.waiting.values() for broker in row) if direction == "apply" else 0
+def _end(outcome: ReassignmentOutcome, output: str, *, stopped: bool) -> int:
+    """Print what has become of a plan and return the exit code."""
+    result, waiting, local = outcome.result, outcome.pending_replicas, outcome.locality
     if output == "json":
-        local = None if measured is None else {name: getattr(measured, name) for name in ("local", "cross", "unknown")}
-        result = {
-            **outcome_as_json(outcome),
-            "phase": kept.phase,
+        written = {
+            **outcome_as_json(result),
+            "phase": outcome.journal.phase,
             "waiting_replicas": waiting,
-            "group_partitions": local,
+            "group_partitions": None
+            if local is None
+            else {name: getattr(local, name) for name in ("local", "cross", "unknown")},
         }
-        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.write(json.dumps(written) + "\n")
     else:
         console = plain_console()
-        show_outcome(outcome, "as planned" if direction == "apply" else "as they were", console)
+        show_outcome(result, "as planned" if outcome.direction == "apply" else "as they were", console)
         if waiting:
             console.print(f"{pending_replicas(waiting)}; see --wait-for-brokers", soft_wrap=True)
-        if measured is not None:
-            console.print(f"the group reads {share(measured)} of its partitions locally", soft_wrap=True)
-        if outcome.final:
+        if local is not None:
+            console.print(f"the group reads {share(local)} of its partitions locally", soft_wrap=True)
+        if result.final:
             warn(
-                f"{counted(len(outcome.final), 'partition')} can no longer be reassigned as planned, and"
-                f" {'is' if len(outcome.final) == 1 else 'are'} left alone: {_ENDS[direction]}"
+                f"{counted(len(result.final), 'partition')} can no longer be reassigned as planned, and"
+                f" {'is' if len(result.final) == 1 else 'are'} left alone: {_ENDS[outcome.direction]}"
             )
     if stopped:
         return INTERRUPTED
-    return NO if outcome.failed or waiting else DONE
+    return NO if result.failed or waiting else DONE
 
 
 _ENDS = {
@@ -396,20 +292,20 @@ _ENDS = {
 }
 
 
-def _pace(wave: int, throttle: str, patience: float, timeout: float) -> ExecutionLimits:
+def _limits(batch_size: int, throttle: str, stall_timeout: float, timeout: float) -> ExecutionLimits:
     from rackassign.reassignment import ExecutionLimits  # noqa: PLC0415 - as above
 
-    return ExecutionLimits(wave, rate(throttle), patience, timeout or None)
+    return ExecutionLimits(batch_size, rate(throttle), stall_timeout, timeout or None)
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 
 
 def rate(text: str) -> int | None:
-    """Return bytes a second; None for none.
+    """Return a throttle in bytes per second; None for no throttle.
 
     Raises:
-        ConfigError: It is no number, or nothing would be copied.
+        ConfigError: It is not a number, or it is 0, so that nothing would be copied.
     """
     if not text:
         return None

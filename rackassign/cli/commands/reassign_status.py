@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.cli.commands import reassign
-from rackassign.cli.commands.reassign import DONE, NO, PLAN, Output, PlanFile
+from rackassign.cli.commands.reassign import DONE, NO, PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import check_output, plain_console, plain_text
-from rackassign.cli.render.layout import counted
+from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
     from rackassign.model import TopicPartition
@@ -97,9 +97,8 @@ def _show(found: Journal, seen: PlanStatus, output: str) -> None:
     console.print(f"{found.phase}: {counted(len(found.moves), 'partition')}", soft_wrap=True)
     for state, partitions in at.items():
         if partitions:
-            names = ", ".join(_named(partition, state, seen) for partition in partitions[:_NAMED])
-            more = f" and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else ""
-            console.print(plain_text(f"{len(partitions)} {_WORDS[state]}: {names}{more}"), soft_wrap=True)
+            names = join_first([_named(partition, state, seen) for partition in partitions], _NAMED)
+            console.print(plain_text(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
     if seen.throttled:
         console.print("the throttle is still set", soft_wrap=True)
 
@@ -107,7 +106,7 @@ def _show(found: Journal, seen: PlanStatus, output: str) -> None:
 def _named(partition: TopicPartition, state: PartitionState, seen: PlanStatus) -> str:
     name = f"{partition.topic}-{partition.partition}"
     if state in {"on-its-way", "changed-by-others"}:
-        return f"{name} ({', '.join(map(str, seen.lists[partition]))})"
+        return f"{name} ({join_ids(seen.lists[partition])})"
     return name
 
 

@@ -11,7 +11,7 @@ import typer
 
 from rackassign import scenario
 from rackassign.cli.inputs import read_text
-from rackassign.cli.output import check_output, plain_console, warn
+from rackassign.cli.output import Output, check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
 from rackassign.cli.render.layout import figures, picture
 from rackassign.errors import ConfigError
@@ -36,7 +36,7 @@ def simulate_placement(
     rf: Annotated[
         int, typer.Option("--replication-factor", min=0, help="Replicas of each partition; 0 keeps the number.")
     ] = 0,
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Simulate the placement of a layout's replicas and print its metrics."""
     check_output(output, "table", "json")

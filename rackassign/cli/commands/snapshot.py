@@ -50,7 +50,9 @@ def snapshot(
     from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        shots, rates = GroupCollector(admin, racks).measure(names, interval_s=interval, report_progress=progress.count)
+        shots, rates = GroupCollector(admin, racks).measure(
+            names, interval_s=interval, report_progress=progress.on_progress
+        )
     for odd in shots.skipped:
         warn(f"{odd.name}: {odd.problem}" if odd.name else odd.problem)
     for topic, why in shots.cluster.missing.items():

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
@@ -50,7 +50,7 @@ def spark_doctor(
         str, typer.Option("--rack-env", help="Environment variable of executors that holds the rack.")
     ] = RACK_VARIABLE,
     client_config_file: ClientConfig = "",
-    output: Annotated[str, typer.Option(help="Output format: table or json.")] = "table",
+    output: Output = "table",
 ) -> int:
     """Report the racks of executors and the local share to expect. Exit 1: problems found."""
     check_output(output, "table", "json")

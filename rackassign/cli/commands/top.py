@@ -18,7 +18,6 @@ from rackassign.cli.group_options import (
     PriceOption,
     RackMapFile,
     check_interval,
-    collect_repeatedly,
     read_rack_map,
     wanted_groups,
     warnings,
@@ -50,7 +49,7 @@ def top(
     names = wanted_groups(group, all_=all_)
     check_interval(interval)
     racks = read_rack_map(rack_map)
-    from rackassign.monitoring import Price  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
 
     cost = Price.from_option(price)
     console = Console(highlight=False)
@@ -63,7 +62,8 @@ def top(
                 Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True
             ) as live,
         ):
-            for survey in collect_repeatedly(admin, names, racks, interval_s=interval, looks=iterations):
+            collector = GroupCollector(admin, racks)
+            for survey in collect_repeatedly(collector, names, interval_s=interval, looks=iterations):
                 picture = _picture(survey, racks, cost)
                 if screen:
                     live.update(picture, refresh=True)

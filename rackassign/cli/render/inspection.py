@@ -12,7 +12,7 @@ from rackassign.cli.output import plain_text
 from rackassign.locality import Locality
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, TrafficMatrix, describe_action
 from rackassign.monitoring.format import format_bytes, format_percent, format_usd, mark_lower_bound
-from rackassign.util.text import strip_control_chars
+from rackassign.util.text import counted, strip_control_chars
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""
@@ -152,7 +152,7 @@ def actions(survey: ClusterReport, price: Price) -> Table | None:
 
 def totals(survey: ClusterReport, price: Price) -> str:
     """Return the totals of all groups."""
-    groups = f"{len(survey.inspections)} group{'' if len(survey.inspections) == 1 else 's'}"
+    groups = counted(len(survey.inspections), "group")
     if not survey.measured.seconds:
         return f"{groups}; bytes were not measured"
     cross = sum(inspected.flows.cross for inspected in survey.inspections)

@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from rackassign.cli.output import plain_text
+from rackassign.util.text import counted
 
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
@@ -29,11 +30,6 @@ _ROWS: tuple[tuple[str, str], ...] = (
     ("replicas without a broker", "missing"),
     ("replicas moved", "moved"),
 )
-
-
-def counted(number: int, noun: str) -> str:
-    """Return so many of something."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def waiting(replicas: int) -> str:

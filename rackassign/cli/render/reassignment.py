@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.output import plain_text
-from rackassign.cli.render.layout import counted, figures, waiting
+from rackassign.cli.render.layout import figures, waiting
+from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
     from rackassign.locality import Locality
@@ -148,22 +148,17 @@ def _moves(moves: Mapping[TopicPartition, ReplicaMove]) -> Table:
     for column in ("partition", "replicas now", "then"):
         table.add_column(column, overflow="fold")
     for tp, move in list(moves.items())[:_SHOWN]:
-        table.add_row(plain_text(f"{tp.topic}-{tp.partition}"), _listed(move.before), _listed(move.after))
+        table.add_row(plain_text(f"{tp.topic}-{tp.partition}"), join_ids(move.before), join_ids(move.after))
     if len(moves) > _SHOWN:
         table.add_row(f".. and {len(moves) - _SHOWN} more", "", "")
     return table
 
 
-def _listed(replicas: tuple[int, ...]) -> str:
-    return ", ".join(map(str, replicas))
-
-
 def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) -> None:
     """Print a line for each reason, with some of the partitions it is the reason for."""
-    for why, count in sorted(Counter(rows.values()).items()):
+    for why in sorted(set(rows.values())):
         tps = [f"{tp.topic}-{tp.partition}" for tp, reason in rows.items() if reason == why]
-        more = f" and {count - _NAMED} more" if count > _NAMED else ""
-        console.print(plain_text(f"{what}: {', '.join(tps[:_NAMED])}{more}: {why}"), soft_wrap=True)
+        console.print(plain_text(f"{what}: {join_first(tps, _NAMED)}: {why}"), soft_wrap=True)
 
 
 def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:

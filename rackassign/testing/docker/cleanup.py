@@ -8,7 +8,6 @@ So the remains of a crash are identified with certainty, and resources of other 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.testing.docker.engine import connect, engine_errors
+from rackassign.util.file_lock import try_lock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,12 +72,9 @@ class ResourceOwner:
             # The lock file belongs to another user.
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+            return try_lock(descriptor)
         finally:
             os.close(descriptor)
-        return True
 
 
 def sweep() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rackassign.testing.paths import cache_dir
+from rackassign.util import file_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def create_cluster_directory() -> ClusterDirectory:
         name = secrets.token_hex(6)
         lock = root / f"{name}.lock"
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        file_lock.lock(descriptor)
         directory = root / name
         directory.mkdir()
     return ClusterDirectory(directory, lock, descriptor)
@@ -48,7 +48,7 @@ def create_cluster_directory() -> ClusterDirectory:
 def _alone(root: Path) -> Iterator[None]:
     """Prevent other processes from removing a directory whose lock is not held yet."""
     with (root / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        file_lock.lock(held)
         yield
 
 
@@ -60,13 +60,12 @@ def _sweep(root: Path) -> None:
             # The supervisor of the cluster has just finished.
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not file_lock.try_lock(descriptor):
+                # The cluster is running.
+                continue
             abandoned = lock.with_suffix("")
             if abandoned.exists():
                 shutil.rmtree(abandoned)
             lock.unlink(missing_ok=True)
-        except BlockingIOError:
-            # The cluster is running.
-            continue
         finally:
             os.close(descriptor)

@@ -6,7 +6,6 @@ project files, and only the exact bytes that were tested can be on a class path.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from rackassign.errors import ClusterError, MissingExtraError
 from rackassign.testing.paths import cache_dir
+from rackassign.util.file_lock import lock, try_lock
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
@@ -127,11 +127,9 @@ def _write_index(index: Path, jars: tuple[Path, ...]) -> None:
 @contextmanager
 def _lock(path: Path, tell: ProgressCallback) -> Iterator[None]:
     with path.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(held):
             tell(Progress("Waiting for another process that is fetching Kafka"))
-            fcntl.flock(held, fcntl.LOCK_EX)
+            lock(held)
         yield
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from rackassign.cli.app import run
-from rackassign.cli.group_options import collect_repeatedly
-from rackassign.monitoring import ClusterReport, RackMap, SkippedGroup, Throughput
+from rackassign.monitoring import ClusterReport, GroupCollector, SkippedGroup, Throughput, collect_repeatedly
 from tests.helpers.builders import cluster, group, inspected, member
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1"]
@@ -121,7 +121,7 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
 
 def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("rackassign.cli.group_options.time.sleep", slept.append)
-    answer(monkeypatch, ClusterReport(cluster({}), (), (), Throughput()))
-    assert len(list(collect_repeatedly(None, None, RackMap(), interval_s=7.0, looks=3))) == 3
+    monkeypatch.setattr("rackassign.monitoring.collector.time.sleep", slept.append)
+    collector = cast("GroupCollector", Seen(ClusterReport(cluster({}), (), (), Throughput())))
+    assert len(list(collect_repeatedly(collector, None, interval_s=7.0, looks=3))) == 3
     assert [round(seconds) for seconds in slept] == [7, 7]

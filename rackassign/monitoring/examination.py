@@ -1,0 +1,69 @@
+"""The examination of one group: observe it, recover it if it is wedged and that is requested, and check it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka import KafkaAdminClient
+
+from rackassign.admin.groups import GroupAdmin
+from rackassign.monitoring.groups import GroupDescription, GroupObservation, describe_brokers, watch
+from rackassign.monitoring.health import Finding, findings, may_not_settle
+from rackassign.monitoring.migration import MigrationStep, migration_step
+from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A group that was examined.
+
+    Args:
+        group: The group, as observed last.
+        findings: Its problems; those that keep it from working come first.
+        migration: Progress of its migration to `cooperative-sticky`.
+        recovery: Members that were removed to recover it.
+    """
+
+    group: GroupDescription
+    findings: tuple[Finding, ...]
+    migration: MigrationStep
+    recovery: RecoveryResult
+
+
+def examine(
+    admin: KafkaAdminClient,
+    name: str,
+    *,
+    observe_s: float,
+    fix: bool = False,
+    watching: Callable[[], None] = lambda: None,
+) -> Examination:
+    """Examine a group and the brokers. Nothing is changed unless the group is wedged and `fix` is set.
+
+    Args:
+        admin: Admin client.
+        name: Name of the group.
+        observe_s: Seconds to observe a group that is not stable or may not stay so.
+        fix: Whether to remove members of a wedged group until it continues.
+        watching: Called before each observation that takes time.
+
+    Raises:
+        ConfigError: The group does not exist.
+        KafkaError: Raised by the admin client.
+    """
+    calls = GroupAdmin(admin)
+
+    def observe() -> tuple[GroupObservation, bool | None]:
+        seen = watch(calls, name, observe_s, suspicious=may_not_settle, waiting=watching)
+        # Only a rebalance that does not end can be one that the broker cannot complete.
+        return seen, seen.preparing and is_wedged(calls, name)
+
+    seen, wedged = observe()
+    recovery = RecoveryResult()
+    if wedged and fix:
+        recovery = recover(admin, calls, name)
+        # The group is checked as it is now, since it may have other problems.
+        seen, wedged = observe()
+    found = findings(seen, describe_brokers(admin), wedged=wedged)
+    return Examination(seen.group, found, migration_step(seen.group), recovery)

@@ -1,0 +1,166 @@
+"""The execution of one partition's reassignment: its state, and the transitions between states.
+
+::
+
+    PENDING ──► IN_PROGRESS ──► DONE
+                     │
+                     ▼
+                 REVERTING ───► REVERTED
+
+The three on the left also become FAILED or DELETED. Which requests a partition needs is decided by
+`partition_state.next_step`, from the cluster's description alone; its state decides only which list is the goal, and
+whether the execution is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from rackassign.reassignment.partition_state import Action, PartitionStatus, ReplicaMove, Replicas, next_step
+
+
+class ExecutionState(Enum):
+    """State of a partition in one execution."""
+
+    PENDING = "pending"
+    """Nothing has been sent for it, and no earlier execution has a reassignment of it in progress."""
+    IN_PROGRESS = "in progress"
+    """It is being brought to its planned list, by this execution or an earlier one."""
+    REVERTING = "reverting"
+    """It is given up, and is being brought back to the list that it had at the start."""
+    DONE = "done"
+    """It has its planned list."""
+    REVERTED = "reverted"
+    """It was given up, and has the list again that it had at the start."""
+    FAILED = "failed"
+    """It was given up, and nothing more is done to it."""
+    DELETED = "deleted"
+    """It does not exist."""
+
+
+_REVERSE = frozenset({ExecutionState.REVERTING, ExecutionState.REVERTED})
+_OVER = frozenset({ExecutionState.DONE, ExecutionState.REVERTED, ExecutionState.FAILED, ExecutionState.DELETED})
+
+
+@dataclass(slots=True, eq=False)
+class PartitionExecution:
+    """One partition in one execution.
+
+    Args:
+        move: All replica lists of the partition that are known.
+        planned: The list that it is to have.
+        state: Its state.
+        start: The partition before anything was done to it; None until the cluster has described it.
+        status: The partition as it was described last; None if the cluster does not know it.
+        accepted: The list that the controller accepted last.
+        changed: Whether a request of this execution has changed its replicas.
+        reason: Why it was given up; None if it was not. A partition that is deleted while it is reverted keeps it.
+        final: Whether it failed for good, so that another execution would fail as well.
+    """
+
+    move: ReplicaMove
+    planned: Replicas
+    state: ExecutionState = ExecutionState.PENDING
+    start: PartitionStatus | None = None
+    status: PartitionStatus | None = None
+    accepted: Replicas | None = None
+    changed: bool = False
+    reason: str | None = None
+    final: bool = False
+
+    @property
+    def goal(self) -> Replicas:
+        """The list to reach: the planned one or, once the partition is given up, the one that it had at the start."""
+        return self.start.replicas if self.start is not None and self.state in _REVERSE else self.planned
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is done to the partition."""
+        return self.state in _OVER
+
+    @property
+    def settled(self) -> bool:
+        """Whether the partition is over or given up."""
+        return self.over or self.reason is not None
+
+    def observe(self, status: PartitionStatus | None) -> None:
+        """Take the cluster's description of the partition; the first one decides to which list it is reverted."""
+        self.status = status
+        if status is None or self.start is not None:
+            return
+        self.start = status
+        if status.target in self.move.known():
+            # An earlier execution has begun this reassignment. Its replica list has the added and the removed replicas,
+            # which is no list to revert to.
+            before, after = self.move.before, self.move.after
+            self.start = replace(status, replicas=after if status.target == before else before, target=None)
+            self.state = ExecutionState.IN_PROGRESS
+
+    def next_action(self, offline: Collection[int]) -> Action:
+        """Return the next action for the partition as it was described last.
+
+        Args:
+            offline: Brokers that are not serving.
+        """
+        start = self.start or PartitionStatus(self.goal, frozenset(), None)
+        action = next_step(self.goal, self.move.known(), self.status, start, offline)
+        # A broker that lags behind may report a list that the partition no longer has. Sending a list that it
+        # already has does nothing.
+        return Action("send") if action.do == "done" and self.accepted != self.goal else action
+
+    def begin(self) -> None:
+        """Note that a request for the partition is about to be sent.
+
+        This comes before the request, because one that is refused or not answered may have been executed.
+        """
+        if self.state is ExecutionState.PENDING:
+            self.state = ExecutionState.IN_PROGRESS
+
+    def accept(self) -> None:
+        """Note that the controller has accepted the goal."""
+        self.accepted = self.goal
+        self.changed |= not self.has_goal()
+
+    def has_goal(self) -> bool:
+        """Return whether the partition was described last with its goal as its replicas."""
+        return self.status is not None and self.status.replicas == self.goal
+
+    def complete(self) -> None:
+        """Note that the partition has reached its goal."""
+        self.state = ExecutionState.REVERTED if self.state is ExecutionState.REVERTING else ExecutionState.DONE
+
+    def refuse(self, error: str, *, final: bool) -> None:
+        """Note that the controller has refused the goal.
+
+        A planned list that is refused is given up like any other. If the earlier list is refused as well, no list is
+        left to send.
+        """
+        self.final |= final
+        if self.state is ExecutionState.REVERTING:
+            self.fail(error)
+        else:
+            self.give_up(error)
+
+    def give_up(self, reason: str) -> None:
+        """Revert the partition if anything was done to it, and leave it alone otherwise."""
+        if self.settled:
+            return
+        self.reason = reason
+        # Of a pending partition, no request was sent, so that it has its earlier list anyway. A request for that list
+        # would overwrite what another process may do to it.
+        self.state = ExecutionState.REVERTING if self.state is ExecutionState.IN_PROGRESS else ExecutionState.FAILED
+
+    def fail(self, reason: str, *, final: bool = False) -> None:
+        """Leave the partition as it is.
+
+        The first reason is kept: a partition that cannot be reverted was given up for it.
+        """
+        self.final |= final
+        self.reason = reason if self.reason is None else self.reason
+        self.state = ExecutionState.FAILED
+
+    def delete(self) -> None:
+        """Note that the partition does not exist. This is no failure unless it had been given up before."""
+        self.state = ExecutionState.DELETED
