@@ -109,7 +109,7 @@ class AioMember:
 
     def leads(self) -> bool:
         """Tell whether the group's last generation was decided here."""
-        return self._consumer is not None and self._consumer._coordinator._assignors[0]._decisions.last is not None
+        return self._consumer is not None and self._consumer._coordinator._assignors[0]._history.last is not None
 
     def do(self, task: Callable[[AIOKafkaConsumer], Awaitable[T]]) -> T:
         """Run this on its loop and return what it returns."""

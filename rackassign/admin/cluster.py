@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import (
     InvalidTopicError,
     KafkaConnectionError,
@@ -282,10 +282,10 @@ def list_offsets(admin: KafkaAdminClient, wanted: Iterable[TopicPartition]) -> d
     Raises:
         KafkaError: As raised by the admin client, and if one of the partitions has no leader now.
     """
-    places = [HostPartition(*place) for place in wanted]
-    with requires("DESCRIBE", topic_resource(place.topic for place in places)):
+    tps = [KafkaPythonPartition(*tp) for tp in wanted]
+    with requires("DESCRIBE", topic_resource(tp.topic for tp in tps)):
         earliest, latest = (
-            admin.list_partition_offsets(dict.fromkeys(places, spec), timeout_ms=_PATIENCE_MS) if places else {}
+            admin.list_partition_offsets(dict.fromkeys(tps, spec), timeout_ms=_PATIENCE_MS) if tps else {}
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
-    return {TopicPartition(*place): (earliest[place].offset, latest[place].offset) for place in places}
+    return {TopicPartition(*tp): (earliest[tp].offset, latest[tp].offset) for tp in tps}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import ElectionNotNeededError, UnknownTopicOrPartitionError, for_code
 from kafka.protocol.admin import ElectionType
 
@@ -58,7 +58,7 @@ class ReassignmentAdmin:
         """
         with requires("DESCRIBE", CLUSTER):
             found = self._controller.send(self._admin.list_partition_reassignments)
-        return {TopicPartition(*place): _moving(row) for place, row in found.items()}
+        return {TopicPartition(*tp): _moving(row) for tp, row in found.items()}
 
     def alter_reassignments(self, lists: Mapping[TopicPartition, Sequence[int] | None]) -> dict[TopicPartition, str]:
         """Start reassignments of partitions to these replicas; None cancels the one in progress.
@@ -71,14 +71,14 @@ class ReassignmentAdmin:
             KafkaError: As raised by the admin client.
         """
         wanted = {
-            HostPartition(*place): None if replicas is None else list(replicas) for place, replicas in lists.items()
+            KafkaPythonPartition(*tp): None if replicas is None else list(replicas) for tp, replicas in lists.items()
         }
         with requires("ALTER", CLUSTER):
             found = self._controller.send(lambda: self._admin.alter_partition_reassignments(wanted))
         # kafka-python keeps the type of the error and drops the broker's message.
-        return {TopicPartition(*place): error.__name__ for place, error in found.items() if error is not None}
+        return {TopicPartition(*tp): error.__name__ for tp, error in found.items() if error is not None}
 
-    def elect_preferred_leaders(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    def elect_preferred_leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
         """Elect preferred leaders, and return the errors of partitions that failed.
 
         Raises:
@@ -86,8 +86,8 @@ class ReassignmentAdmin:
             KafkaError: As raised by the admin client.
         """
         wanted: dict[str, list[int]] = {}
-        for place in sorted(places):
-            wanted.setdefault(place.topic, []).append(place.partition)
+        for tp in sorted(tps):
+            wanted.setdefault(tp.topic, []).append(tp.partition)
         if not wanted:
             # kafka-python would elect leaders of all partitions.
             return {}

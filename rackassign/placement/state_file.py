@@ -2,8 +2,7 @@
 
 An unregistered broker takes its rack with it, and the cluster accepts no placeholders at all. So both are stored here,
 for one cluster, whose ID is in the file. A file that cannot be read, or belongs to another cluster, is refused and
-never
-overwritten: it may be the only copy of a plan.
+never overwritten: it may be the only copy of a plan.
 """
 
 from __future__ import annotations

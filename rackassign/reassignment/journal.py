@@ -126,12 +126,12 @@ def begin(file: Path, journal: Journal) -> Path | None:
     Raises:
         ConfigError: The existing plan is not over, or the file is no journal, or a file cannot be written.
     """
-    old, put_by = require_finished(file), None
+    old, backup = require_finished(file), None
     if old is not None and old.phase in {"applied", "abandoned"}:
-        put_by = _free(file)
-        write(put_by, old)
+        backup = _free(file)
+        write(backup, old)
     write(file, journal)
-    return put_by
+    return backup
 
 
 def archive(file: Path) -> Path | None:
@@ -139,9 +139,9 @@ def archive(file: Path) -> Path | None:
     old = require_finished(file)
     if old is None or old.phase != "planned":
         return None
-    put_by = _free(file)
-    file.replace(put_by)
-    return put_by
+    backup = _free(file)
+    file.replace(backup)
+    return backup
 
 
 def _free(file: Path) -> Path:
@@ -218,8 +218,8 @@ def _parsed(value: Any) -> Journal:  # noqa: ANN401 - it comes from JSON
     return Journal(
         json_fields.text(found["cluster"], "cluster"),
         None if found[JSON_KEY] is None else ReassignmentRequest.read(found[JSON_KEY]),
-        {tp: _read_move(row, path) for path, tp, row in _places(found["moves"], "moves")},
-        {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _places(found["waiting"], "waiting")},
+        {tp: _read_move(row, path) for path, tp, row in _rows_by_partition(found["moves"], "moves")},
+        {tp: _ids(row, path, least=-_LARGEST) for path, tp, row in _rows_by_partition(found["waiting"], "waiting")},
         phase,
         None if found["throttled"] is None else _earlier(found["throttled"]),
     )
@@ -244,7 +244,7 @@ def _earlier(value: Any) -> SavedConfigs:  # noqa: ANN401 - it comes from JSON
     )
 
 
-def _places(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
+def _rows_by_partition(value: Any, path: str) -> Iterable[tuple[str, TopicPartition, Any]]:  # noqa: ANN401 - it comes from JSON
     for topic, rows in json_fields.mapping(value, path).items():
         seen: set[int] = set()
         for partition, row in json_fields.mapping(rows, f"{path}.{topic}").items():

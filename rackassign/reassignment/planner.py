@@ -90,7 +90,7 @@ def plan_reassignment(
     left_out = _left_out(state, layout, request.topics)
     if coverage is not None:
         left_out |= _not_for_groups(state, layout, request.topics)
-    free = [tp for tp in _places(layout, request.topics) if tp not in left_out]
+    free = [tp for tp in _topic_partitions(layout, request.topics) if tp not in left_out]
     asked = {
         tp: request.replication_factor
         for tp in free
@@ -142,7 +142,7 @@ def plan_leader_balance(
     rules = replace(rules, rackless="rack")
     layout = layout_of(state)
     left_out = _left_out(state, layout, topics)
-    part = _Part(layout, [tp for tp in _places(layout, topics) if tp not in left_out])
+    part = _Part(layout, [tp for tp in _topic_partitions(layout, topics) if tp not in left_out])
     found = rebalance_leaders(part.layout, rules, topics=part.topics, keep_successors=True)
     lists = part.back(found.topics)
     moves = {
@@ -194,7 +194,7 @@ def _check_leader_racks(state: ClusterState, rules: PlacementConstraints) -> Non
         )
 
 
-def _places(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
+def _topic_partitions(layout: Layout, topics: Collection[str] | None) -> list[TopicPartition]:
     chosen = _topics(layout, topics)
     return [TopicPartition(topic, number) for topic in chosen for number in range(len(layout.topics[topic]))]
 
@@ -208,7 +208,7 @@ def _topics(layout: Layout, topics: Collection[str] | None) -> tuple[str, ...]:
 
 def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
     found: dict[TopicPartition, str] = {}
-    for tp in _places(layout, topics):
+    for tp in _topic_partitions(layout, topics):
         partition = state.topics[tp.topic].partitions[tp.partition]
         if tp in state.in_flight:
             found[tp] = "is being reassigned"
@@ -221,7 +221,7 @@ def _left_out(state: ClusterState, layout: Layout, topics: Collection[str] | Non
 
 def _not_for_groups(state: ClusterState, layout: Layout, topics: Collection[str] | None) -> dict[TopicPartition, str]:
     why = "is a topic of Kafka itself, which is not moved to a group's racks"
-    return {tp: why for tp in _places(layout, topics) if state.topics[tp.topic].internal}
+    return {tp: why for tp in _topic_partitions(layout, topics) if state.topics[tp.topic].internal}
 
 
 def _factors(

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError
 
 from rackassign.admin.authorization import AuthorizationError, is_authorization_error, topic_resource
@@ -142,15 +142,17 @@ class ChangelogClient:
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from now on, each from the position of its state, however that was reached."""
-        wanted = {HostPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()}
+        wanted = {
+            KafkaPythonPartition(self._name(topic), partition): at for (topic, partition), at in positions.items()
+        }
         before = self._reader.assignment()
-        tps = {host: self._reader.position(host) for host in before & set(wanted)}
+        current = {log_tp: self._reader.position(log_tp) for log_tp in before & set(wanted)}
         if set(wanted) != before:
             self._reader.assign(list(wanted))
-            tps = {}
-        for host, at in wanted.items():
-            if tps.get(host) != at:
-                self._reader.seek(host, at)
+            current = {}
+        for log_tp, at in wanted.items():
+            if current.get(log_tp) != at:
+                self._reader.seek(log_tp, at)
 
     def read(self, timeout_ms: int = 0) -> dict[TopicPartition, ChangelogBatch]:
         """Return the new records of the assigned partitions.
@@ -161,10 +163,10 @@ class ChangelogClient:
         if not self._reader.assignment():
             return {}
         found: dict[TopicPartition, ChangelogBatch] = {}
-        for host, records in self._reader.poll(timeout_ms=timeout_ms).items():
-            tp = TopicPartition(self._topics[host.topic], host.partition)
+        for log_tp, records in self._reader.poll(timeout_ms=timeout_ms).items():
+            tp = TopicPartition(self._topics[log_tp.topic], log_tp.partition)
             # The end is also behind records that compaction has removed.
-            found[tp] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(host))
+            found[tp] = ChangelogBatch(_changes(records), records[0].offset, self._reader.position(log_tp))
         return found
 
     def read_range(self, tp: TopicPartition, start: int, end: int) -> list[ChangelogRecord]:
@@ -173,7 +175,7 @@ class ChangelogClient:
         Raises:
             KafkaUnavailableError: They are not received.
         """
-        where = HostPartition(self._name(tp.topic), tp.partition)
+        where = KafkaPythonPartition(self._name(tp.topic), tp.partition)
         if self._finder is None:
             self._finder = self._new_reader()
         self._finder.assign([where])
@@ -197,16 +199,16 @@ class ChangelogClient:
         Raises:
             KafkaUnavailableError: Kafka does not report them.
         """
-        hosts = {HostPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
-        if not hosts:
+        log_tps = {KafkaPythonPartition(self._name(tp.topic), tp.partition): tp for tp in tps}
+        if not log_tps:
             return {}
         try:
-            begins, ends = self._reader.beginning_offsets(list(hosts)), self._reader.end_offsets(list(hosts))
+            begins, ends = self._reader.beginning_offsets(list(log_tps)), self._reader.end_offsets(list(log_tps))
         except (KafkaError, KeyError) as error:
             # kafka-python (3.0.12) raises KeyError for a partition whose leader has not responded.
-            why = self._why(next(iter(hosts)).topic, error)
+            why = self._why(next(iter(log_tps)).topic, error)
             raise KafkaUnavailableError(f"the end offsets of changelogs are not available: {why}") from None
-        return {tp: (begins[host], ends[host]) for host, tp in hosts.items()}
+        return {tp: (begins[log_tp], ends[log_tp]) for log_tp, tp in log_tps.items()}
 
     def _why(self, log: str, error: Exception) -> str:
         """Return the cause of an error: kafka-python waits for a deleted topic until the timeout."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka import TopicPartition as HostPartition
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
@@ -171,7 +171,7 @@ class StatefulConsumer:
         self._reset_after_long_pause()
         restoring = any(not owner.ready for owner in self._owners.values())
         polled = self._consumer.poll(timeout_ms=0 if restoring else timeout_ms)
-        todo = {TopicPartition(*host): batch for host, batch in polled.items()}
+        todo = {TopicPartition(*client_tp): batch for client_tp, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
             # By now it is known whether this is still a member of the group. Only then are other owners fenced.
@@ -193,9 +193,9 @@ class StatefulConsumer:
             for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
                 self._stop_reading(tp)
-                if HostPartition(*tp) in self._consumer.assignment():
+                if KafkaPythonPartition(*tp) in self._consumer.assignment():
                     # If there is no state yet, this offset is stored nowhere else.
-                    self._consumer.seek(HostPartition(*tp), batch[0].offset)
+                    self._consumer.seek(KafkaPythonPartition(*tp), batch[0].offset)
             self._commit(ends)
             self._publish()
         return done
@@ -214,9 +214,9 @@ class StatefulConsumer:
         """Pause a partition; an active one continues later behind the records in its state."""
         if tp in self._owners:
             self._owners[tp].reads = False
-        host = HostPartition(*tp)
-        if host in self._consumer.assignment():
-            self._consumer.pause(host)
+        client_tp = KafkaPythonPartition(*tp)
+        if client_tp in self._consumer.assignment():
+            self._consumer.pause(client_tp)
 
     def close(self) -> None:
         """Leave the group and close everything; the files remain, so that the next start need not restore them."""
@@ -232,7 +232,7 @@ class StatefulConsumer:
 
     def _apply_assignment(self) -> None:
         """Add assigned partitions, and release revoked ones."""
-        assigned = {TopicPartition(*host) for host in self._consumer.assignment()}
+        assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
         for tp in set(self._owners) - assigned:
             self._owners.pop(tp).store.discard_uncommitted()
         if self._assignor.generation != self._generation:
@@ -298,7 +298,7 @@ class StatefulConsumer:
 
     def _begin(self, tp: TopicPartition, owner: ActivePartition) -> None:
         """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll."""
-        host, start = HostPartition(*tp), owner.store.replay.source + 1
+        client_tp, start = KafkaPythonPartition(*tp), owner.store.replay.source + 1
         if owner.first is None:
             try:
                 owner.first = self._where_to_begin(tp, start)
@@ -307,10 +307,10 @@ class StatefulConsumer:
                 return
         start = max(start, owner.first)
         if start:
-            self._consumer.seek(host, start)
+            self._consumer.seek(client_tp, start)
         elif self._from_the_start:
-            self._consumer.seek_to_beginning(host)
-        self._consumer.resume(host)
+            self._consumer.seek_to_beginning(client_tp)
+        self._consumer.resume(client_tp)
         owner.reads = True
 
     def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
@@ -323,9 +323,9 @@ class StatefulConsumer:
         Raises:
             KafkaError: Kafka does not report the beginning of the input or the committed offset.
         """
-        host = HostPartition(*tp)
-        committed: int = self._consumer.committed(host) or 0
-        begins: int = self._consumer.beginning_offsets([host])[host]
+        client_tp = KafkaPythonPartition(*tp)
+        committed: int = self._consumer.committed(client_tp) or 0
+        begins: int = self._consumer.beginning_offsets([client_tp])[client_tp]
         if committed > start:
             log.warning(
                 "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
@@ -407,7 +407,7 @@ class StatefulConsumer:
         if not ends:
             return
         try:
-            self._consumer.commit({HostPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
+            self._consumer.commit({KafkaPythonPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
         except KafkaError as error:
             # The changelogs have these offsets, and the next owners use them.
             log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)

@@ -79,9 +79,9 @@ def encode_streams_assignment(info: StreamsAssignmentInfo) -> bytes:
     for task in info.active:
         _write_task(out, task, version)
     out.int32(len(info.standby))
-    for task, places in info.standby.items():
+    for task, tps in info.standby.items():
         _write_task(out, task, version)
-        _write_places(out, places, None)
+        _write_tps(out, tps, None)
     _write_hosts(out, info, version)
     if version >= _HAS_ERROR:
         out.int32(info.error)
@@ -105,7 +105,7 @@ def decode_streams_assignment(data: bytes) -> StreamsAssignmentInfo:
     standby: dict[TaskId, tuple[TopicPartition, ...]] = {}
     for _ in range(reader.count("standby tasks", smallest + 4) or 0):
         task = _read_task(reader, version)
-        standby[task] = _read_places(reader, None)
+        standby[task] = _read_tps(reader, None)
     topics = None
     if version >= _HAS_TOPICS:
         topics = {}
@@ -148,8 +148,8 @@ def _read_task(reader: Reader, version: int) -> TaskId:
     return TaskId(group, partition, _of_units(units, start) or None)
 
 
-def _write_places(out: Writer, places: Iterable[TopicPartition], numbers: Mapping[str, int] | None) -> None:
-    listed = list(places)
+def _write_tps(out: Writer, tps: Iterable[TopicPartition], numbers: Mapping[str, int] | None) -> None:
+    listed = list(tps)
     out.int32(len(listed))
     for topic, partition in listed:
         if numbers is None:
@@ -159,7 +159,7 @@ def _write_places(out: Writer, places: Iterable[TopicPartition], numbers: Mappin
         out.int32(partition)
 
 
-def _read_places(reader: Reader, topics: Mapping[int, str] | None) -> tuple[TopicPartition, ...]:
+def _read_tps(reader: Reader, topics: Mapping[int, str] | None) -> tuple[TopicPartition, ...]:
     found = []
     for _ in range(reader.count("partitions", 6 if topics is None else 8) or 0):
         if topics is None:
@@ -181,7 +181,7 @@ def _write_hosts(out: Writer, info: StreamsAssignmentInfo, version: int) -> None
     numbers: dict[str, int] | None = None
     if version >= _HAS_TOPICS:
         numbers = {}
-        for topic, _ in (place for hosts in maps for places in hosts.values() for place in places):
+        for topic, _ in (tp for hosts in maps for tps in hosts.values() for tp in tps):
             numbers.setdefault(topic, len(numbers))
         out.int32(len(numbers))
         for topic, number in numbers.items():
@@ -189,13 +189,13 @@ def _write_hosts(out: Writer, info: StreamsAssignmentInfo, version: int) -> None
             _write_text(out, topic)
     for hosts in maps:
         out.int32(len(hosts))
-        for address, places in hosts.items():
+        for address, tps in hosts.items():
             name, _, port = address.rpartition(":")
             if not port.isdecimal():
                 raise WireError(0, f"{address!r}: expected HOST:PORT")
             _write_text(out, name)
             out.int32(int(port))
-            _write_places(out, places, numbers)
+            _write_tps(out, tps, numbers)
 
 
 def _read_hosts(reader: Reader, topics: Mapping[int, str] | None) -> dict[str, tuple[TopicPartition, ...]]:
@@ -203,7 +203,7 @@ def _read_hosts(reader: Reader, topics: Mapping[int, str] | None) -> dict[str, t
     for _ in range(reader.count("hosts", 10) or 0):
         name = _read_text(reader, "the name of a host")
         address = f"{name}:{reader.int32('a port')}"
-        found[address] = _read_places(reader, topics)
+        found[address] = _read_tps(reader, topics)
     return found
 
 

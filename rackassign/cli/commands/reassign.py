@@ -125,7 +125,7 @@ def plan(
         except UnevenError as error:
             warn(f"{error}; nothing is written")
             return NO
-        put_by, written = store(prepared, file, Path(state), known), prepared.has_changes
+        backup, written = store(prepared, file, Path(state), known), prepared.has_changes
     for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
         warn(trouble)
     if output == "json":
@@ -138,8 +138,8 @@ def plan(
         console.print(
             f"written to {plan}: `reassign apply{named}` does it, `reassign rollback{named}` undoes it", soft_wrap=True
         )
-    if put_by is not None:
-        console.print(f"the plan that was there before is kept in {put_by}", soft_wrap=True)
+    if backup is not None:
+        console.print(f"the plan that was there before is kept in {backup}", soft_wrap=True)
     return DONE
 
 

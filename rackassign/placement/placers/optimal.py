@@ -245,7 +245,7 @@ def rebalance_leaders(
         np.asarray([max(1, len(own)) for own in held], np.int64),
         np.asarray(rows.group, np.int64),
         held,
-        tuple(tp in kept and indexed.leads(own) for tp, own in zip(rows.places(), rows.replicas, strict=True)),
+        tuple(tp in kept and indexed.leads(own) for tp, own in zip(rows.tps(), rows.replicas, strict=True)),
     )
     found = indexed.lead(items, rows.others, keep=keep_successors)
     ordered = (
@@ -287,7 +287,7 @@ class _Rows:
         """Return the existing lists: without partitions, nothing can be improved."""
         return Placement(self.lists(self.replicas), 0, 0, proven=True, leaders_proven=True)
 
-    def places(self) -> list[TopicPartition]:
+    def tps(self) -> list[TopicPartition]:
         """Return the partitions."""
         numbers: dict[int, int] = {}
         found: list[TopicPartition] = []

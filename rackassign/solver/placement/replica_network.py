@@ -110,17 +110,19 @@ class _Model:
 
     def __init__(self, classes: Classes, nodes: BrokerArrays, goals: Objectives, *, grouped: bool) -> None:
         self._classes, self._nodes, self._goals, self._grouped = classes, nodes, goals, grouped
-        self._places = _places(classes, nodes)
+        self._candidates = _candidate_arcs(classes, nodes)
         self._groups = int(classes.group.max(initial=0)) + 1
         self._total = int(classes.size @ np.asarray([bounds.copies for bounds in classes.bounds], np.int64))
         self._in_group = np.bincount(
             classes.group, classes.size * [bounds.copies for bounds in classes.bounds], self._groups
         ).astype(np.int64)
-        _, node, most, _ = self._places.direct.T
+        _, node, most, _ = self._candidates.direct.T
         count = len(nodes.rack)
         reach = np.bincount(node, most, count).astype(np.int64)
-        if len(self._places.hubs):
-            through = np.bincount(self._places.hubs[:, 1], self._places.hubs[:, 2], classes.racks).astype(np.int64)
+        if len(self._candidates.hubs):
+            through = np.bincount(self._candidates.hubs[:, 1], self._candidates.hubs[:, 2], classes.racks).astype(
+                np.int64
+            )
             reach += np.where(nodes.assignable, through[nodes.rack], 0)
         self.most: Ints = np.minimum(reach, classes.size.sum())
         self._rack_most = np.bincount(nodes.rack, self.most, classes.racks).astype(np.int64)
@@ -206,12 +208,12 @@ class _Model:
             arrive = builder.add_rows(self._groups * count)
             builder.add("group", arrive + by_group.owner, node_row + by_group.owner % count, by_group.width)
         group = classes.group if by_group is not None else 0 * classes.group
-        class_, node, most, _ = self._places.direct.T
+        class_, node, most, _ = self._candidates.direct.T
         builder.add("direct", class_ * racks + nodes.rack[node], arrive + group[class_] * count + node, most)
         hub_of = self._hubs(group)
         hub, inverse = np.unique(hub_of, return_inverse=True)
         hub_row = builder.add_rows(len(hub))
-        class_, rack, most = self._places.hubs.T
+        class_, rack, most = self._candidates.hubs.T
         builder.add("in", class_ * racks + rack, hub_row + inverse.ravel(), most)
         pairs = self._hub_nodes(hub)
         builder.add(
@@ -240,7 +242,7 @@ class _Model:
         builder.add("rack", rack_row + rack, np.full(len(rack), sink), width)
 
     def _hubs(self, group: Ints) -> Ints:
-        class_, rack, _ = self._places.hubs.T
+        class_, rack, _ = self._candidates.hubs.T
         hub: Ints = group[class_] * self._classes.racks + rack
         return hub
 
@@ -255,15 +257,18 @@ class _Model:
         return np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
 
     def _objectives(self, builder: Builder, levels: CostSegments, by_group: CostSegments | None) -> list[Ints]:
-        stay = self._places.direct[:, 3]
-        closed = stay * ~self._nodes.assignable[self._places.direct[:, 1]]
+        stay = self._candidates.direct[:, 3]
+        closed = stay * ~self._nodes.assignable[self._candidates.direct[:, 1]]
         even = [builder.objective(node=shift_by_median(levels.cost))]
         coverage = [] if self._goals.coverage is None else [builder.objective(rack=shift_by_median(self._rack_cost))]
         balance = [*coverage, *even]
         moves = [builder.objective(direct=-stay)] if stay.any() else []
         # If one of several copies has to go, the copy on a node that accepts no new copies is least worth keeping.
         moves += [builder.objective(direct=closed)] if closed.any() else []
-        leads = np.asarray(self._classes.leader_load, np.int64)[self._places.direct[:, 0]] == self._places.direct[:, 1]
+        leads = (
+            np.asarray(self._classes.leader_load, np.int64)[self._candidates.direct[:, 0]]
+            == self._candidates.direct[:, 1]
+        )
         # Keep the leader if another copy can be removed as well.
         lead = [builder.objective(direct=-(leads * stay))] if leads.any() else []
         group = [] if by_group is None else [builder.objective(group=by_group.cost)]
@@ -280,8 +285,8 @@ class _Model:
 
     def _flows(self, parts: dict[str, Ints], load: Ints, note: str) -> ReplicaFlows:
         classes, racks = self._classes, self._classes.racks
-        direct = np.column_stack([self._places.direct[:, :2], parts["direct"]])
-        hubs = np.column_stack([self._places.hubs[:, :2], parts["in"]])
+        direct = np.column_stack([self._candidates.direct[:, :2], parts["direct"]])
+        hubs = np.column_stack([self._candidates.hubs[:, :2], parts["in"]])
         group = classes.group if self._grouped else 0 * classes.group
         hub = np.unique(self._hubs(group))
         pairs = self._hub_nodes(hub)
@@ -292,7 +297,7 @@ class _Model:
         return ReplicaFlows(in_rack.astype(np.int64).reshape(-1, racks), direct, hubs, pool, load, self._grouped, note)
 
 
-def _places(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
+def _candidate_arcs(classes: Classes, nodes: BrokerArrays) -> CandidateArcs:
     open_ = nodes.assignable.tolist()
     inside = [
         [node for node in np.flatnonzero(nodes.rack == number).tolist() if open_[node]]
