@@ -393,7 +393,7 @@ def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
         expected = sorted(all_of(topic, dict.fromkeys(range(3), 500)) + all_of(other, {0: 40}))
         for _ in range(2):
             assert sorted(map(tuple, rows.collect())) == expected
-        assert held.dealt().local + held.dealt().stolen > 0
+        assert held.stats().local + held.stats().stolen > 0
         assert held.options["coordinatorToken"] not in frame._jdf.queryExecution().toString()
         # It is read in the executor's rack; what has no replica there must be read elsewhere, and is told as such.
         assert {line["rack"] for line in told_in(tmp_path / "told")} == {"a"}

@@ -80,14 +80,14 @@ class BatchReader(DataSourceReader):
         splits = make_planner(self._options).batch()
         if self._options.rack_binding != "pull" or not splits:
             return [SplitPartition(split) for split in splits]
-        return _offered(self._options, splits)
+        return _submitted(self._options, splits)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
 
 
-def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
+def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
     """Submit the splits to the coordinator of the user, and return input partitions that request them there.
 
     If the coordinator does not respond, no split has been assigned yet. Each split then becomes an input partition, as
@@ -97,17 +97,17 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
     from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
     tasks = min(options.tasks or len(splits), len(splits))
-    held = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
+    endpoint = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
     try:
-        desk = submit_batch(
-            held,
+        endpoint = submit_batch(
+            endpoint,
             splits,
             tasks,
-            each=0 if options.tasks else 1,
+            max_splits_per_task=0 if options.tasks else 1,
             steal_after_s=options.steal_after_s,
             timeout_s=options.coordinator_timeout_s,
         )
     except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with rackBinding=executor", error)
         return [SplitPartition(split) for split in splits]
-    return [PullPartition(desk, task) for task in range(tasks)]
+    return [PullPartition(endpoint, task) for task in range(tasks)]

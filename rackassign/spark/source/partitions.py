@@ -34,13 +34,13 @@ class PullPartition(InputPartition):
     """An input partition whose task requests its splits from a coordinator.
 
     Args:
-        desk: The endpoint of the coordinator.
+        endpoint: The endpoint of the coordinator.
         task: The index of the task.
     """
 
-    def __init__(self, desk: CoordinatorEndpoint, task: int) -> None:
+    def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
         super().__init__(None)
-        self.endpoint = desk
+        self.endpoint = endpoint
         self.task = task
 
 

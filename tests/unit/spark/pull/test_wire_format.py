@@ -42,7 +42,7 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
 @pytest.fixture
 def accepting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     monkeypatch.setattr("secrets.token_urlsafe", lambda _: TOKEN)
-    with Coordinator("127.0.0.1", offers=True) as made:
+    with Coordinator("127.0.0.1", accept_batches=True) as made:
         yield made
 
 
@@ -176,7 +176,7 @@ def test_requests_of_a_task() -> None:
 def test_requests_of_a_submitting_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda _: "x")
     with answering((b'{"have": 2}', b'{"batch": 9}')) as (endpoint, requests):
-        begun = submit_batch(endpoint, SPLITS, 2, each=1, steal_after_s=0.5, timeout_s=30)
+        begun = submit_batch(endpoint, SPLITS, 2, max_splits_per_task=1, steal_after_s=0.5, timeout_s=30)
     assert begun.batch == 9
     own = b'{"token": "a-token", "offer": "x", '
     assert requests == [
@@ -189,7 +189,7 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
     monkeypatch.setattr("secrets.token_hex", lambda _: "x")
     many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("a",), 7, 1) for n in range(250)]
     with answering((b'{"have": 113}', b'{"have": 226}', b'{"have": 250}', b'{"batch": 0}')) as (endpoint, requests):
-        submit_batch(endpoint, many, 2, each=0, steal_after_s=0, timeout_s=30)
+        submit_batch(endpoint, many, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
     assert [(line[35:45], line.count(b'"topic"'), len(line)) for line in requests[:3]] == [
         (b'"at": 0, "', 111, 32691),
         (b'"at": 111,', 111, 32803),
