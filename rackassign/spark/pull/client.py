@@ -121,7 +121,7 @@ def _send(
     """
     response = _exchange(endpoint, encode(request), expected, timeout_s)
     if isinstance(response, ErrorResponse):
-        raise RefusedError(f"the coordinator at {endpoint.address} refuses: {response.error}")
+        raise RefusedError(f"the coordinator at {endpoint.address} rejected the request: {response.error}")
     return response
 
 
@@ -141,7 +141,7 @@ def _exchange(
         except (OSError, ValueError, RecursionError) as error:
             if time.monotonic() >= deadline:
                 raise KafkaUnavailableError(
-                    f"the coordinator at {endpoint.address} does not answer: {error}; executors must reach the "
+                    f"the coordinator at {endpoint.address} does not respond: {error}; executors must reach the "
                     "driver there (coordinatorHost, coordinatorPort) while the query runs, or use rackBinding=executor"
                 ) from None
             time.sleep(_RETRY_S)

@@ -241,7 +241,8 @@ class _PendingBatches:
             splits = self._splits.setdefault(request.submission, [])
             if not 0 <= first <= len(splits) or first + len(added) > _MAX_SPLITS:
                 raise ConfigError(
-                    f"at: expected {len(splits)} of at most {_MAX_SPLITS}, got {first} and {len(added)} more"
+                    f"at: expected at most {len(splits)}, and at most {_MAX_SPLITS} splits, "
+                    f"got {first} and {len(added)} more splits"
                 )
             splits[first:] = added
             self._remove_oldest(self._splits)
@@ -261,7 +262,7 @@ class _PendingBatches:
         with self._lock:
             if name not in self._started:
                 if name not in self._splits:
-                    raise ConfigError("the offer was forgotten")
+                    raise ConfigError("the splits of this batch were removed or never submitted; submit them again")
                 endpoint = begin(
                     self._splits[name],
                     request.tasks,

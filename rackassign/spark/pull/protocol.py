@@ -31,7 +31,7 @@ MAX_LINE_BYTES = 65_536
 Wait = Literal["wait"]
 """Sent in place of a split to a task that has to repeat its request later."""
 
-MALFORMED = "no question"
+MALFORMED = "malformed request"
 WRONG_TOKEN = "wrong token"  # noqa: S105 - the text of an error
 
 
@@ -359,20 +359,20 @@ def parse_response(line: bytes, expected: type[ExpectedResponse]) -> ExpectedRes
     """
     message = json.loads(line)
     if not isinstance(message, dict) or not message.keys() & {expected.KEY, "error"}:
-        raise ValueError(f"{short_repr(message)} is not what a coordinator says")
+        raise ValueError(f"expected the response of a coordinator, got {short_repr(message)}")
     return ErrorResponse(str(message["error"])) if "error" in message else expected.from_json(message)
 
 
 def unknown_batch(batch: object) -> ConfigError:
     """Return the error for a batch that does not exist or was removed."""
-    return ConfigError(f"batch {short_repr(batch)} is over")
+    return ConfigError(f"batch {short_repr(batch)} has ended or does not exist")
 
 
 def encode_split(split: Split) -> dict[str, Any]:
     """Return a split as values that JSON can represent."""
     return {
-        "topic": split.range.place.topic,
-        "partition": split.range.place.partition,
+        "topic": split.range.tp.topic,
+        "partition": split.range.tp.partition,
         "start": split.range.start,
         "end": split.range.end,
         "racks": list(split.racks),
@@ -392,7 +392,7 @@ def decode_split(value: Mapping[str, Any]) -> Split:
         offsets = OffsetRange(tp, int(value["start"]), int(value["end"]))
         return Split(offsets, tuple(value["racks"]), int(value["size"]), int(value["fetch"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("split", f"not what a coordinator says: {error}") from None
+        raise InputError("split", f"malformed: {error}") from None
 
 
 def _number(name: str, value: object) -> int:

@@ -113,9 +113,7 @@ class SplitScheduler:
         with self._lock:
             assigned = self._assigned.setdefault(task, [])
             if not 0 <= number <= len(assigned):
-                raise ConfigError(
-                    f"number: task {task} has {len(assigned)} answers, and asked for {short_repr(number)}"
-                )
+                raise ConfigError(f"number: expected 0 to {len(assigned)} from task {task}, got {short_repr(number)}")
             if number == len(assigned):
                 chosen = self._choose(task, number, rack)
                 if chosen is None or chosen == "wait":

@@ -146,7 +146,7 @@ def read_line(connection: socket.socket, deadline: float) -> bytes:
         left = deadline - time.monotonic()
         if left <= 0:
             # The timeout of the socket restarts with each byte.
-            raise TimeoutError("no whole line came in time")
+            raise TimeoutError("timed out before a complete line was received")
         connection.settimeout(left)
         more = connection.recv(MAX_LINE_BYTES + 1 - len(line))
         if not more:
@@ -237,7 +237,7 @@ class Listener:
         except OSError as error:
             # Probably no file descriptors are left: closing a connection without the token frees one.
             if not self._warned:
-                log.warning("the coordinator cannot take a connection, and closes old ones: %s", error.strerror)
+                log.warning("the coordinator cannot accept a connection and closes the oldest one: %s", error.strerror)
             self._warned = True
             self._close_oldest(self._unauthenticated)
             time.sleep(_ACCEPT_BACKOFF_S)
@@ -361,4 +361,4 @@ class _AnswerThreads:
                     # The connection broke. The client repeats its request.
                     continue
                 except Exception:
-                    log.exception("the coordinator has no answer")
+                    log.exception("the coordinator failed to answer a request")

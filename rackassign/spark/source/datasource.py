@@ -54,13 +54,13 @@ class RackassignDataSource(DataSource):
             return RefusedStream(str(error))
 
     def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
-        told = {str(name): str(value) for name, value in self.options.items()}
+        options = {str(name): str(value) for name, value in self.options.items()}
         if only_headers:
             # It is not known yet whether this is a batch or a stream, and their valid options differ.
-            kept = {"includeheaders", "kafka.bootstrap.servers"}
-            told = {name: value for name, value in told.items() if name.lower() in kept}
-            told = {"subscribe": "any", "kafka.bootstrap.servers": "any", **told}
-        return Options.of(told, mode)
+            retained = {"includeheaders", "kafka.bootstrap.servers"}
+            options = {name: value for name, value in options.items() if name.lower() in retained}
+            options = {"subscribe": "any", "kafka.bootstrap.servers": "any", **options}
+        return Options.of(options, mode)
 
 
 class BatchReader(DataSourceReader):

@@ -34,7 +34,9 @@ def check_limit(options: Options) -> None:
         ConfigError: A limit is set, and this version of Spark does not support it.
     """
     if options.limit is not None and not supports_read_limits():
-        raise ConfigError("maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits from 4.2 on")
+        raise ConfigError(
+            "maxOffsetsPerTrigger: not supported: Spark passes limits to Python data sources since version 4.2"
+        )
 
 
 class StreamReader(DataSourceStreamReader):
@@ -78,8 +80,8 @@ class StreamReader(DataSourceStreamReader):
         if begins is None:
             # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
             return to_json(self._newest)
-        most = getattr(limit, "max_rows", None)
-        return to_json(self._planner().next(begins, self._newest, most))
+        max_rows = getattr(limit, "max_rows", None)
+        return to_json(self._planner().next(begins, self._newest, max_rows))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the input partitions of a batch, one for each task."""

@@ -72,8 +72,8 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
     found = diagnose("t", executors, RF2, {**RACKS, 4: None}, followers=False, rack_env="ZONE")
     assert found.expected.executor == found.expected.none
     unknown, nowhere, nameless, leaders, few = found.findings
-    assert "1 of 3 executors do not know their rack (on h2): set ZONE" in unknown
-    assert "no broker is in rack z" in nowhere
+    assert "1 of 3 executors have no rack (on h2): set ZONE" in unknown
+    assert "executors are in rack z, which has no brokers" in nowhere
     assert "brokers 4 have no rack" in nameless
     assert "RackAwareReplicaSelector" in leaders
     assert "3 of 3 partitions have no replica in some of the 3 racks" in few

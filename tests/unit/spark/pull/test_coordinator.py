@@ -31,7 +31,7 @@ def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
     with Coordinator("127.0.0.1") as coordinator, ThreadPoolExecutor(6) as pool:
         desk = coordinator.begin(SPLITS, 6)
         read = list(pool.map(lambda task: list(request_splits(desk, task, "abc"[task % 3], 30)), range(6)))
-        assert sorted(split.range.place.partition for splits in read for split in splits) == list(range(30))
+        assert sorted(split.range.tp.partition for splits in read for split in splits) == list(range(30))
         again = list(pool.map(lambda task: list(request_splits(desk, task, "c", 30)), range(6)))
         assert again == read
         assert sum(getattr(coordinator.stats(), kind) for kind in ("local", "stolen")) == 30 * 7
@@ -46,7 +46,7 @@ def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
         coordinator.begin([], 1)
         assert coordinator.stats() == SchedulingStats()
         assert list(request_splits(second, 0, "b", 30)) == SPLITS[1:2]
-        with pytest.raises(RefusedError, match="refuses: batch 0 is over"):
+        with pytest.raises(RefusedError, match="rejected the request: batch 0 has ended"):
             list(request_splits(first, 0, "a", 30))
 
 
@@ -55,19 +55,19 @@ def test_strangers_get_nothing() -> None:
         desk = coordinator.begin(SPLITS, 1)
         assert desk.token not in repr(desk)
         stranger = CoordinatorEndpoint(desk.host, desk.port, "guess", desk.batch)
-        with pytest.raises(RefusedError, match="refuses: wrong token"):
+        with pytest.raises(RefusedError, match="rejected the request: wrong token"):
             list(request_splits(stranger, 0, "a", 30))
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
             ({"task": 1}, "task: expected 0 to 0"),
-            ({"number": 5}, "number: task 0 has 0 answers"),
-            ({"task": "0"}, "no question"),
-            ({"rack": 5}, "no question"),
-            ({"batch": [0]}, "batch an array of 1 is over"),
+            ({"number": 5}, "number: expected 0 to 0 from task 0"),
+            ({"task": "0"}, "malformed request"),
+            ({"rack": 5}, "malformed request"),
+            ({"batch": [0]}, "batch an array of 1 has ended"),
         ):
             assert told in asked(desk, json.dumps({**question, **wrong}).encode() + b"\n")
         for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b"[" * 50_000 + b"\n"):
-            assert "no question" in asked(desk, nonsense)
+            assert "malformed request" in asked(desk, nonsense)
         assert asked(desk, b"x" * (MAX_LINE_BYTES + 10)) == ""
         assert len(list(request_splits(desk, 0, "a", 30))) == 30
 
@@ -91,11 +91,11 @@ def test_batches_are_offered_to_one_that_takes_offers() -> None:
         assert [desk.batch for desk in desks] == [0, 1]
         for splits, desk in zip((many, SPLITS), desks, strict=True):
             read = [split for task in range(3) for split in request_splits(desk, task, "abc"[task], 30)]
-            assert sorted(split.range.place for split in read) == [split.range.place for split in splits]
-        with pytest.raises(RefusedError, match="refuses: tasks: 2 are too few for 30 splits"):
+            assert sorted(split.range.tp for split in read) == [split.range.tp for split in splits]
+        with pytest.raises(RefusedError, match="rejected the request: tasks: 2 are too few for 30 splits"):
             submit_batch(coordinator.endpoint(), SPLITS, 2, max_splits_per_task=1, steal_after_s=0, timeout_s=30)
         stranger = replace(coordinator.endpoint(), token="guess")  # noqa: S106 - it is none
-        with pytest.raises(RefusedError, match="refuses: wrong token"):
+        with pytest.raises(RefusedError, match="rejected the request: wrong token"):
             submit_batch(stranger, SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
@@ -108,24 +108,27 @@ def test_a_line_of_an_offer_may_come_again() -> None:
 
         first, second = ([encode_split(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
         begin = {"tasks": 1, "each": 0, "steal_after_s": 0}
-        assert "the offer was forgotten" in tell(**begin)
+        assert "the splits of this batch were removed" in tell(**begin)
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=2, splits=second) == '{"have": 4}'
-        assert "at: expected 4" in tell(at=5, splits=second)
+        assert "at: expected at most 4" in tell(at=5, splits=second)
         assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 0}']
         assert list(request_splits(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
         for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
-            assert "no question" in tell(**{"offer": "y", **wrong})
-        assert "split: not what a coordinator says" in tell(offer="y", at=0, splits=[{}])
-    with Coordinator("127.0.0.1") as closed, pytest.raises(RefusedError, match="refuses: no question"):
+            assert "malformed request" in tell(**{"offer": "y", **wrong})
+        assert "split: malformed" in tell(offer="y", at=0, splits=[{}])
+    with (
+        Coordinator("127.0.0.1") as closed,
+        pytest.raises(RefusedError, match="rejected the request: malformed request"),
+    ):
         submit_batch(closed.endpoint(), SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
 def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
-    with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use rackBinding=executor"):
+    with pytest.raises(KafkaUnavailableError, match=r"does not respond.*coordinatorHost.*or use rackBinding=executor"):
         list(request_splits(desk, 0, "a", 0.01))
 
 
@@ -166,7 +169,7 @@ def test_an_ipv6_address_will_do(host: str) -> None:
         desk = coordinator.begin(SPLITS[:1], 1)
         assert repr(desk) == f"CoordinatorEndpoint([::1]:{desk.port}, batch 0)"
         assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
-        with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} refuses"):
+        with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} rejected the request"):
             list(request_splits(replace(desk, batch=7), 0, "a", 30))
 
 
@@ -305,7 +308,7 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
         asking.join(WITHIN_S)
         over.set()
         assert refused
-        assert "does not answer: " in refused[0]
+        assert "does not respond: " in refused[0]
 
 
 def _told(desk: CoordinatorEndpoint) -> str:
@@ -382,7 +385,7 @@ def test_what_is_no_coordinator_is_named(said: bytes) -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         desk = CoordinatorEndpoint("127.0.0.1", other.getsockname()[1], "hush", 0)
-        with pytest.raises(KafkaUnavailableError, match="does not answer"):
+        with pytest.raises(KafkaUnavailableError, match="does not respond"):
             list(request_splits(desk, 0, "a", 0.2))
         other.shutdown(socket.SHUT_RDWR)
 
@@ -395,7 +398,7 @@ def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> Non
             assert len(list(request_splits(desk, 0, "a", 30))) == 30
         newest = coordinator.begin(SPLITS, 3, key="20 to 30")
         for desk in first:
-            with pytest.raises(RefusedError, match="is over"):
+            with pytest.raises(RefusedError, match="has ended"):
                 list(request_splits(desk, 0, "a", 30))
         assert len(list(request_splits(newest, 0, "a", 30))) == 30
         assert list(request_splits(later[0], 1, "a", 30)) == []

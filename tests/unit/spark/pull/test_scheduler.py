@@ -52,7 +52,7 @@ def test_every_split_has_one_task_and_every_question_one_answer(
         # Whoever asks again, from wherever, is told the same.
         for number, told in enumerate(lists[task]):
             assert deal.next_split(task, number, "c") == told
-    dealt = [each.range.place.partition for told in lists.values() for each in told]
+    dealt = [each.range.tp.partition for told in lists.values() for each in told]
     assert sorted(dealt) == list(range(len(splits)))
     found = deal.stats()
     assert found.local + found.stolen + found.unknown == sum(each.size for each in splits)

@@ -54,16 +54,25 @@ def test_responses_to_tasks(coordinator: Coordinator) -> None:
         (own + b'"batch": 0, "task": 0, "number": 0, "rack": null}', b'{"split": ' + FIRST + b"}"),
         (own + b'"batch": 0, "task": 1, "number": 0, "rack": null}', b'{"split": ' + SECOND + b"}"),
         (own + b'"batch": 0, "task": 1, "number": 1, "rack": null}', b'{"split": null}'),
-        (own + b'"batch": 7, "task": 0, "number": 0, "rack": "a"}', b'{"error": "batch 7 is over"}'),
-        (own + b'"batch": [0], "task": 0, "number": 0, "rack": "a"}', b'{"error": "batch an array of 1 is over"}'),
-        (own + b'"batch": true, "task": 0, "number": 0, "rack": "a"}', b'{"error": "batch true is over"}'),
+        (
+            own + b'"batch": 7, "task": 0, "number": 0, "rack": "a"}',
+            b'{"error": "batch 7 has ended or does not exist"}',
+        ),
+        (
+            own + b'"batch": [0], "task": 0, "number": 0, "rack": "a"}',
+            b'{"error": "batch an array of 1 has ended or does not exist"}',
+        ),
+        (
+            own + b'"batch": true, "task": 0, "number": 0, "rack": "a"}',
+            b'{"error": "batch true has ended or does not exist"}',
+        ),
         (
             own + b'"batch": 0, "task": 2, "number": 0, "rack": "a"}',
             b'{"error": "task: expected 0 to 1, got 2"}',
         ),
         (
             own + b'"batch": 0, "task": 1, "number": 3, "rack": "a"}',
-            b'{"error": "number: task 1 has 1 answers, and asked for 3"}',
+            b'{"error": "number: expected 0 to 1 from task 1, got 3"}',
         ),
     ):
         assert exchange(port, request + b"\n") == response + b"\n", request
@@ -78,26 +87,26 @@ def test_response_to_a_task_that_has_to_wait(coordinator: Coordinator) -> None:
 @pytest.mark.parametrize(
     ("request_line", "problem"),
     [
-        (b"", b"no question"),
-        (b"null", b"no question"),
-        (b"[1]", b"no question"),
-        (b"{}", b"no question"),
-        (b"\xff", b"no question"),
-        (b"GET / HTTP/1.1", b"no question"),
-        (b'{"token": 5}', b"no question"),
+        (b"", b"malformed request"),
+        (b"null", b"malformed request"),
+        (b"[1]", b"malformed request"),
+        (b"{}", b"malformed request"),
+        (b"\xff", b"malformed request"),
+        (b"GET / HTTP/1.1", b"malformed request"),
+        (b'{"token": 5}', b"malformed request"),
         (b'{"token": "guess"}', b"wrong token"),
         (b'{"token": "guess", "batch": 0, "task": 0, "number": 0, "rack": "a"}', b"wrong token"),
         (b'{"token": "a-token", "token": "guess"}', b"wrong token"),
-        (b'{"token": "a-token"', b"no question"),
-        (b'{"token": "a-token"}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "number": 0, "rack": "a"}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "task": "0", "number": 0, "rack": "a"}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "task": true, "number": 0, "rack": "a"}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0.5, "rack": "a"}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": 5}', b"no question"),
-        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0}', b"no question"),
-        (b'{"token": "a-token", "offer": "x", ' + BEGIN + b"}", b"no question"),
-        (b'{"token": "a-token", "offer": "x", "at": 0, "splits": [{}]}', b"no question"),
+        (b'{"token": "a-token"', b"malformed request"),
+        (b'{"token": "a-token"}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "number": 0, "rack": "a"}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "task": "0", "number": 0, "rack": "a"}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "task": true, "number": 0, "rack": "a"}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0.5, "rack": "a"}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": 5}', b"malformed request"),
+        (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0}', b"malformed request"),
+        (b'{"token": "a-token", "offer": "x", ' + BEGIN + b"}", b"malformed request"),
+        (b'{"token": "a-token", "offer": "x", "at": 0, "splits": [{}]}', b"malformed request"),
     ],
 )
 def test_responses_to_malformed_requests(coordinator: Coordinator, request_line: bytes, problem: bytes) -> None:
@@ -109,24 +118,27 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
     port = accepting.endpoint().port
     own = b'{"token": "a-token", "offer": "x", '
     for request, response in (
-        (own + BEGIN + b"}", b'{"error": "the offer was forgotten"}'),
+        (
+            own + BEGIN + b"}",
+            b'{"error": "the splits of this batch were removed or never submitted; submit them again"}',
+        ),
         (own + b'"at": 0, "splits": [' + FIRST + b"]}", b'{"have": 1}'),
         (own + b'"at": 0, "splits": [' + FIRST + b"]}", b'{"have": 1}'),
         (own + b'"at": "1", "splits": [' + SECOND + b"]}", b'{"have": 2}'),
         (
             own + b'"at": 4, "splits": [' + SECOND + b"]}",
-            b'{"error": "at: expected 2 of at most 1000000, got 4 and 1 more"}',
+            b'{"error": "at: expected at most 2, and at most 1000000 splits, got 4 and 1 more splits"}',
         ),
-        (own + b'"at": 2, "splits": [{}]}', b'{"error": "split: not what a coordinator says: \'topic\'"}'),
+        (own + b'"at": 2, "splits": [{}]}', b'{"error": "split: malformed: \'topic\'"}'),
         (
             own + b'"at": 2, "splits": ["t"]}',
-            b'{"error": "split: not what a coordinator says: string indices must be integers',
+            b'{"error": "split: malformed: string indices must be integers',
         ),
-        (own + b'"splits": [' + SECOND + b"]}", b'{"error": "no question"}'),
-        (own + b'"at": 2, "splits": 3}', b'{"error": "no question"}'),
-        (own + b'"at": null, "splits": []}', b'{"error": "no question"}'),
-        (own + b'"tasks": "many", "each": 1, "steal_after_s": 0.5}', b'{"error": "no question"}'),
-        (own + b'"tasks": 2, "each": 1}', b'{"error": "no question"}'),
+        (own + b'"splits": [' + SECOND + b"]}", b'{"error": "malformed request"}'),
+        (own + b'"at": 2, "splits": 3}', b'{"error": "malformed request"}'),
+        (own + b'"at": null, "splits": []}', b'{"error": "malformed request"}'),
+        (own + b'"tasks": "many", "each": 1, "steal_after_s": 0.5}', b'{"error": "malformed request"}'),
+        (own + b'"tasks": 2, "each": 1}', b'{"error": "malformed request"}'),
         (
             own + b'"tasks": 1, "each": 1, "steal_after_s": 0.5}',
             b'{"error": "tasks: 1 are too few for 2 splits"}',
@@ -135,7 +147,10 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
         (own + BEGIN + b"}", b'{"batch": 0}'),
         (own + b'"at": 2, "splits": [' + SECOND + b"]}", b'{"have": 0}'),
         (b'{"token": "a-token", "batch": 0, "task": 0, "number": 0, "rack": "a"}', b'{"split": ' + FIRST + b"}"),
-        (b'{"token": "a-token", "batch": 3, "task": 0, "number": 0, "rack": "a"}', b'{"error": "batch 3 is over"}'),
+        (
+            b'{"token": "a-token", "batch": 3, "task": 0, "number": 0, "rack": "a"}',
+            b'{"error": "batch 3 has ended or does not exist"}',
+        ),
     ):
         found = exchange(port, request + b"\n")
         # Versions of Python describe a wrong type differently.
@@ -201,9 +216,9 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("response", "problem"),
     [
-        (b'{"error": "wrong token"}', "refuses: wrong token"),
-        (b'{"error": "batch 4 is over", "split": null}', "refuses: batch 4 is over"),
-        (b'{"error": null}', "refuses: None"),
+        (b'{"error": "wrong token"}', "rejected the request: wrong token"),
+        (b'{"error": "batch 4 is over", "split": null}', "rejected the request: batch 4 is over"),
+        (b'{"error": null}', "rejected the request: None"),
     ],
 )
 def test_errors_end_a_task(response: bytes, problem: str) -> None:
