@@ -27,6 +27,10 @@ from rackassign.util.text import short_repr
 Pair = tuple[str | None, str | None]
 """The source rack and the reader's rack; None is an unknown rack."""
 
+_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
+_KEYS = ("taken", "group", "what_if", "strategy")
+_AMOUNTS = ("partitions", "unmeasured", "bytes_s")
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficByKind:
@@ -246,11 +250,6 @@ def _sum(row: Mapping[str, Any]) -> Totals:
     )
 
 
-_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
-_KEYS = ("taken", "group", "what_if", "strategy")
-_AMOUNTS = ("partitions", "unmeasured", "bytes_s")
-
-
 def _reduced(table: pa.Table, keys: Collection[str]) -> list[dict[str, Any]]:
     """Return the sums of the amounts of all rows with equal keys."""
     # Threads would add up floats in a different order each time.
@@ -318,10 +317,13 @@ def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[s
             taken, roles = groups[row["group"]]
             if row["taken"] != taken:
                 continue
-            wanted = roles.get((row["what_if"], row["strategy"]), ())
+            group_roles = roles.get((row["what_if"], row["strategy"]), ())
             topics, part = detail.topics[row["group"]], _sum(row)
             now, best = topics.get(row["topic"], (Totals(), Totals()))
-            topics[row["topic"]] = now + part if "now" in wanted else now, best + part if "best" in wanted else best
+            topics[row["topic"]] = (
+                now + part if "now" in group_roles else now,
+                best + part if "best" in group_roles else best,
+            )
     return detail
 
 

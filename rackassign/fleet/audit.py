@@ -111,9 +111,9 @@ def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict
         take = [describe_action(action, found) for action in found.actions]
     for outcome in (_now(row, rates), *outcomes):
         base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": outcome.strategy}
-        mine = {"moved": outcome.moved, "best": outcome is best, "take": take if outcome is best else None}
+        group_columns = {"moved": outcome.moved, "best": outcome is best, "take": take if outcome is best else None}
         for pair in outcome.pairs:
-            yield {**base, **pair, "usd_month": _usd(pair, options.price), **mine}
+            yield {**base, **pair, "usd_month": _usd(pair, options.price), **group_columns}
 
 
 def _usd(pair: Mapping[str, Any], price: Price) -> float:

@@ -25,6 +25,7 @@ _MAX_DETAILED_GROUPS = 10
 _MAX_TOPICS = 15
 _MAX_FLOWS = 100
 _MAX_HISTORY_POINTS = 30
+_TIME_FORMAT = "%Y-%m-%d %H:%M UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,6 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
             takes=any(group.required_changes is not None for group in fleet.groups),
         )
     )
-
-
-_TIME_FORMAT = "%Y-%m-%d %H:%M UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,20 +129,20 @@ def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None
 
 
 def assign_splits(
-    splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int] | None = None
+    splits: Sequence[Split], racks: Sequence[str | None], read_ahead: Mapping[int, int] | None = None
 ) -> list[list[int]]:
     """Return the numbers of the splits of each task, distributed as evenly and as locally as possible.
 
     Args:
         splits: All splits of the batch.
         racks: The rack of each task; None if unknown.
-        begun: The split that each task reads ahead. Tasks keep these splits unless that makes the plan less local.
+        read_ahead: The split that each task reads ahead. Tasks keep these splits unless that makes the plan less local.
     """
-    free = _assign(splits, racks, {})
-    if not begun:
-        return free
-    kept = _assign(splits, racks, begun)
-    return kept if _local_bytes(splits, racks, kept) >= _local_bytes(splits, racks, free) else free
+    unrestricted = _assign(splits, racks, {})
+    if not read_ahead:
+        return unrestricted
+    kept = _assign(splits, racks, read_ahead)
+    return kept if _local_bytes(splits, racks, kept) >= _local_bytes(splits, racks, unrestricted) else unrestricted
 
 
 def _local_bytes(splits: Sequence[Split], racks: Sequence[str | None], shares: Sequence[Sequence[int]]) -> int:
@@ -152,27 +152,29 @@ def _local_bytes(splits: Sequence[Split], racks: Sequence[str | None], shares: S
     )  # fmt: skip
 
 
-def _assign(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int]) -> list[list[int]]:
+def _assign(splits: Sequence[Split], racks: Sequence[str | None], read_ahead: Mapping[int, int]) -> list[list[int]]:
     tasks: defaultdict[str | None, list[int]] = defaultdict(list)
     for task, rack in enumerate(racks):
         tasks[rack].append(task)
     tasks_per_reader = max(1, len(racks) // _MAX_READERS)
-    readers = Counter({rack: -(-len(theirs) // tasks_per_reader) for rack, theirs in tasks.items()})
-    # A split that a task has begun counts as the share of its rack, so it has a replica in that rack only.
-    fixed = {number: replace(splits[number], racks=(rack,)) for task, number in begun.items() if (rack := racks[task])}
+    readers = Counter({rack: -(-len(numbers) // tasks_per_reader) for rack, numbers in tasks.items()})
+    # A split that a task reads ahead counts as the share of its rack, so it has a replica in that rack only.
+    fixed = {
+        number: replace(splits[number], racks=(rack,)) for task, number in read_ahead.items() if (rack := racks[task])
+    }
     planned = plan({number: fixed.get(number, split) for number, split in enumerate(splits)}, readers) if splits else {}
-    shares = [[begun[task]] if task in begun else [] for task in range(len(racks))]
+    shares = [[read_ahead[task]] if task in read_ahead else [] for task in range(len(racks))]
     heaps = {
-        rack: [(sum(splits[number].size for number in shares[task]), len(shares[task]), task) for task in theirs]
-        for rack, theirs in tasks.items()
+        rack: [(sum(splits[number].size for number in shares[task]), len(shares[task]), task) for task in numbers]
+        for rack, numbers in tasks.items()
     }
     for heap in heaps.values():
         heapq.heapify(heap)
     # The largest first, each for the task of its rack with the fewest bytes.
     for number in sorted(set(range(len(splits))).difference(fixed), key=lambda each: (-splits[each].size, each)):
         heap = heaps[planned.get(number)]
-        size, had, task = heap[0]
-        heapq.heapreplace(heap, (size + splits[number].size, had + 1, task))
+        size, count, task = heap[0]
+        heapq.heapreplace(heap, (size + splits[number].size, count + 1, task))
         shares[task].append(number)
     return [sorted(share) for share in shares]
 
@@ -197,11 +199,11 @@ def agree_on_splits(
             # All tasks fail with the same error, so that it does not matter which one Spark reports.
             raise ConfigError(f"task {number}: {each['error']}")
     # One task plans for all, because the solver need not return exactly the same plan on another machine.
-    begun = {number: each["begun"] for number, each in enumerate(announcements) if each["begun"] is not None}
+    read_ahead = {number: each["begun"] for number, each in enumerate(announcements) if each["begun"] is not None}
     racks = [each["rack"] for each in announcements]
-    plans = gather(json.dumps(assign_splits(splits, racks, begun)) if task == 0 else "")
-    mine: list[int] = json.loads(plans[0])[task]
-    return mine
+    plans = gather(json.dumps(assign_splits(splits, racks, read_ahead)) if task == 0 else "")
+    own_splits: list[int] = json.loads(plans[0])[task]
+    return own_splits
 
 
 def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
@@ -214,10 +216,10 @@ def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], 
         rack: Returns the rack of the task.
     """
     try:
-        where = rack()
+        own_rack = rack()
     except RackassignError as error:
         return {"error": str(error)}
-    return {"rack": where, "begun": first_split(splits, task, tasks, where)}
+    return {"rack": own_rack, "begun": first_split(splits, task, tasks, own_rack)}
 
 
 def read_together(
@@ -237,24 +239,24 @@ def read_together(
         read: Yields the rows of a split.
     """
     number = announcement.get("begun")
-    begun = iter(()) if number is None else read(splits[number])
+    rows = iter(()) if number is None else read(splits[number])
     ahead: list[RecordBatch] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rackassign-barrier") as pool:
         agreeing = pool.submit(agree_on_splits, splits, task, announcement, gather)
         size = 0
         while not agreeing.done() and size < _MAX_READ_AHEAD_BYTES:
-            batch = next(begun, None)
+            batch = next(rows, None)
             if batch is None:
                 break
             ahead.append(batch)
             size += batch.nbytes
-        mine = agreeing.result()
-    if number in mine:
+        own_splits = agreeing.result()
+    if number in own_splits:
         yield from ahead
-        yield from begun
+        yield from rows
     else:
-        del begun
-    for each in mine:
+        del rows
+    for each in own_splits:
         if each != number:
             yield from read(splits[each])
 

@@ -79,9 +79,9 @@ class ConsumerPool:
     def _keep(self, unused: _UnusedConsumer) -> None:
         with self._lock:
             self._unused.append(unused)
-            kept = self._unused[-self._max_unused :]
+            retained = self._unused[-self._max_unused :]
             start_sweeper, self._sweeping = not self._sweeping, True
-        self._close_all_but(lambda each: each in kept)
+        self._close_all_but(lambda each: each in retained)
         if start_sweeper:
             self._sweep_later()
 

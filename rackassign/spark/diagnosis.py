@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
+from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 from rackassign.spark.options import Options, Topics
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def diagnose(
     """
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
-    found = shares(executors, partitions, with_rack)
+    found = expected_locality(executors, partitions, with_rack)
     if followers is False:
         found = ExpectedLocality(found.none, found.none, _leaders_only(executors, partitions, with_rack))
     return Diagnosis(
@@ -140,7 +140,7 @@ def diagnose(
 
 def _leaders_only(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:
     led = [Partition(() if p.leader is None else (p.leader,), p.leader) for p in partitions]
-    return shares(executors, led, racks).pull
+    return expected_locality(executors, led, racks).pull
 
 
 def _findings(
@@ -150,7 +150,7 @@ def _findings(
     rack_env: str,
 ) -> Iterator[str]:
     theirs = {rack for rack in racks.values() if rack is not None}
-    nameless = sorted(broker for broker, rack in racks.items() if rack is None)
+    without_rack = sorted(broker for broker, rack in racks.items() if rack is None)
     unknown = [executor for executor in executors if executor.rack is None]
     if not executors:
         yield "no task ran: the application has no executors"
@@ -170,8 +170,8 @@ def _findings(
     for rack in sorted({executor.rack for executor in executors if executor.rack is not None} - theirs):
         known = ", ".join(sorted(theirs))
         yield f"executors are in rack {rack}, which has no brokers; the racks of brokers are {known}"
-    if nameless:
-        yield f"brokers {', '.join(map(str, nameless))} have no rack: set broker.rack"
+    if without_rack:
+        yield f"brokers {', '.join(map(str, without_rack))} have no rack: set broker.rack"
     if followers is False:
         yield (
             f"brokers do not allow follower fetching ({_SELECTOR} is not set), so racks of executors have no effect; "

@@ -50,7 +50,7 @@ class ExpectedLocality:
     pull: float
 
 
-def shares(
+def expected_locality(
     executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
 ) -> ExpectedLocality:
     """Compute the expected local shares.
@@ -71,8 +71,8 @@ def shares(
         near = sum(any(racks.get(replica) == executor.rack for replica in p.replicas) for p in partitions)
         none += executor.slots * led
         executor_share += executor.slots * near
-    whole = slots * len(partitions)
-    return ExpectedLocality(none / whole, executor_share / whole, _pulled(executors, partitions, racks))
+    total = slots * len(partitions)
+    return ExpectedLocality(none / total, executor_share / total, _pulled(executors, partitions, racks))
 
 
 def _pulled(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:

@@ -215,18 +215,18 @@ class _Translation:
         """Return the characters of the class whose bracket was just read, and whether it denotes their complement."""
         negated = self._accept("^")
         operands: list[set[str]] = [set()]
-        begun = False
-        while not (begun and self._accept("]")):
+        has_members = False
+        while not (has_members and self._accept("]")):
             if not self._next():
                 raise self._error("a character class has no closing bracket")
-            if begun and self._accept("&&"):
+            if has_members and self._accept("&&"):
                 self._check_case()
                 operands.append(set())
                 if self._next() in {"]", "&"}:
                     raise self._error("expected characters after &&")
                 continue
             operands[-1] |= self._part()
-            begun = True
+            has_members = True
         found = frozenset(operands[0]).intersection(*operands[1:])
         return found, negated
 

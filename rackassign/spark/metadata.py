@@ -35,6 +35,7 @@ _PROPAGATION_S = 3.0
 
 _RETRY_S = 0.2
 _SELECTOR = "replica.selector.class"
+_CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "fetch.min.bytes", "check.crcs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +316,3 @@ def _admin_module() -> Any:  # noqa: ANN401 - the client lacks type annotations 
     from confluent_kafka import admin  # noqa: PLC0415 - loaded on first use
 
     return admin
-
-
-_CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "fetch.min.bytes", "check.crcs"})

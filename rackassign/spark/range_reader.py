@@ -176,7 +176,7 @@ class _RangeReader:
 
     def _full_batches(self, records: list[Message]) -> Iterator[list[Message]]:
         """Yield full batches and keep the rest; request more records next time if they fit into one batch."""
-        options, begun = self._options, self._batch_bytes
+        options, size_before = self._options, self._batch_bytes
         before = 0
         for message in records:
             size = len(message) + len(message.key() or b"") + (_header_bytes(message) if options.headers else 0)
@@ -188,7 +188,7 @@ class _RangeReader:
                 self._batch, self._batch_bytes = [], 0
             self._batch.append(message)
             self._batch_bytes += size
-        received = before + self._batch_bytes - begun
+        received = before + self._batch_bytes - size_before
         fitting = options.batch_bytes * len(records) // received if received else options.batch_rows
         self._request_size = max(
             1, min(self._request_size * _GROWTH, fitting, options.batch_rows, _MAX_REQUEST_RECORDS)

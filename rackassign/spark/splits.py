@@ -61,19 +61,19 @@ def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_reco
     Returns:
         The pieces. Those of a range are in order, and their sizes differ by at most one.
     """
-    whole = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
-    pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in whole]
+    by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
+    pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
     if sum(pieces) < min_splits:
-        pieces = _proportional_counts(whole, pieces, min_splits)
-    return [part for each, count in zip(whole, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+        pieces = _proportional_counts(by_start, pieces, min_splits)
+    return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
 
 
-def _proportional_counts(whole: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:
+def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:
     """Return the number of pieces of each range: in proportion to its records, and not below its number so far."""
-    total = sum(map(len, whole))
-    return [max(count, -(-min_splits * len(each) // total)) for each, count in zip(whole, pieces, strict=True)]
+    total = sum(map(len, by_start))
+    return [max(count, -(-min_splits * len(each) // total)) for each, count in zip(by_start, pieces, strict=True)]
 
 
-def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    bounds = [whole.start + len(whole) * i // count for i in range(count + 1)]
-    return [OffsetRange(whole.tp, *pair) for pair in pairwise(bounds)]
+def _parts(offsets: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [offsets.start + len(offsets) * i // count for i in range(count + 1)]
+    return [OffsetRange(offsets.tp, *pair) for pair in pairwise(bounds)]

@@ -133,7 +133,7 @@ def _provider(config: pytest.Config) -> str:
         config.getoption(_PROVIDER) or config.getini(_PROVIDER) or os.environ.get("RACKASSIGN_PROVIDER") or _LOCAL
     )
     if chosen not in {_LOCAL, _DOCKER}:
-        raise ConfigError(f"{_PROVIDER} is {_LOCAL} or {_DOCKER}, not {chosen!r}")
+        raise ConfigError(f"{_PROVIDER}: expected {_LOCAL} or {_DOCKER}, got {chosen!r}")
     return chosen
 
 

@@ -32,7 +32,7 @@ from rackassign.spark.splits import Split
 _RETRY_S = 0.05
 
 
-class RefusedError(RackassignError):
+class RequestRejectedError(RackassignError):
     """The coordinator responds with an error to a request."""
 
 
@@ -48,7 +48,7 @@ def request_splits(endpoint: CoordinatorEndpoint, task: int, rack: str | None, t
     Raises:
         KafkaUnavailableError: The coordinator does not respond. The task must not read other splits instead, because
             they may be assigned to other tasks.
-        RefusedError: The batch is over, or the token is wrong.
+        RequestRejectedError: The batch is over, or the token is wrong.
     """
     number = 0
     while True:
@@ -84,7 +84,7 @@ def submit_batch(
 
     Raises:
         KafkaUnavailableError: The coordinator does not respond. No split has been assigned to a task.
-        RefusedError: The token is wrong, or there are too many splits.
+        RequestRejectedError: The token is wrong, or there are too many splits.
     """
     submission = secrets.token_hex(8)
     first = 0
@@ -121,7 +121,7 @@ def _send(
     """
     response = _exchange(endpoint, encode(request), expected, timeout_s)
     if isinstance(response, ErrorResponse):
-        raise RefusedError(f"the coordinator at {endpoint.address} rejected the request: {response.error}")
+        raise RequestRejectedError(f"the coordinator at {endpoint.address} rejected the request: {response.error}")
     return response
 
 

@@ -18,7 +18,6 @@ from rackassign.spark.splits import Split
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-
 log = logging.getLogger(__name__)
 
 NAME = "rackassign"
@@ -43,7 +42,7 @@ class RackassignDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
         """Return the reader of a stream. If the options are invalid, the reader raises the error at the first call."""
-        from rackassign.spark.source.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - batch queries do not need it
+        from rackassign.spark.source.stream import FailingStreamReader, check_limit, stream_reader  # noqa: PLC0415 - batch queries do not need it
 
         try:
             options = self._options("stream")
@@ -51,7 +50,7 @@ class RackassignDataSource(DataSource):
             return stream_reader(options, columns(options, schema))
         except RackassignError as error:
             # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
-            return RefusedStream(str(error))
+            return FailingStreamReader(str(error))
 
     def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
         options = {str(name): str(value) for name, value in self.options.items()}

@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader):
         return {**self.__dict__, "_made_planner": None, "_pull_coordinator": None}
 
 
-class RefusedStream(DataSourceStreamReader):
+class FailingStreamReader(DataSourceStreamReader):
     """The reader of a stream whose options are invalid. Each method raises the error, whichever Spark calls first.
 
     Args:

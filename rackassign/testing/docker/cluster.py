@@ -240,8 +240,8 @@ class DockerCluster(Cluster):
             container.reload()
             return str(container.status)
 
-    def _check_alive(self, wanted: Sequence[Broker]) -> None:
-        for broker in wanted:
+    def _check_alive(self, expected: Sequence[Broker]) -> None:
+        for broker in expected:
             if not self._runs(broker):
                 code = self._container(broker).attrs["State"]["ExitCode"]
                 raise ClusterError(

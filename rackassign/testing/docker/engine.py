@@ -62,21 +62,21 @@ def find_image(image: str | None = None, progress: ProgressCallback | None = Non
         ClusterError: No engine responds, or there is no image and none can be pulled.
         MissingExtraError: testcontainers is not installed.
     """
-    wanted = image or os.environ.get("KAFKA_IMAGE") or None
+    requested = image or os.environ.get("KAFKA_IMAGE") or None
     on_progress = progress or ignore_progress
     client = connect()
     try:
-        name = wanted or OFFICIAL_IMAGE
+        name = requested or OFFICIAL_IMAGE
         problem = _pull_if_missing(client, name, on_progress)
         if not problem:
             return name
-        if wanted is None and _has_image(client, OWN_IMAGE):
+        if requested is None and _has_image(client, OWN_IMAGE):
             return OWN_IMAGE
     finally:
         client.close()
     raise ClusterError(
         f"no image of Kafka: {name} cannot be pulled ({problem})"
-        + (f", and {OWN_IMAGE} is not built" if wanted is None else "")
+        + (f", and {OWN_IMAGE} is not built" if requested is None else "")
         + f"; docker/build.sh in a checkout of rackassign builds {OWN_IMAGE} without a registry"
     )
 

@@ -184,9 +184,9 @@ class LocalCluster(Cluster):
     def _runs(self, broker: Broker) -> bool:
         return str(broker.id) in self._require_supervisor().running()
 
-    def _check_alive(self, wanted: Sequence[Broker]) -> None:
+    def _check_alive(self, expected: Sequence[Broker]) -> None:
         running = self._require_supervisor().running()
-        for broker in wanted:
+        for broker in expected:
             if str(broker.id) not in running:
                 code = self._require_supervisor().exit_code(str(broker.id))
                 raise ClusterError(

@@ -44,7 +44,7 @@ class Children:
     def start(self, name: str, argv: list[str], log: str) -> int:
         """Start a process with its output appended to a log, and return its process ID."""
         if name in self._running:
-            raise ValueError(f"{name} is running")
+            raise ValueError(f"{name} is already running")
         supervisor = os.getpid()
 
         def die_with_the_supervisor() -> None:

@@ -16,7 +16,7 @@ import pytest
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark.pull import server
-from rackassign.spark.pull.client import RefusedError, request_splits, submit_batch
+from rackassign.spark.pull.client import RequestRejectedError, request_splits, submit_batch
 from rackassign.spark.pull.coordinator import Coordinator
 from rackassign.spark.pull.protocol import MAX_LINE_BYTES, CoordinatorEndpoint, decode_split, encode_split
 from rackassign.spark.pull.scheduler import SchedulingStats
@@ -46,7 +46,7 @@ def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
         coordinator.begin([], 1)
         assert coordinator.stats() == SchedulingStats()
         assert list(request_splits(second, 0, "b", 30)) == SPLITS[1:2]
-        with pytest.raises(RefusedError, match="rejected the request: batch 0 has ended"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: batch 0 has ended"):
             list(request_splits(first, 0, "a", 30))
 
 
@@ -55,7 +55,7 @@ def test_strangers_get_nothing() -> None:
         desk = coordinator.begin(SPLITS, 1)
         assert desk.token not in repr(desk)
         stranger = CoordinatorEndpoint(desk.host, desk.port, "guess", desk.batch)
-        with pytest.raises(RefusedError, match="rejected the request: wrong token"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: wrong token"):
             list(request_splits(stranger, 0, "a", 30))
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
@@ -92,10 +92,10 @@ def test_batches_are_offered_to_one_that_takes_offers() -> None:
         for splits, desk in zip((many, SPLITS), desks, strict=True):
             read = [split for task in range(3) for split in request_splits(desk, task, "abc"[task], 30)]
             assert sorted(split.range.tp for split in read) == [split.range.tp for split in splits]
-        with pytest.raises(RefusedError, match="rejected the request: tasks: 2 are too few for 30 splits"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: tasks: 2 are too few for 30 splits"):
             submit_batch(coordinator.endpoint(), SPLITS, 2, max_splits_per_task=1, steal_after_s=0, timeout_s=30)
         stranger = replace(coordinator.endpoint(), token="guess")  # noqa: S106 - it is none
-        with pytest.raises(RefusedError, match="rejected the request: wrong token"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: wrong token"):
             submit_batch(stranger, SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
@@ -120,7 +120,7 @@ def test_a_line_of_an_offer_may_come_again() -> None:
         assert "split: malformed" in tell(offer="y", at=0, splits=[{}])
     with (
         Coordinator("127.0.0.1") as closed,
-        pytest.raises(RefusedError, match="rejected the request: malformed request"),
+        pytest.raises(RequestRejectedError, match="rejected the request: malformed request"),
     ):
         submit_batch(closed.endpoint(), SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
@@ -169,7 +169,7 @@ def test_an_ipv6_address_will_do(host: str) -> None:
         desk = coordinator.begin(SPLITS[:1], 1)
         assert repr(desk) == f"CoordinatorEndpoint([::1]:{desk.port}, batch 0)"
         assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
-        with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} rejected the request"):
+        with pytest.raises(RequestRejectedError, match=rf"the coordinator at \[::1\]:{desk.port} rejected the request"):
             list(request_splits(replace(desk, batch=7), 0, "a", 30))
 
 
@@ -398,7 +398,7 @@ def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> Non
             assert len(list(request_splits(desk, 0, "a", 30))) == 30
         newest = coordinator.begin(SPLITS, 3, key="20 to 30")
         for desk in first:
-            with pytest.raises(RefusedError, match="has ended"):
+            with pytest.raises(RequestRejectedError, match="has ended"):
                 list(request_splits(desk, 0, "a", 30))
         assert len(list(request_splits(newest, 0, "a", 30))) == 30
         assert list(request_splits(later[0], 1, "a", 30)) == []

@@ -11,7 +11,7 @@ import pytest
 
 from rackassign.errors import InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark.pull.client import RefusedError, request_splits, submit_batch
+from rackassign.spark.pull.client import RequestRejectedError, request_splits, submit_batch
 from rackassign.spark.pull.coordinator import Coordinator
 from rackassign.spark.pull.protocol import CoordinatorEndpoint
 from rackassign.spark.splits import OffsetRange, Split
@@ -136,6 +136,7 @@ def test_responses_to_a_submitting_process(accepting: Coordinator) -> None:
         ),
         (own + b'"splits": [' + SECOND + b"]}", b'{"error": "malformed request"}'),
         (own + b'"at": 2, "splits": 3}', b'{"error": "malformed request"}'),
+        (own + b'"at": 1e999, "splits": []}', b'{"error": "malformed request"}'),
         (own + b'"at": null, "splits": []}', b'{"error": "malformed request"}'),
         (own + b'"tasks": "many", "each": 1, "steal_after_s": 0.5}', b'{"error": "malformed request"}'),
         (own + b'"tasks": 2, "each": 1}', b'{"error": "malformed request"}'),
@@ -222,13 +223,19 @@ def test_the_splits_of_a_large_batch_are_in_several_lines(monkeypatch: pytest.Mo
     ],
 )
 def test_errors_end_a_task(response: bytes, problem: str) -> None:
-    with answering([response]) as (endpoint, _), pytest.raises(RefusedError, match=problem):
+    with answering([response]) as (endpoint, _), pytest.raises(RequestRejectedError, match=problem):
         list(request_splits(endpoint, 0, "a", 30))
 
 
 def test_a_malformed_split_is_not_requested_again() -> None:
     with answering([b'{"split": {"topic": "t"}}']) as (endpoint, _), pytest.raises(InputError, match="split: "):
         list(request_splits(endpoint, 0, "a", 30))
+
+
+@pytest.mark.parametrize("responses", [[b'{"have": "2"}'], [b'{"have": 2}', b'{"batch": null}']])
+def test_a_malformed_number_ends_a_submission(responses: Sequence[bytes]) -> None:
+    with answering(responses) as (endpoint, _), pytest.raises(InputError, match=r"(have|batch): expected a number"):
+        submit_batch(endpoint, SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
 @pytest.mark.parametrize("response", [b"", b"null", b'"split"', b'{"have": 1}', b'{"split": ', b"HTTP/1.1 200 OK"])

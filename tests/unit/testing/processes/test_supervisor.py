@@ -55,7 +55,7 @@ def test_the_end_of_a_process_is_known_at_once() -> None:
 def test_a_process_may_be_started_again_under_its_name() -> None:
     with keeping() as (supervisor, home):
         first = supervisor.start("1", ["sleep", "600"], home.directory / "log")
-        with pytest.raises(ClusterError, match="1 is running"):
+        with pytest.raises(ClusterError, match="1 is already running"):
             supervisor.start("1", ["sleep", "600"], home.directory / "log")
         supervisor.signal("1", signal.SIGKILL)
         assert supervisor.wait_exit(["1"], DEADLINE_S)
