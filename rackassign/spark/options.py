@@ -222,14 +222,8 @@ _DISPLAY_NAMES = {
         *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
         *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *(
-            "coordinatorTimeoutMs",
-            "fetchOffset.retryIntervalMs",
-            "path",
-            "rack",
-            "minOffsetsPerTrigger",
-            "maxTriggerDelay",
-        ),
+        *("coordinatorTimeoutMs", "fetchOffset.retryIntervalMs", "path", "rack"),
+        *("minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 }
 """The names of options in the case in which errors show them."""
@@ -250,8 +244,10 @@ def _check_known(own: Mapping[str, str]) -> None:
         if name in _UNSUPPORTED:
             raise ConfigError(f"{_DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
         if name not in _DISPLAY_NAMES:
-            there = sorted(written for known, written in _DISPLAY_NAMES.items() if known not in _UNSUPPORTED)
-            raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(there)}")
+            supported = sorted(
+                display_name for known, display_name in _DISPLAY_NAMES.items() if known not in _UNSUPPORTED
+            )
+            raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
