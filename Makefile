@@ -55,7 +55,7 @@ test-docker: $(VENV)/dev.stamp ## Tests on brokers in containers, where a Docker
 	@if [ "$$CI" = true ] || docker version > /dev/null 2>&1; then \
 	  exec $(BIN)/python -m pytest --durations 5 --rack-cluster-provider docker -m 'not local' integration; \
 	else \
-	  echo "Skipped the tests on brokers in containers: no Docker engine answers"; \
+	  echo "Skipped the tests on brokers in containers: no Docker engine responds"; \
 	fi
 
 .PHONY: test-spark

@@ -18,7 +18,7 @@ from pyspark.sql.functions import col, udf
 from rackassign.errors import ClusterError, ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.spark import Coordinator, doctor, read_barrier
-from rackassign.spark.java_regex import compiled
+from rackassign.spark.java_regex import compile_java_regex
 from rackassign.spark.metadata import KafkaMetadata as Asked
 from rackassign.spark.options import Options, Topics
 from rackassign.spark.planner import Planner
@@ -59,7 +59,7 @@ def received(cluster: Cluster, splits: list[Split]) -> int:
         told = consumer_properties({"bootstrap.servers": cluster.bootstrap}, "a", fetch)
         consumer = Consumer({**told, "statistics.interval.ms": 20, "stats_cb": seen})
         try:
-            consumer.list_topics(splits[0].range.place.topic, timeout=60)
+            consumer.list_topics(splits[0].range.tp.topic, timeout=60)
             before = seen.settled(consumer)
             for split in splits:
                 if split.fetch_bytes == fetch:
@@ -91,7 +91,7 @@ def test_little_more_is_received_than_the_batches_that_hold_a_range(
 
 
 def split_bounds(split: Split) -> tuple[int, int, int]:
-    return split.range.place.partition, split.range.start, split.range.end
+    return split.range.tp.partition, split.range.start, split.range.end
 
 
 @pytest.fixture(scope="module")
@@ -143,13 +143,13 @@ def test_what_is_not_there_is_named(rack_cluster: Cluster, make_topic: MakeTopic
     asked = Asked({"bootstrap.servers": rack_cluster.bootstrap})
     assert asked.describe_topics(Topics(pattern=topic[:-1] + ".")).racks_of(TopicPartition(topic, 1)) == ("b", "c")
     assert asked.follower_reads() is True
-    with pytest.raises(ConfigError, match="subscribe: there is no topic nothing-like-it"):
+    with pytest.raises(ConfigError, match="subscribe: topic nothing-like-it does not exist"):
         asked.describe_topics(Topics(names=("nothing-like-it",)))
-    with pytest.raises(ConfigError, match=f"assign: there is no partition {topic}-7"):
+    with pytest.raises(ConfigError, match=f"assign: partition {topic}-7 does not exist"):
         asked.describe_topics(Topics(assigned=(TopicPartition(topic, 7),)))
-    with pytest.raises(ConfigError, match=r"librdkafka refuses it: .*no.such.property"):
+    with pytest.raises(ConfigError, match=r"librdkafka rejected the configuration: .*no.such.property"):
         Asked({"bootstrap.servers": rack_cluster.bootstrap, "no.such.property": "1"})
-    with pytest.raises(KafkaUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(KafkaUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 does not respond"):
         Asked({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"}).offsets([TopicPartition(topic, 0)], -1)
 
 
@@ -203,7 +203,7 @@ def test_options_that_cannot_work_are_told_in_spark(
 ) -> None:
     topic = make_topic(replicas=SPREAD)
     for options, told in (
-        ({"rackBinding": "pull"}, "rackBinding: pull in a batch needs a coordinator that outlives its planning"),
+        ({"rackBinding": "pull"}, "rackBinding: pull requires a coordinator that exists until the batch query ends"),
         ({"subscirbe": "x"}, "unknown option subscirbe"),
     ):
         with pytest.raises(Exception, match=told):
@@ -232,7 +232,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
     remade(rack_cluster, topic)
     fill(rack_cluster, topic, {0: 100, 1: 100, 2: 100})
     wait_until(lambda: set(ends_of(rack_cluster, topic).values()) == {100}, "the new topic's records")
-    lost = f"{topic}-0 ends at 100, and was read to 300: records may be gone"
+    lost = f"the log of {topic}-0 ends at offset 100, but was read up to 300: records may be lost"
     with pytest.raises(DataLossError, match=lost):
         strict.latestOffset()
     # One that was started again does not know yet where its batch begins.
@@ -245,7 +245,7 @@ def test_a_topic_that_was_made_anew_is_seen_as_spark_asks_before_4_2(
         assert lenient.latestOffset() == now
         assert lenient.partitions(end, now) == []
         assert lenient.partitions(end, now) == []
-    assert sum("records may be gone" in record.getMessage() for record in caplog.records) == 3
+    assert sum("records may be lost" in record.getMessage() for record in caplog.records) == 3
     fill(rack_cluster, topic, {0: 10}, first=100)
     (piece,) = lenient.partitions(now, lenient.latestOffset())
     assert isinstance(piece, SplitPartition)
@@ -330,7 +330,7 @@ def test_patterns_find_what_java_finds(spark: Any) -> None:
     for _ in range(1500):
         pattern = "".join(chosen.choices(words, k=chosen.randint(1, 8)))
         try:
-            ours = compiled(pattern)
+            ours = compile_java_regex(pattern)
         except ConfigError:
             # May be Java's alone; what is taken must mean the same.
             continue
@@ -371,7 +371,7 @@ def test_a_barrier_has_the_rows_of_the_source_or_says_at_once_that_there_is_no_r
     few = read_barrier(spark, {**options, "rackBinding": "none"}, 1, columns=["offset", "key"])
     assert few.columns == ["offset", "key"]
     assert few.count() == 800
-    with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2"):
+    with pytest.raises(ConfigError, match="tasks: 3 tasks have to run at the same time, but there are 2 slots"):
         read_barrier(spark, options, tasks=3)
     # An executor that must have a rack and has none is told by whichever task fails first.
     nameless = read_barrier(spark, {**options, "rackEnvVar": "NOT_SET", "onMissingRack": "fail"})
@@ -393,7 +393,7 @@ def test_batches_pull_their_splits_from_a_coordinator_that_is_held(
         expected = sorted(all_of(topic, dict.fromkeys(range(3), 500)) + all_of(other, {0: 40}))
         for _ in range(2):
             assert sorted(map(tuple, rows.collect())) == expected
-        assert held.dealt().local + held.dealt().stolen > 0
+        assert held.stats().local + held.stats().stolen > 0
         assert held.options["coordinatorToken"] not in frame._jdf.queryExecution().toString()
         # It is read in the executor's rack; what has no replica there must be read elsewhere, and is told as such.
         assert {line["rack"] for line in told_in(tmp_path / "told")} == {"a"}
@@ -462,7 +462,9 @@ def kept_limit(spark: Any, cluster: Cluster, topic: str, limit: int) -> dict[str
     if supports_read_limits():
         return limited
     query = stream(spark, cluster, topic, **limited).writeStream.format("noop").start()
-    with pytest.raises(Exception, match="maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits"):
+    with pytest.raises(
+        Exception, match="maxOffsetsPerTrigger: not supported: Spark passes limits to Python data sources"
+    ):
         query.awaitTermination()
     return {}
 
@@ -551,7 +553,7 @@ def test_records_that_are_gone_end_a_stream_or_are_left_out(
     admin = AdminClient({"bootstrap.servers": rack_cluster.bootstrap})
     for deleted in admin.delete_records([HostPartition(topic, 0, 150)]).values():
         deleted.result(60)
-    with pytest.raises(Exception, match=r"the log starts at 150: records are gone; with failOnDataLoss=false"):
+    with pytest.raises(Exception, match=r"the log starts at offset 150: records are lost; failOnDataLoss=false"):
         run_out(stream(spark, rack_cluster, topic), tmp_path)
     run_out(stream(spark, rack_cluster, topic, failOnDataLoss="false"), tmp_path)
     assert places(spark, tmp_path) == [(topic, 0, offset) for offset in (*range(100), *range(150, 200))]
@@ -566,4 +568,4 @@ def test_the_doctor_sees_executors_and_what_to_expect(spark: Any, rack_cluster: 
     assert (round(found.expected.none, 2), round(found.expected.executor, 2)) == (0.33, 0.67)
     assert found.findings == ("3 of 3 partitions have no replica in some of the 3 racks: pulled splits do not help",)
     nameless = doctor(spark, rack_cluster.bootstrap, topic, rack_env="NOT_SET", tasks=2)
-    assert "executors do not know their rack" in nameless.findings[0]
+    assert "executors have no rack" in nameless.findings[0]

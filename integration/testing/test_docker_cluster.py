@@ -58,8 +58,8 @@ def seen_by(cluster: DockerCluster, broker_id: int, timeout_s: float = 10.0) -> 
 
 
 def run_of(cluster: DockerCluster) -> str:
-    assert cluster._claim
-    return cluster._claim._owner.run
+    assert cluster._resources
+    return cluster._resources._owner.run
 
 
 def left_of(engine: Any, run: str) -> tuple[int, int]:
@@ -188,9 +188,9 @@ import sys, time
 from rackassign.testing.docker.cluster import DockerCluster
 cluster = DockerCluster(["a", "b"], image=sys.argv[1])
 if "early" in sys.argv:
-    cluster.wait_ready = lambda timeout_s: (print(cluster._claim._owner.run, flush=True), time.sleep(600))
+    cluster.wait_ready = lambda timeout_s: (print(cluster._resources._owner.run, flush=True), time.sleep(600))
 with cluster:
-    print(cluster._claim._owner.run, flush=True)
+    print(cluster._resources._owner.run, flush=True)
     time.sleep(600)
 """
 

@@ -131,7 +131,7 @@ def test_clusters_run_side_by_side_and_close_leaves_nothing(cluster: LocalCluste
 
 
 def home_of(cluster: LocalCluster) -> Path:
-    return next(iter(cluster._nodes.values())).home.parent
+    return next(iter(cluster._specs.values())).directory.parent
 
 
 def test_a_failed_start_shows_the_brokers_last_words() -> None:

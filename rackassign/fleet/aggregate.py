@@ -27,6 +27,10 @@ from rackassign.util.text import short_repr
 Pair = tuple[str | None, str | None]
 """The source rack and the reader's rack; None is an unknown rack."""
 
+_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
+_KEYS = ("taken", "group", "what_if", "strategy")
+_AMOUNTS = ("partitions", "unmeasured", "bytes_s")
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficByKind:
@@ -42,7 +46,7 @@ class TrafficByKind:
         return self.local + self.cross + self.unknown
 
     @property
-    def afar(self) -> float:
+    def cross_or_unknown(self) -> float:
         """The cross-rack and the unknown amount: all that is not known to be local."""
         return self.cross + self.unknown
 
@@ -69,7 +73,7 @@ class Totals:
     @property
     def rank(self) -> tuple[float, float]:
         """Return the sort key, lower is better: bytes not known to be local, then partitions not known to be local."""
-        return round(self.bytes_s.afar, 3), self.partitions.afar
+        return round(self.bytes_s.cross_or_unknown, 3), self.partitions.cross_or_unknown
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -87,36 +91,36 @@ class GroupSums:
     Args:
         name: Name of the group.
         taken: Time of the snapshot.
-        ways: Reads by change, then by strategy; `NOW` is the current assignment.
+        outcomes: Reads by change, then by strategy; `NOW` is the current assignment.
         best: The best strategy by change.
         required_changes: Recommended changes that gain most for the unchanged group; None if none were computed.
     """
 
     name: str
     taken: datetime
-    ways: Mapping[str, Mapping[str, Totals]]
+    outcomes: Mapping[str, Mapping[str, Totals]]
     best: Mapping[str, str]
     required_changes: tuple[str, ...] | None = None
 
     @property
     def change(self) -> str:
         """Return the change with the best result; `AS_IS` if none improves the group."""
-        return min((AS_IS, *self.ways), key=lambda what_if: self.at_best(what_if).rank)
+        return min((AS_IS, *self.outcomes), key=lambda what_if: self.at_best(what_if).rank)
 
     def strategy(self, what_if: str = AS_IS) -> str:
         """Return the best strategy with a change; `NOW` if none is better than the current assignment."""
         best = self.best.get(what_if, NOW)
-        ways = self.ways[what_if]
-        return best if ways[best].rank < ways[NOW].rank else NOW
+        outcomes = self.outcomes[what_if]
+        return best if outcomes[best].rank < outcomes[NOW].rank else NOW
 
     def at_best(self, what_if: str = AS_IS) -> Totals:
         """Return the reads with a change, by the best strategy or by the current assignment if none is better."""
-        return self.ways[what_if][self.strategy(what_if)] if what_if in self.ways else Totals()
+        return self.outcomes[what_if][self.strategy(what_if)] if what_if in self.outcomes else Totals()
 
     @property
     def now(self) -> Totals:
         """Return the current reads."""
-        return self.ways[AS_IS][NOW]
+        return self.outcomes[AS_IS][NOW]
 
     @property
     def saved(self) -> tuple[float, float]:
@@ -174,7 +178,7 @@ class _Seen:
     """Sums of a group during aggregation."""
 
     taken: datetime
-    ways: dict[tuple[str, str], Totals] = field(default_factory=dict)
+    outcomes: dict[tuple[str, str], Totals] = field(default_factory=dict)
     best: dict[str, str] = field(default_factory=dict)
     take: tuple[str, ...] | None = None
 
@@ -186,32 +190,32 @@ def aggregate(found: Iterable[pa.RecordBatch]) -> Fleet:
         ConfigError: A group has no results without changes (`AS_IS`).
     """
     seen: dict[str, _Seen] = {}
-    moments: dict[datetime, tuple[set[str], Totals]] = {}
+    snapshots: dict[datetime, tuple[set[str], Totals]] = {}
     for batch in found:
         for row in _by_kind(batch):
             part = _sum(row)
             if (row["what_if"], row["strategy"]) == (AS_IS, NOW):
-                names, now = moments.setdefault(row["taken"], (set(), Totals()))
+                names, now = snapshots.setdefault(row["taken"], (set(), Totals()))
                 names.add(row["group"])
-                moments[row["taken"]] = names, now + part
+                snapshots[row["taken"]] = names, now + part
             group = _latest(seen, row)
             if group is None:
                 continue
-            way = row["what_if"], row["strategy"]
-            group.ways[way] = replace(group.ways.get(way, Totals()) + part, moved=row["moved"])
+            key = row["what_if"], row["strategy"]
+            group.outcomes[key] = replace(group.outcomes.get(key, Totals()) + part, moved=row["moved"])
             if row["best"]:
                 group.best[row["what_if"]] = row["strategy"]
-        for row in _takes(batch):
+        for row in _recommendations(batch):
             group = _latest(seen, row)
             if group is not None:
                 group.take = tuple(row["take"])
     groups = sorted(
         (_group(name, of) for name, of in seen.items()), key=lambda g: (*(-part for part in g.saved), g.name)
     )
-    tried = {what_if for of in seen.values() for what_if, _ in of.ways}
+    tried = {what_if for of in seen.values() for what_if, _ in of.outcomes}
     return Fleet(
         tuple(groups),
-        tuple(HistoryPoint(taken, len(names), now) for taken, (names, now) in sorted(moments.items())),
+        tuple(HistoryPoint(taken, len(names), now) for taken, (names, now) in sorted(snapshots.items())),
         (AS_IS, *(name for name in WHAT_IFS if name in tried and name != AS_IS)),
     )
 
@@ -225,13 +229,16 @@ def _latest(seen: dict[str, _Seen], row: Mapping[str, Any]) -> _Seen | None:
 
 
 def _group(name: str, of: _Seen) -> GroupSums:
-    ways: dict[str, dict[str, Totals]] = {}
-    for what_if, strategy in sorted(of.ways, key=lambda way: (_WHAT_IFS.index(way[0]), _STRATEGIES.index(way[1]))):
+    outcomes: dict[str, dict[str, Totals]] = {}
+    for what_if, strategy in sorted(of.outcomes, key=lambda key: (_WHAT_IFS.index(key[0]), _STRATEGIES.index(key[1]))):
         # A group that reads nothing now has no row with `NOW`.
-        ways.setdefault(what_if, {NOW: Totals()})[strategy] = of.ways[what_if, strategy]
-    if AS_IS not in ways:
-        raise ConfigError(f"group {short_repr(name)} was not audited {AS_IS}, so there is nothing to compare with")
-    return GroupSums(name, of.taken, ways, of.best, of.take)
+        outcomes.setdefault(what_if, {NOW: Totals()})[strategy] = of.outcomes[what_if, strategy]
+    if AS_IS not in outcomes:
+        raise ConfigError(
+            f"group {short_repr(name)}: no results for {AS_IS}, with which the other changes are compared; "
+            f"evaluate {AS_IS} as well"
+        )
+    return GroupSums(name, of.taken, outcomes, of.best, of.take)
 
 
 def _sum(row: Mapping[str, Any]) -> Totals:
@@ -241,11 +248,6 @@ def _sum(row: Mapping[str, Any]) -> Totals:
         TrafficByKind(**{kind: row["partitions_sum"]}),
         row["unmeasured_sum"],
     )
-
-
-_WHAT_IFS, _STRATEGIES = (*WHAT_IFS,), (NOW, *STRATEGY_NAMES)
-_KEYS = ("taken", "group", "what_if", "strategy")
-_AMOUNTS = ("partitions", "unmeasured", "bytes_s")
 
 
 def _reduced(table: pa.Table, keys: Collection[str]) -> list[dict[str, Any]]:
@@ -263,14 +265,14 @@ def _by_kind(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _kinds(table: pa.Table) -> Any:  # noqa: ANN401 - a column
-    source, home = table["source_rack"], table["reader_rack"]
-    known = pc.and_(pc.is_valid(source), pc.is_valid(home))
-    return pc.if_else(known, pc.if_else(pc.equal(source, home), "local", "cross"), "unknown")
+    source, reader = table["source_rack"], table["reader_rack"]
+    known = pc.and_(pc.is_valid(source), pc.is_valid(reader))
+    return pc.if_else(known, pc.if_else(pc.equal(source, reader), "local", "cross"), "unknown")
 
 
-def _takes(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    told = batch.filter(pc.is_valid(batch.column("take")))
-    yield from told.select(["taken", "group", "take"]).to_pylist()
+def _recommendations(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    recommended = batch.filter(pc.is_valid(batch.column("take")))
+    yield from recommended.select(["taken", "group", "take"]).to_pylist()
 
 
 @dataclass(slots=True)
@@ -315,10 +317,13 @@ def breakdown(found: Iterable[pa.RecordBatch], fleet: Fleet, names: Collection[s
             taken, roles = groups[row["group"]]
             if row["taken"] != taken:
                 continue
-            wanted = roles.get((row["what_if"], row["strategy"]), ())
+            group_roles = roles.get((row["what_if"], row["strategy"]), ())
             topics, part = detail.topics[row["group"]], _sum(row)
             now, best = topics.get(row["topic"], (Totals(), Totals()))
-            topics[row["topic"]] = now + part if "now" in wanted else now, best + part if "best" in wanted else best
+            topics[row["topic"]] = (
+                now + part if "now" in group_roles else now,
+                best + part if "best" in group_roles else best,
+            )
     return detail
 
 

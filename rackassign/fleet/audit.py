@@ -51,7 +51,7 @@ never marked. `take` has the recommended changes that gain most; it is set in th
 unchanged group and null elsewhere.
 """
 
-ROWS_AT_ONCE = 20_000
+ROWS_PER_BATCH = 20_000
 """Number of result rows in memory and in a row group."""
 
 
@@ -78,12 +78,12 @@ class FleetAudit:
                 raise ConfigError(f"what-if: expected one of {', '.join(WHAT_IFS)}, got {short_repr(name)}")
 
 
-def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator[pa.RecordBatch]:
+def audit_groups(batches: Iterable[pa.RecordBatch], options: FleetAudit) -> Iterator[pa.RecordBatch]:
     """Evaluate groups one after the other and yield the results (`SCHEMA`) in batches of some thousand rows.
 
     Args:
         batches: Batches of rows with one group each (`schema.SCHEMA`), in any order and of any size.
-        how: Options of the audit.
+        options: Options of the audit.
 
     Raises:
         ConfigError: A row was not written by a snapshot.
@@ -91,29 +91,29 @@ def audit_groups(batches: Iterable[pa.RecordBatch], how: FleetAudit) -> Iterator
     found: list[dict[str, Any]] = []
     for batch in batches:
         for row in from_arrow(batch):
-            for name in how.what_ifs:
-                found += _tried(name, WHAT_IFS[name](row), how)
-            if len(found) >= ROWS_AT_ONCE:
+            for name in options.what_ifs:
+                found += _evaluate(name, WHAT_IFS[name](row), options)
+            if len(found) >= ROWS_PER_BATCH:
                 yield pa.RecordBatch.from_pylist(found, SCHEMA)
                 found = []
     if found:
         yield pa.RecordBatch.from_pylist(found, SCHEMA)
 
 
-def _tried(what_if: str, row: GroupRow, how: FleetAudit) -> Iterator[dict[str, Any]]:
+def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict[str, Any]]:
     """Yield the result rows of one group with a change, or with none (`AS_IS`)."""
     rates = _by_topic(row.rates)
-    ways = [_way(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
-    best = min(ways, key=lambda way: way.rank, default=None)
+    outcomes = [_outcome(name, row, rates) for name in STRATEGIES] if row.snapshot.group.members else []
+    best = min(outcomes, key=lambda outcome: outcome.rank, default=None)
     take = None
-    if what_if == AS_IS and how.recommend:
+    if what_if == AS_IS and options.recommend:
         found = inspect(row.snapshot, row.cluster, row.rates)
         take = [describe_action(action, found) for action in found.actions]
-    for way in (_now(row, rates), *ways):
-        base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": way.strategy}
-        mine = {"moved": way.moved, "best": way is best, "take": take if way is best else None}
-        for pair in way.pairs:
-            yield {**base, **pair, "usd_month": _usd(pair, how.price), **mine}
+    for outcome in (_now(row, rates), *outcomes):
+        base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": outcome.strategy}
+        group_columns = {"moved": outcome.moved, "best": outcome is best, "take": take if outcome is best else None}
+        for pair in outcome.pairs:
+            yield {**base, **pair, "usd_month": _usd(pair, options.price), **group_columns}
 
 
 def _usd(pair: Mapping[str, Any], price: Price) -> float:
@@ -122,7 +122,7 @@ def _usd(pair: Mapping[str, Any], price: Price) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Outcome:
     """Reads of a group under a strategy, or with its current assignment."""
 
     strategy: str
@@ -135,28 +135,32 @@ class _Way:
 
         Of equal strategies the last one in `STRATEGY_NAMES` is best.
         """
-        afar = [
+        not_local = [
             pair for pair in self.pairs if pair["source_rack"] is None or pair["source_rack"] != pair["reader_rack"]
         ]
         names: tuple[str, ...] = STRATEGY_NAMES
-        return sum(p["bytes_s"] for p in afar), sum(p["partitions"] for p in afar), -names.index(self.strategy)
+        return (
+            sum(p["bytes_s"] for p in not_local),
+            sum(p["partitions"] for p in not_local),
+            -names.index(self.strategy),
+        )
 
 
-def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
+def _now(row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
     """Return the reads of the current assignment."""
     shot = row.snapshot
     serving = row.cluster.in_sync_replicas(shot.group.topology)
-    return _Way(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
+    return _Outcome(NOW, _pairs(topic_reads(shot.group, _owned(row), serving, shot.leaders_only), rates))
 
 
-def _way(strategy: StrategyName, row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Way:
+def _outcome(strategy: StrategyName, row: GroupRow, rates: Mapping[str, list[float | None]]) -> _Outcome:
     """Return the reads under a strategy, planned with the racks that the group leader receives."""
     shot = row.snapshot
     plan = STRATEGIES[strategy](shot.as_leader_sees(), Options(locality=row.cluster.mode))
     reading = topic_reads(
         shot.group, plan.target, row.cluster.selectable_replicas(shot.group.topology), shot.leaders_only
     )
-    return _Way(strategy, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target))
+    return _Outcome(strategy, _pairs(reading, rates), moved(shot.group, _owned(row), plan.target))
 
 
 def _owned(row: GroupRow) -> dict[str, Partitions]:
@@ -186,11 +190,11 @@ class _Sum:
 
 def _pairs(reading: Iterable[TopicRead], rates: Mapping[str, list[float | None]]) -> tuple[dict[str, Any], ...]:
     sums: dict[tuple[str, str | None], dict[str | None, _Sum]] = {}
-    for run in reading:
-        known = rates.get(run.topic, [])
+    for topic_read in reading:
+        known = rates.get(topic_read.topic, [])
         measured = len(known)
-        by_source = sums.setdefault((run.topic, run.home), {})
-        for i, source in zip(run.ids, run.sources, strict=True):
+        by_source = sums.setdefault((topic_read.topic, topic_read.home), {})
+        for i, source in zip(topic_read.ids, topic_read.sources, strict=True):
             rate = known[i] if i < measured else None
             of = by_source.get(source)
             if of is None:
@@ -200,16 +204,16 @@ def _pairs(reading: Iterable[TopicRead], rates: Mapping[str, list[float | None]]
                 of.unmeasured += 1
             else:
                 of.bytes_s += rate
-    found = [(topic, source, home, of) for (topic, home), by in sums.items() for source, of in by.items()]
+    found = [(topic, source, reader, of) for (topic, reader), by in sums.items() for source, of in by.items()]
     found.sort(key=lambda row: (row[0], row[1] or "", row[2] or ""))
     return tuple(
         {
             "topic": topic,
             "source_rack": source,
-            "reader_rack": home,
+            "reader_rack": reader,
             "partitions": of.partitions,
             "unmeasured": of.unmeasured,
             "bytes_s": of.bytes_s,
         }
-        for topic, source, home, of in found
+        for topic, source, reader, of in found
     )

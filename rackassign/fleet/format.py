@@ -38,20 +38,20 @@ class Figures:
         """Format the cross-rack amount in fewer characters: only the upper end of a range."""
         return self._marked("≤{1}", of)
 
-    def _marked(self, doubtful: str, of: Totals) -> str:
+    def _marked(self, range_format: str, of: Totals) -> str:
         if self.measured and 0 < of.partitions.total <= of.unmeasured:
             return "not measured"
         kinds = self.kinds(of)
-        least, most = self._figure(kinds.cross), self._figure(kinds.afar)
-        shown = least if least == most else doubtful.format(least, most)
+        least, most = self._figure(kinds.cross), self._figure(kinds.cross_or_unknown)
+        shown = least if least == most else range_format.format(least, most)
         return mark_lower_bound(shown, of.unmeasured if self.measured else 0)
 
     def less(self, before: Totals, after: Totals) -> str:
         """Format the reduction of reads not known to be local; marked as an upper bound if a part is unknown."""
-        was, then = self.kinds(before), self.kinds(after)
-        shown = self._figure(was.afar - then.afar)
-        doubtful = was.unknown > 0 or then.unknown > 0
-        return f"≤{shown}" if doubtful and shown != self._figure(0) else shown
+        old, new = self.kinds(before), self.kinds(after)
+        shown = self._figure(old.cross_or_unknown - new.cross_or_unknown)
+        is_upper_bound = old.unknown > 0 or new.unknown > 0
+        return f"≤{shown}" if is_upper_bound and shown != self._figure(0) else shown
 
     def flow(self, amount: float) -> str:
         """Format an amount of traffic."""

@@ -20,11 +20,12 @@ from rackassign.monitoring import Price
 from rackassign.monitoring.html.page import environment
 from rackassign.monitoring.html.sankey import SankeyLayout, sankey_layout
 
-_MOST_GROUPS = 200
-_MOST_DETAILED = 10
-_MOST_TOPICS = 15
-_MOST_FLOWS = 100
-_MOST_MOMENTS = 30
+_MAX_GROUPS = 200
+_MAX_DETAILED_GROUPS = 10
+_MAX_TOPICS = 15
+_MAX_FLOWS = 100
+_MAX_HISTORY_POINTS = 30
+_TIME_FORMAT = "%Y-%m-%d %H:%M UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
         ConfigError: The folder has no audit results, or a file with other contents.
     """
     fleet = aggregate(read_results(found))
-    costly = [group for group in fleet.costly[:_MOST_DETAILED] if any(group.now.rank)]
+    costly = [group for group in fleet.costly[:_MAX_DETAILED_GROUPS] if any(group.now.rank)]
     detail = breakdown(read_results(found), fleet, [group.name for group in costly])
     figures = Figures(price, fleet.measured)
     sides = [_side("now", total(fleet.groups, _now), detail.now, figures)]
@@ -102,27 +103,24 @@ def page(found: Path, price: Price, at: datetime | None = None) -> str:
         environment("rackassign.fleet", price)
         .get_template("fleet.html")
         .render(
-            at=(at or datetime.now(timezone.utc)).strftime(_MOMENT),
+            at=(at or datetime.now(timezone.utc)).strftime(_TIME_FORMAT),
             fleet=fleet,
             figures=figures,
             price=price,
             amount=figures.flow,
-            moment=lambda taken: taken.strftime(_MOMENT),
+            moment=lambda taken: taken.strftime(_TIME_FORMAT),
             NOW=NOW,
             sides=sides,
             changes=_changes(fleet),
             history=_thinned(fleet.history),
-            shown=fleet.groups[:_MOST_GROUPS],
-            rest=_Rest.of(fleet.groups[_MOST_GROUPS:]),
+            shown=fleet.groups[:_MAX_GROUPS],
+            rest=_Rest.of(fleet.groups[_MAX_GROUPS:]),
             stale=_Rest.of(fleet.stale),
             details=[_topics(group, detail.topics[group.name]) for group in costly],
             anchors={group.name: number for number, group in enumerate(costly, 1)},
             takes=any(group.required_changes is not None for group in fleet.groups),
         )
     )
-
-
-_MOMENT = "%Y-%m-%d %H:%M UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def _with(what_if: str) -> Callable[[GroupSums], Totals]:
 
 
 def _changes(fleet: Fleet) -> list[Change]:
-    rows = [Change(NOW, "as it is read now", total(fleet.groups, _now), None)]
+    rows = [Change(NOW, "the current assignments", total(fleet.groups, _now), None)]
     for name in fleet.what_ifs:
         count = sum(group.change == name for group in fleet.groups)
         rows.append(Change(name, MEANINGS[name], total(fleet.groups, _with(name)), count))
@@ -162,13 +160,13 @@ def _changes(fleet: Fleet) -> list[Change]:
 def _side(title: str, of: Totals, pairs: Mapping[Pair, Totals], figures: Figures) -> Side:
     amounts = {pair: figures.kinds(part).total for pair, part in pairs.items()}
     largest = sorted(amounts.items(), key=lambda item: (-item[1], *((rack is None, rack or "") for rack in item[0])))
-    drawn = dict(largest[:_MOST_FLOWS])
+    drawn = dict(largest[:_MAX_FLOWS])
     return Side(title, of, sankey_layout(drawn), len(amounts) - len(drawn))
 
 
 def _thinned(history: Sequence[HistoryPoint]) -> list[HistoryPoint]:
-    """Return at most `_MOST_MOMENTS` points, evenly spaced and with the first and the last one."""
-    last, most = len(history) - 1, _MOST_MOMENTS - 1
+    """Return at most `_MAX_HISTORY_POINTS` points, evenly spaced and with the first and the last one."""
+    last, most = len(history) - 1, _MAX_HISTORY_POINTS - 1
     if last <= most:
         return list(history)
     return [history[round(number * last / most)] for number in range(most + 1)]
@@ -177,6 +175,6 @@ def _thinned(history: Sequence[HistoryPoint]) -> list[HistoryPoint]:
 def _topics(group: GroupSums, by_topic: Mapping[str, tuple[Totals, Totals]]) -> Topics:
     ranked = [(topic, *sums) for topic, sums in by_topic.items()]
     ranked.sort(key=lambda row: (*(-part for part in row[1].rank), row[0]))
-    others = ranked[_MOST_TOPICS:]
+    others = ranked[_MAX_TOPICS:]
     rest = sum((now for _, now, _ in others), Totals()), sum((best for *_, best in others), Totals())
-    return Topics(group, tuple(ranked[:_MOST_TOPICS]), len(others), rest)
+    return Topics(group, tuple(ranked[:_MAX_TOPICS]), len(others), rest)

@@ -33,9 +33,9 @@ def _rows(**fields: pa.DataType) -> pa.DataType:
     return pa.list_(pa.struct(list(fields.items())))
 
 
-_TEXT, _YES_NO, _IDS = pa.string(), pa.bool_(), pa.list_(pa.int32())
+_TEXT, _BOOL, _IDS = pa.string(), pa.bool_(), pa.list_(pa.int32())
 
-_BROKERS = _rows(id=pa.int32(), rack=_TEXT, fenced=_YES_NO, selector=_TEXT, problem=_TEXT)
+_BROKERS = _rows(id=pa.int32(), rack=_TEXT, fenced=_BOOL, selector=_TEXT, problem=_TEXT)
 _TOPICS = _rows(
     topic=_TEXT, replicas=pa.list_(_IDS), in_sync=pa.list_(_IDS), leaders=_IDS, bytes_s=pa.list_(pa.float64())
 )
@@ -44,13 +44,13 @@ _MEMBERS = _rows(
     client_id=_TEXT,
     host=_TEXT,
     instance_id=_TEXT,
-    classic=_YES_NO,
+    classic=_BOOL,
     problem=_TEXT,
     pattern=_TEXT,
     topics=pa.list_(_TEXT),
     rack=_TEXT,
-    mapped=_YES_NO,
-    reads_near=_YES_NO,
+    mapped=_BOOL,
+    reads_near=_BOOL,
     assigned=_rows(topic=_TEXT, partitions=_IDS),
 )
 
@@ -114,10 +114,12 @@ def from_arrow(batch: pa.RecordBatch) -> Iterator[GroupRow]:
         try:
             (row,) = batch.slice(at, 1).to_pylist()
             name = row["group"]
-            made = _read(row)
+            parsed = _read(row)
         except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f"group {short_repr(name)} is not as a snapshot has it: {truncate(str(error))}") from None
-        yield made
+            raise ConfigError(
+                f"group {short_repr(name)}: expected a row of a snapshot: {truncate(str(error))}"
+            ) from None
+        yield parsed
 
 
 def _row(taken: datetime, shot: Snapshot, cluster: ObservedCluster, rates: Throughput) -> dict[str, Any]:
@@ -175,10 +177,10 @@ def _member(member: Member, seen: MemberDescription, shot: Snapshot) -> dict[str
 
 def _read(row: Mapping[str, Any]) -> GroupRow:
     if None in {row["taken"], row["group"]}:
-        raise ValueError("it has no name or no time")
+        raise ValueError("taken and group must not be null")
     for entry in row["topics"]:
         if len({len(entry[name]) for name in ("replicas", "in_sync", "leaders", "bytes_s")}) > 1:
-            raise ValueError(f"the lists of topic {entry['topic']} are not of one length")
+            raise ValueError(f"topic {entry['topic']}: replicas, in_sync, leaders and bytes_s differ in length")
     brokers = tuple(
         BrokerDescription(b["id"], b["rack"], b["fenced"], b["selector"], b["problem"]) for b in row["brokers"]
     )
@@ -213,24 +215,24 @@ def _partitions(entry: Mapping[str, Any]) -> tuple[Partition, ...]:
 
 def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
     members, live = [], []
-    for said in row["members"]:
-        assigned: Partitions = {entry["topic"]: tuple(entry["partitions"]) for entry in said["assigned"]}
-        rack, topics = said["rack"], tuple(said["topics"])
+    for entry in row["members"]:
+        assigned: Partitions = {part["topic"]: tuple(part["partitions"]) for part in entry["assigned"]}
+        rack, topics = entry["rack"], tuple(entry["topics"])
         members.append(
-            Member(said["id"], frozenset(topics), rack=rack, instance_id=said["instance_id"], owned=assigned)
+            Member(entry["id"], frozenset(topics), rack=rack, instance_id=entry["instance_id"], owned=assigned)
         )
-        told = Subscription(topics, rack=None if said["mapped"] else rack)
+        subscription = Subscription(topics, rack=None if entry["mapped"] else rack)
         live.append(
             MemberDescription(
-                said["id"],
-                said["client_id"],
-                said["host"],
-                said["instance_id"],
-                said["classic"],
-                told,
-                said["problem"],
+                entry["id"],
+                entry["client_id"],
+                entry["host"],
+                entry["instance_id"],
+                entry["classic"],
+                subscription,
+                entry["problem"],
                 assigned,
-                said["pattern"],
+                entry["pattern"],
             )
         )
     group = Group(topology, tuple(members), name=row["group"])
@@ -238,7 +240,7 @@ def _snapshot(row: Mapping[str, Any], topology: Topology) -> Snapshot:
     return Snapshot(
         seen,
         group,
-        frozenset(said["id"] for said in row["members"] if said["mapped"]),
-        tuple(member for member, said in zip(live, row["members"], strict=True) if said["rack"] is None),
-        frozenset(said["id"] for said in row["members"] if not said["reads_near"]),
+        frozenset(entry["id"] for entry in row["members"] if entry["mapped"]),
+        tuple(member for member, entry in zip(live, row["members"], strict=True) if entry["rack"] is None),
+        frozenset(entry["id"] for entry in row["members"] if not entry["reads_near"]),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def audit_on_spark(spark: SparkSession, path: str, how: audit.FleetAudit) -> DataFrame:
+def audit_on_spark(spark: SparkSession, path: str, options: audit.FleetAudit) -> DataFrame:
     """Return the audit results of the groups in Parquet files.
 
     Spark reads few files in one task, however many groups they have. If that matters, set
@@ -23,13 +23,13 @@ def audit_on_spark(spark: SparkSession, path: str, how: audit.FleetAudit) -> Dat
     Args:
         spark: The Spark session.
         path: Path of a file or a folder.
-        how: Options of the audit; sent to the executors, which need this package.
+        options: Options of the audit; sent to the executors, which need this package.
     """
 
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return audit.audit_groups(batches, how)
+    def evaluate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return audit.audit_groups(batches, options)
 
-    return spark.read.parquet(path).mapInArrow(judge, spark_schema())
+    return spark.read.parquet(path).mapInArrow(evaluate, spark_schema())
 
 
 def spark_schema() -> StructType:

@@ -16,10 +16,10 @@ from rackassign.fleet import audit, schema
 from rackassign.monitoring import ClusterSnapshot, Throughput
 from rackassign.util.text import short_repr, truncate
 
-GROUPS_AT_ONCE = 50
+GROUPS_PER_BATCH = 50
 """Number of groups in a row group, which is also the number in memory at once and in one Spark task."""
 
-_BROKEN = (OSError, pa.ArrowException)
+_READ_ERRORS = (OSError, pa.ArrowException)
 
 
 def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: Throughput) -> None:
@@ -31,10 +31,10 @@ def write_snapshot(file: Path, taken: datetime, shots: ClusterSnapshot, rates: T
         shots: The groups and their cluster.
         rates: Rates at which their topics are written.
     """
-    with _writing(file, schema.SCHEMA) as writer:
-        for start in range(0, len(shots.snapshots), GROUPS_AT_ONCE):
-            some = shots.snapshots[start : start + GROUPS_AT_ONCE]
-            writer.write_batch(schema.to_arrow(taken, some, shots.cluster, rates))
+    with _replacing(file, schema.SCHEMA) as writer:
+        for start in range(0, len(shots.snapshots), GROUPS_PER_BATCH):
+            chunk = shots.snapshots[start : start + GROUPS_PER_BATCH]
+            writer.write_batch(schema.to_arrow(taken, chunk, shots.cluster, rates))
 
 
 def count(path: Path) -> int:
@@ -43,7 +43,7 @@ def count(path: Path) -> int:
     Raises:
         ConfigError: There are no Parquet files, or a file is not a snapshot.
     """
-    return sum(_of_groups(file).metadata.num_rows for file in _files(path))
+    return sum(_open_snapshot(file).metadata.num_rows for file in _files(path))
 
 
 def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
@@ -54,12 +54,13 @@ def read_snapshots(path: Path) -> Iterator[pa.RecordBatch]:
     """
     seen: set[tuple[datetime, str]] = set()
     for file in _files(path):
-        for batch in _batches(file, _of_groups(file), GROUPS_AT_ONCE):
+        for batch in _batches(file, _open_snapshot(file), GROUPS_PER_BATCH):
             for row in batch.select(["taken", "group"]).to_pylist():
                 key = row["taken"], row["group"]
                 if key in seen:
                     raise ConfigError(
-                        f"{file} has group {short_repr(key[1])} as it was at a moment that was read before"
+                        f"{file}: group {short_repr(key[1])} at {key[0]} was already read from another row; "
+                        "remove duplicate snapshots"
                     )
                 seen.add(key)
             yield batch
@@ -75,10 +76,10 @@ def write_results(folder: Path, found: Iterable[pa.RecordBatch]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         empty = not any(folder.iterdir())
     except OSError as error:
-        raise ConfigError(f"cannot make {folder}: {error.strerror}") from None
+        raise ConfigError(f"cannot create {folder}: {error.strerror}") from None
     if not empty:
-        raise ConfigError(f"{folder} is not empty")
-    with _writing(folder / "part-0.parquet", audit.SCHEMA) as writer:
+        raise ConfigError(f"{folder} is not empty: choose a new or an empty folder")
+    with _replacing(folder / "part-0.parquet", audit.SCHEMA) as writer:
         number = 0
         for batch in found:
             writer.write_batch(batch)
@@ -93,17 +94,17 @@ def read_results(folder: Path) -> Iterator[pa.RecordBatch]:
         ConfigError: There are no Parquet files, or a file has no audit results.
     """
     for file in _files(folder):
-        for batch in _batches(file, _opened(file), audit.ROWS_AT_ONCE):
+        for batch in _batches(file, _open(file), audit.ROWS_PER_BATCH):
             try:
                 # Spark writes some columns with other types.
                 table = pa.Table.from_batches([batch]).select(audit.SCHEMA.names).cast(audit.SCHEMA)
             except (KeyError, pa.ArrowException):
-                raise ConfigError(f"{file} is not what an audit of a fleet finds") from None
+                raise ConfigError(f"{file}: expected the results of a fleet audit") from None
             yield from table.to_batches()
 
 
 @contextmanager
-def _writing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+def _replacing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Write a file under a temporary name and rename it once it is complete."""
     partial = file.with_name(f"{file.name}.partial")
     try:
@@ -112,7 +113,7 @@ def _writing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
             yield writer
         partial.rename(file)
     except OSError as error:
-        raise ConfigError(f"cannot write {file}: {_said(error)}") from None
+        raise ConfigError(f"cannot write {file}: {_reason(error)}") from None
     finally:
         partial.unlink(missing_ok=True)
 
@@ -120,22 +121,22 @@ def _writing(file: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
 def _files(path: Path) -> list[Path]:
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise ConfigError(f"{path} has no Parquet files in it")
+        raise ConfigError(f"{path} has no Parquet files")
     return files
 
 
-def _opened(file: Path) -> pq.ParquetFile:
+def _open(file: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file, page_checksum_verification=True)
-    except _BROKEN as error:
-        raise ConfigError(f"cannot read {file}: {_said(error)}") from None
+    except _READ_ERRORS as error:
+        raise ConfigError(f"cannot read {file}: {_reason(error)}") from None
 
 
-def _of_groups(file: Path) -> pq.ParquetFile:
-    parquet = _opened(file)
+def _open_snapshot(file: Path) -> pq.ParquetFile:
+    parquet = _open(file)
     if not parquet.schema_arrow.equals(schema.SCHEMA):
         parquet.close()
-        raise ConfigError(f"{file} has no groups in it as `snapshot --parquet` writes them")
+        raise ConfigError(f"{file}: expected a snapshot as `snapshot --parquet` writes it")
     return parquet
 
 
@@ -145,14 +146,14 @@ def _batches(file: Path, parquet: pq.ParquetFile, size: int) -> Iterator[pa.Reco
         while True:
             try:
                 batch = next(batches, None)
-            except _BROKEN as error:
-                raise ConfigError(f"cannot read {file}: {_said(error)}") from None
+            except _READ_ERRORS as error:
+                raise ConfigError(f"cannot read {file}: {_reason(error)}") from None
             if batch is None:
                 return
             yield batch
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Return an error in one line; for errors of the operating system, its description."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else truncate(str(error) or type(error).__name__)

@@ -33,12 +33,12 @@ def racks_assumed(row: GroupRow) -> GroupRow:
         return row
     members = row.snapshot.group.members
     have = Counter(member.rack for member in members)
-    home: dict[str, str] = {}
+    rack_of: dict[str, str] = {}
     for member in sorted(members, key=lambda m: m.id):
         if member.rack is None:
-            home[member.id] = min(racks, key=lambda rack: (have[rack], rack))
-            have[home[member.id]] += 1
-    return _at_home(row, home)
+            rack_of[member.id] = min(racks, key=lambda rack: (have[rack], rack))
+            have[rack_of[member.id]] += 1
+    return _with_racks(row, rack_of)
 
 
 def any_replica(row: GroupRow) -> GroupRow:
@@ -59,26 +59,26 @@ def members_balanced(row: GroupRow) -> GroupRow:
     members = row.snapshot.group.members
     if not racks or not members:
         return row
-    most, larger = divmod(len(members), len(racks))
+    share, larger = divmod(len(members), len(racks))
     have = Counter(member.rack for member in members)
     # The larger shares go to the racks with the most members.
     ranked = sorted(racks, key=lambda rack: (-have[rack], rack))
-    room = {rack: most + (place < larger) for place, rack in enumerate(ranked)}
-    home: dict[str, str] = {}
+    capacity = {rack: share + (position < larger) for position, rack in enumerate(ranked)}
+    rack_of: dict[str, str] = {}
     for member in sorted(members, key=lambda m: m.id):
-        if member.rack is not None and room.get(member.rack, 0):
-            room[member.rack] -= 1
-            home[member.id] = member.rack
-    free = [rack for rack in racks for _ in range(room[rack])]
+        if member.rack is not None and capacity.get(member.rack, 0):
+            capacity[member.rack] -= 1
+            rack_of[member.id] = member.rack
+    free = [rack for rack in racks for _ in range(capacity[rack])]
     for member in sorted(members, key=lambda m: m.id):
-        if member.id not in home:
-            home[member.id] = free.pop(0)
-    return _at_home(row, home)
+        if member.id not in rack_of:
+            rack_of[member.id] = free.pop(0)
+    return _with_racks(row, rack_of)
 
 
-def _at_home(row: GroupRow, home: Mapping[str, str]) -> GroupRow:
+def _with_racks(row: GroupRow, rack_of: Mapping[str, str]) -> GroupRow:
     group = row.snapshot.group
-    moved = tuple(replace(member, rack=home.get(member.id, member.rack)) for member in group.members)
+    moved = tuple(replace(member, rack=rack_of.get(member.id, member.rack)) for member in group.members)
     return replace(row, snapshot=replace(row.snapshot, group=replace(group, members=moved), unknown=()))
 
 
@@ -89,20 +89,20 @@ def add_replica(row: GroupRow) -> GroupRow:
     topics: dict[str, tuple[Partition, ...]] = {}
     in_sync: dict[str, tuple[tuple[int, ...], ...]] = {}
     for topic, parts in row.cluster.topology.topics.items():
-        more = [_more(partition, racks, load) for partition in parts]
+        more = [_added_replica(partition, racks, load) for partition in parts]
         topics[topic] = tuple(
             replace(p, replicas=(*p.replicas, *new)) if new else p for p, new in zip(parts, more, strict=True)
         )
         in_sync[topic] = tuple((*ids, *new) for ids, new in zip(row.cluster.in_sync[topic], more, strict=True))
-    return _laid(row, row.cluster.brokers, replace(row.cluster.topology, topics=topics), in_sync)
+    return _with_brokers(row, row.cluster.brokers, replace(row.cluster.topology, topics=topics), in_sync)
 
 
-def _more(partition: Partition, racks: Mapping[int, str], load: Counter[int]) -> tuple[int, ...]:
+def _added_replica(partition: Partition, racks: Mapping[int, str], load: Counter[int]) -> tuple[int, ...]:
     has = {racks.get(broker) for broker in partition.replicas}
-    able = [broker for broker, rack in racks.items() if rack not in has]
-    if not able:
+    candidates = [broker for broker, rack in racks.items() if rack not in has]
+    if not candidates:
         return ()
-    chosen = min(able, key=lambda broker: (load[broker], broker))
+    chosen = min(candidates, key=lambda broker: (load[broker], broker))
     load[chosen] += 1
     return (chosen,)
 
@@ -120,19 +120,19 @@ def add_rack(row: GroupRow) -> GroupRow:
     )
     ids = [*islice((id_ for id_ in naturals() if id_ not in used), -(-len(racks) // count))]
     selector = next((broker.selector for broker in row.cluster.brokers if not broker.fenced), None)
-    deal = _Deal(count + 1, ids)
+    moves = _ReplicaMoves(count + 1, ids)
     topics: dict[str, tuple[Partition, ...]] = {}
     in_sync: dict[str, tuple[tuple[int, ...], ...]] = {}
     for topic, parts in row.cluster.topology.topics.items():
-        dealt = [deal.next(partition) for partition in parts]
-        topics[topic] = tuple(_swapped(p, change) for p, change in zip(parts, dealt, strict=True))
+        changes = [moves.next(partition) for partition in parts]
+        topics[topic] = tuple(_with_changed_replicas(p, change) for p, change in zip(parts, changes, strict=True))
         in_sync[topic] = tuple(
             tuple(change.get(broker, broker) for broker in known)
-            for known, change in zip(row.cluster.in_sync[topic], dealt, strict=True)
+            for known, change in zip(row.cluster.in_sync[topic], changes, strict=True)
         )
     topology = Topology((*row.cluster.topology.brokers, *(Broker(id_, new) for id_ in ids)), topics)
     brokers = (*row.cluster.brokers, *(BrokerDescription(id_, new, selector=selector) for id_ in ids))
-    return members_balanced(_laid(row, brokers, topology, in_sync))
+    return members_balanced(_with_brokers(row, brokers, topology, in_sync))
 
 
 def _name(taken: set[str | None]) -> str:
@@ -140,7 +140,7 @@ def _name(taken: set[str | None]) -> str:
     return next(name for name in names if name not in taken)
 
 
-class _Deal:
+class _ReplicaMoves:
     """Selects the replicas that move to new brokers, cycling through the positions of the replica lists.
 
     Args:
@@ -166,7 +166,7 @@ class _Deal:
         return {old: new}
 
 
-def _swapped(partition: Partition, change: Mapping[int, int]) -> Partition:
+def _with_changed_replicas(partition: Partition, change: Mapping[int, int]) -> Partition:
     leader = partition.leader
     return replace(
         partition,
@@ -175,7 +175,7 @@ def _swapped(partition: Partition, change: Mapping[int, int]) -> Partition:
     )
 
 
-def _laid(
+def _with_brokers(
     row: GroupRow,
     brokers: tuple[BrokerDescription, ...],
     topology: Topology,
@@ -203,12 +203,12 @@ WHAT_IFS: Mapping[str, Callable[[GroupRow], GroupRow]] = {
 """Functions by name: each makes one change; `AS_IS` makes none."""
 
 MEANINGS: Mapping[str, str] = {
-    AS_IS: "nothing changed but the strategy",
-    "racks-reported": "members send the racks they are known to be in, and read near",
-    "racks-assumed": "the same, and members of unknown rack are in the racks that have fewest",
+    AS_IS: "no change other than the strategy",
+    "racks-reported": "members send their known racks, and read from local replicas",
+    "racks-assumed": "as racks-reported, and members of unknown rack are in the racks with the fewest members",
     "any-replica": "a rack-aware replica selector on all brokers",
     "members-balanced": "members spread evenly over the racks",
-    "add-replica": "one more copy of each partition, in a rack that has none",
-    "add-rack": "one more rack, with its share of brokers, copies and members",
+    "add-replica": "one more replica of each partition, in a rack without one",
+    "add-rack": "one more rack, with its share of brokers, replicas and members",
 }
 """Descriptions of the changes by name."""

@@ -26,23 +26,23 @@ def check_columns(names: Sequence[str], *, headers: bool) -> None:
     known = (*COLUMNS, HEADERS) if headers else COLUMNS
     for name in names:
         if name == HEADERS and not headers:
-            raise ConfigError("headers: there are none without includeHeaders=true")
+            raise ConfigError("headers: this column requires includeHeaders=true")
         if name not in known:
-            raise ConfigError(f"no column {truncate(name)}; there are {', '.join(known)}")
+            raise ConfigError(f"unknown column {truncate(name)}: expected one of {', '.join(known)}")
 
 
-def to_batch(messages: Sequence[Message], place: TopicPartition, names: Sequence[str]) -> RecordBatch:
+def to_batch(messages: Sequence[Message], tp: TopicPartition, names: Sequence[str]) -> RecordBatch:
     """Return records as an Arrow batch.
 
     Args:
         messages: Records of one partition.
-        place: The partition.
+        tp: The partition.
         names: The columns, in order.
     """
     import pyarrow as pa  # noqa: PLC0415 - loaded on first use
 
     types = _types()
-    columns = [_BUILDERS[name](messages, place, types[name]) for name in names]
+    columns = [_BUILDERS[name](messages, tp, types[name]) for name in names]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([(name, types[name]) for name in names]))
 
 
@@ -81,7 +81,7 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
     except (SystemError, UnicodeDecodeError):
         # In confluent-kafka 2.12, and in versions before and after it, only these errors show an undecodable key.
         at = f"{message.topic()}-{message.partition()}, offset {message.offset()}"
-        raise RackassignError(f"{at}: the key of a header is not UTF-8; leave out includeHeaders to read on") from None
+        raise RackassignError(f"{at}: a header key is not valid UTF-8; read the topic without includeHeaders") from None
     # A list in practice, although the client's type annotations allow other types.
     return [{"key": key, "value": value} for key, value in list(found)] if found else None
 
@@ -91,8 +91,8 @@ _Builder = Callable[[Sequence["Message"], TopicPartition, Any], Any]
 _BUILDERS: Mapping[str, _Builder] = {
     "key": lambda messages, _, kind: _array([message.key() for message in messages], kind),
     "value": lambda messages, _, kind: _array([message.value() for message in messages], kind),
-    "topic": lambda messages, place, kind: _repeated(place.topic, messages, kind),
-    "partition": lambda messages, place, kind: _repeated(place.partition, messages, kind),
+    "topic": lambda messages, tp, kind: _repeated(tp.topic, messages, kind),
+    "partition": lambda messages, tp, kind: _repeated(tp.partition, messages, kind),
     "offset": lambda messages, _, kind: _array([message.offset() for message in messages], kind),
     # Kafka's timestamps are in milliseconds, Spark's in microseconds.
     "timestamp": lambda messages, _, kind: _array([message.timestamp()[1] * 1000 for message in messages], kind),

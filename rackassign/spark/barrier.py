@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
-SLOTS_COME_S = 5.0
+SLOTS_TIMEOUT_S = 5.0
 """Seconds to wait for executors that have just been requested."""
 
-_LOOK_AGAIN_S = 0.1
-_MOST_AHEAD = 128 * 2**20
+_POLL_INTERVAL_S = 0.1
+_MAX_READ_AHEAD_BYTES = 128 * 2**20
 """The highest number of bytes that a task reads ahead before it has the plan."""
 
-_MOST_READERS = 200
+_MAX_READERS = 200
 """With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
 
 
@@ -77,37 +77,39 @@ def read_barrier(
     read = Options.of(_without_pull(options), "batch")
     names = tuple(columns) or ((*COLUMNS, HEADERS) if read.headers else COLUMNS)
     check_columns(names, headers=read.headers)
-    wanted = read.tasks if tasks is None else tasks
-    if wanted < 0 or tasks == 0:
-        raise ConfigError(f"tasks: expected 1 or more, got {wanted}")
-    count = task_count(wanted, lambda: total_slots(spark))
+    requested = read.tasks if tasks is None else tasks
+    if requested < 0 or tasks == 0:
+        raise ConfigError(f"tasks: expected 1 or more, got {requested}")
+    count = task_count(requested, lambda: total_slots(spark))
     schema = full_schema(headers=read.headers)
     ids = spark.range(0, count, 1, count)
     return ids.mapInArrow(_reader(read, make_planner(read).batch(), names), _only(schema, names), barrier=True)
 
 
-def task_count(wanted: int, slots: Callable[[], int | None], patience_s: float = SLOTS_COME_S) -> int:
+def task_count(requested: int, slots: Callable[[], int | None], timeout_s: float = SLOTS_TIMEOUT_S) -> int:
     """Return the number of tasks, waiting for slots if there are too few.
 
     Args:
-        wanted: The requested number of tasks; 0 for as many as can run at the same time.
+        requested: The requested number of tasks; 0 for as many as can run at the same time.
         slots: Returns how many tasks can run at the same time; None if unknown.
-        patience_s: Seconds to wait for more slots.
+        timeout_s: Seconds to wait for more slots.
 
     Raises:
         ConfigError: There are fewer slots than tasks, or no number is set and the slots are unknown.
     """
-    deadline = time.monotonic() + patience_s
-    while (found := slots()) is not None and found < max(1, wanted):
+    deadline = time.monotonic() + timeout_s
+    while (found := slots()) is not None and found < max(1, requested):
         if time.monotonic() >= deadline:
             raise ConfigError(
-                f"tasks: {max(1, wanted)} must run at once, and there is room for {found}; "
-                "take fewer tasks or more executors (a task may take more than one core: spark.task.cpus)"
+                f"tasks: {max(1, requested)} tasks have to run at the same time, but there are {found} slots; "
+                "use fewer tasks or more executors (a task can need more than one core: spark.task.cpus)"
             )
-        time.sleep(_LOOK_AGAIN_S)
-    if found is None and not wanted:
-        raise ConfigError("tasks: expected how many, since this session does not tell how many can run at once")
-    return wanted or found or 0
+        time.sleep(_POLL_INTERVAL_S)
+    if found is None and not requested:
+        raise ConfigError(
+            "tasks: must be set, because this session does not report how many tasks can run at the same time"
+        )
+    return requested or found or 0
 
 
 def total_slots(spark: SparkSession) -> int | None:
@@ -127,78 +129,81 @@ def first_split(splits: Sequence[Split], task: int, tasks: int, rack: str | None
 
 
 def assign_splits(
-    splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int] | None = None
+    splits: Sequence[Split], racks: Sequence[str | None], read_ahead: Mapping[int, int] | None = None
 ) -> list[list[int]]:
     """Return the numbers of the splits of each task, distributed as evenly and as locally as possible.
 
     Args:
         splits: All splits of the batch.
         racks: The rack of each task; None if unknown.
-        begun: The split that each task reads ahead. Tasks keep these splits unless that makes the plan less local.
+        read_ahead: The split that each task reads ahead. Tasks keep these splits unless that makes the plan less local.
     """
-    free = _dealt(splits, racks, {})
-    if not begun:
-        return free
-    kept = _dealt(splits, racks, begun)
-    return kept if _local(splits, racks, kept) >= _local(splits, racks, free) else free
+    unrestricted = _assign(splits, racks, {})
+    if not read_ahead:
+        return unrestricted
+    kept = _assign(splits, racks, read_ahead)
+    return kept if _local_bytes(splits, racks, kept) >= _local_bytes(splits, racks, unrestricted) else unrestricted
 
 
-def _local(splits: Sequence[Split], racks: Sequence[str | None], shares: Sequence[Sequence[int]]) -> int:
+def _local_bytes(splits: Sequence[Split], racks: Sequence[str | None], shares: Sequence[Sequence[int]]) -> int:
     return sum(
         splits[number].size for rack, share in zip(racks, shares, strict=True) for number in share
         if rack in splits[number].racks
     )  # fmt: skip
 
 
-def _dealt(splits: Sequence[Split], racks: Sequence[str | None], begun: Mapping[int, int]) -> list[list[int]]:
+def _assign(splits: Sequence[Split], racks: Sequence[str | None], read_ahead: Mapping[int, int]) -> list[list[int]]:
     tasks: defaultdict[str | None, list[int]] = defaultdict(list)
     for task, rack in enumerate(racks):
         tasks[rack].append(task)
-    shrunk = max(1, len(racks) // _MOST_READERS)
-    readers = Counter({rack: -(-len(theirs) // shrunk) for rack, theirs in tasks.items()})
-    # A split that a task has begun counts as the share of its rack, so it has a replica in that rack only.
-    fixed = {number: replace(splits[number], racks=(rack,)) for task, number in begun.items() if (rack := racks[task])}
+    tasks_per_reader = max(1, len(racks) // _MAX_READERS)
+    readers = Counter({rack: -(-len(numbers) // tasks_per_reader) for rack, numbers in tasks.items()})
+    # A split that a task reads ahead counts as the share of its rack, so it has a replica in that rack only.
+    fixed = {
+        number: replace(splits[number], racks=(rack,)) for task, number in read_ahead.items() if (rack := racks[task])
+    }
     planned = plan({number: fixed.get(number, split) for number, split in enumerate(splits)}, readers) if splits else {}
-    shares = [[begun[task]] if task in begun else [] for task in range(len(racks))]
+    shares = [[read_ahead[task]] if task in read_ahead else [] for task in range(len(racks))]
     heaps = {
-        rack: [(sum(splits[number].size for number in shares[task]), len(shares[task]), task) for task in theirs]
-        for rack, theirs in tasks.items()
+        rack: [(sum(splits[number].size for number in shares[task]), len(shares[task]), task) for task in numbers]
+        for rack, numbers in tasks.items()
     }
     for heap in heaps.values():
         heapq.heapify(heap)
     # The largest first, each for the task of its rack with the fewest bytes.
     for number in sorted(set(range(len(splits))).difference(fixed), key=lambda each: (-splits[each].size, each)):
         heap = heaps[planned.get(number)]
-        size, had, task = heap[0]
-        heapq.heapreplace(heap, (size + splits[number].size, had + 1, task))
+        size, count, task = heap[0]
+        heapq.heapreplace(heap, (size + splits[number].size, count + 1, task))
         shares[task].append(number)
     return [sorted(share) for share in shares]
 
 
 def agree_on_splits(
-    splits: Sequence[Split], task: int, told_here: Mapping[str, Any], gather: Callable[[str], Sequence[str]]
+    splits: Sequence[Split], task: int, announcement: Mapping[str, Any], gather: Callable[[str], Sequence[str]]
 ) -> list[int]:
     """Exchange racks with all tasks, and return the numbers of the splits that this task reads.
 
     Args:
         splits: All splits of the batch, the same in each task.
         task: The index of this task.
-        told_here: The announcement of this task, from `announce`.
+        announcement: The announcement of this task, from `announce`.
         gather: Sends a text to all tasks, and returns the texts of all tasks by index.
 
     Raises:
         ConfigError: A task has no rack although one is required.
     """
-    told = [json.loads(text) for text in gather(json.dumps(told_here))]
-    for number, said in enumerate(told):
-        if "error" in said:
+    announcements: list[dict[str, Any]] = [json.loads(text) for text in gather(json.dumps(announcement))]
+    for number, each in enumerate(announcements):
+        if "error" in each:
             # All tasks fail with the same error, so that it does not matter which one Spark reports.
-            raise ConfigError(f"task {number}: {said['error']}")
+            raise ConfigError(f"task {number}: {each['error']}")
     # One task plans for all, because the solver need not return exactly the same plan on another machine.
-    begun = {number: said["begun"] for number, said in enumerate(told) if said["begun"] is not None}
-    plans = gather(json.dumps(assign_splits(splits, [said["rack"] for said in told], begun)) if task == 0 else "")
-    mine: list[int] = json.loads(plans[0])[task]
-    return mine
+    read_ahead = {number: each["begun"] for number, each in enumerate(announcements) if each["begun"] is not None}
+    racks = [each["rack"] for each in announcements]
+    plans = gather(json.dumps(assign_splits(splits, racks, read_ahead)) if task == 0 else "")
+    own_splits: list[int] = json.loads(plans[0])[task]
+    return own_splits
 
 
 def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], str | None]) -> dict[str, Any]:
@@ -211,16 +216,16 @@ def announce(splits: Sequence[Split], task: int, tasks: int, rack: Callable[[], 
         rack: Returns the rack of the task.
     """
     try:
-        where = rack()
+        own_rack = rack()
     except RackassignError as error:
         return {"error": str(error)}
-    return {"rack": where, "begun": first_split(splits, task, tasks, where)}
+    return {"rack": own_rack, "begun": first_split(splits, task, tasks, own_rack)}
 
 
 def read_together(
     splits: Sequence[Split],
     task: int,
-    told: Mapping[str, Any],
+    announcement: Mapping[str, Any],
     gather: Callable[[str], Sequence[str]],
     read: Callable[[Split], Iterator[RecordBatch]],
 ) -> Iterator[RecordBatch]:
@@ -229,29 +234,29 @@ def read_together(
     Args:
         splits: All splits of the batch.
         task: The index of this task.
-        told: The announcement of this task, from `announce`.
+        announcement: The announcement of this task, from `announce`.
         gather: Sends a text to all tasks, and returns the texts of all tasks by index.
         read: Yields the rows of a split.
     """
-    number = told.get("begun")
-    begun = iter(()) if number is None else read(splits[number])
+    number = announcement.get("begun")
+    rows = iter(()) if number is None else read(splits[number])
     ahead: list[RecordBatch] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rackassign-barrier") as pool:
-        agreeing = pool.submit(agree_on_splits, splits, task, told, gather)
+        agreeing = pool.submit(agree_on_splits, splits, task, announcement, gather)
         size = 0
-        while not agreeing.done() and size < _MOST_AHEAD:
-            batch = next(begun, None)
+        while not agreeing.done() and size < _MAX_READ_AHEAD_BYTES:
+            batch = next(rows, None)
             if batch is None:
                 break
             ahead.append(batch)
             size += batch.nbytes
-        mine = agreeing.result()
-    if number in mine:
+        own_splits = agreeing.result()
+    if number in own_splits:
         yield from ahead
-        yield from begun
+        yield from rows
     else:
-        del begun
-    for each in mine:
+        del rows
+    for each in own_splits:
         if each != number:
             yield from read(splits[each])
 
@@ -267,8 +272,10 @@ def _reader(
             pass
         context = BarrierTaskContext.get()
         task = context.partitionId()
-        told = announce(splits, task, len(context.getTaskInfos()), lambda: executor_rack(options))
-        yield from read_together(splits, task, told, context.allGather, lambda split: batches(options, split, names))
+        announcement = announce(splits, task, len(context.getTaskInfos()), lambda: executor_rack(options))
+        yield from read_together(
+            splits, task, announcement, context.allGather, lambda split: batches(options, split, names)
+        )
 
     return read
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from rackassign.errors import ConfigError
-from rackassign.spark.option_values import one_of, switch, text, whole
+from rackassign.spark.option_values import one_of, parse_bool, parse_int, parse_text
 from rackassign.util.redaction import shown_setting
 
 _RENAMED = {
@@ -23,44 +23,44 @@ _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 
-_REFUSED = {
+_UNSUPPORTED = {
     "auto.offset.reset": "use startingOffsets and failOnDataLoss",
-    "client.rack": "it would be one rack for all executors; set RACKASSIGN_RACK where each of them starts",
-    "enable.auto.commit": "the checkpoint holds the offsets",
-    "enable.partition.eof": "the source needs it itself",
+    "client.rack": "all executors would have the same rack; set RACKASSIGN_RACK in the environment of each executor",
+    "enable.auto.commit": "offsets are stored in the checkpoint",
+    "enable.partition.eof": "the source sets it",
     "fetch.message.max.bytes": "use kafka.max.partition.fetch.bytes",
-    "fetch.queue.backoff.ms": "the source sets it by the range",
-    "interceptor.classes": "librdkafka has none",
+    "fetch.queue.backoff.ms": "the source sets it for each range",
+    "interceptor.classes": "librdkafka has no interceptors",
     "key.deserializer": "keys are bytes; cast them in the query",
-    "metric.reporters": "librdkafka has none",
-    "queued.max.messages.kbytes": "the source sets it by the range",
-    "queued.min.messages": "the source sets it by the range",
+    "metric.reporters": "librdkafka has no metric reporters",
+    "queued.max.messages.kbytes": "the source sets it for each range",
+    "queued.min.messages": "the source sets it for each range",
     "sasl.login.callback.handler.class": "librdkafka cannot run Java classes",
     "sasl.client.callback.handler.class": "librdkafka cannot run Java classes",
     "ssl.engine.factory.class": "librdkafka cannot run Java classes",
     "value.deserializer": "values are bytes; cast them in the query",
 }
 
-_OF_THE_POLLS: Mapping[str, Callable[[str, str], object]] = {
-    "default.api.timeout.ms": partial(whole, least=0),
-    "exclude.internal.topics": switch,
-    "heartbeat.interval.ms": partial(whole, least=0),
-    "max.poll.interval.ms": whole,
-    "max.poll.records": whole,
-    "partition.assignment.strategy": text,
-    "session.timeout.ms": partial(whole, least=0),
+_WITHOUT_EFFECT: Mapping[str, Callable[[str, str], object]] = {
+    "default.api.timeout.ms": partial(parse_int, minimum=0),
+    "exclude.internal.topics": parse_bool,
+    "heartbeat.interval.ms": partial(parse_int, minimum=0),
+    "max.poll.interval.ms": parse_int,
+    "max.poll.records": parse_int,
+    "partition.assignment.strategy": parse_text,
+    "session.timeout.ms": partial(parse_int, minimum=0),
 }
 """Properties of group members or of polling in the Java client. The source has neither, so they have no effect.
 
 Their values are validated nevertheless, as the Java client does, so that mistakes are reported.
 """
 
-_OF_EXECUTORS: Mapping[str, Callable[[str, str], object]] = {
+_VALIDATED_HERE: Mapping[str, Callable[[str, str], object]] = {
     # The values that librdkafka accepts.
     "check.crcs": one_of("true", "false", "t", "f", "1", "0"),
-    "fetch.min.bytes": partial(whole, most=100_000_000),
-    "fetch.wait.max.ms": partial(whole, least=0, most=300_000),
-    "group.id": text,
+    "fetch.min.bytes": partial(parse_int, maximum=100_000_000),
+    "fetch.wait.max.ms": partial(parse_int, minimum=0, maximum=300_000),
+    "group.id": parse_text,
 }
 """Properties that the planning client does not get. Without validation here, errors would occur on executors only."""
 
@@ -69,11 +69,11 @@ _STORES = frozenset({
     "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.key", "ssl.keystore.certificate.chain",
 })  # fmt: skip
 
-_FORMS = ("PEM", "PKCS12", "JKS")
+_STORE_TYPES = ("PEM", "PKCS12", "JKS")
 """The types of key stores and trust stores in Java."""
 
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
-_IN_JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_CREDENTIALS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -86,66 +86,66 @@ def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: A property is not supported or has an invalid value. The message names it and the alternative.
     """
-    told: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for name, value in java.items():
-        if name in _REFUSED:
-            raise ConfigError(f"kafka.{name}: cannot be set: {_REFUSED[name]}")
-        if name in _OF_THE_POLLS:
-            _OF_THE_POLLS[name](f"kafka.{name}", value.strip())
+        if name in _UNSUPPORTED:
+            raise ConfigError(f"kafka.{name}: cannot be set: {_UNSUPPORTED[name]}")
+        if name in _WITHOUT_EFFECT:
+            _WITHOUT_EFFECT[name](f"kafka.{name}", value.strip())
             continue
         if name in _STORES:
             continue
         if name == "sasl.jaas.config":
-            told |= _login(value)
-        elif (reads := _OF_EXECUTORS.get(_RENAMED.get(name, name))) is not None:
-            reads(f"kafka.{name}", value.strip())
-            told[_RENAMED.get(name, name)] = value.strip()
+            translated |= _login(value)
+        elif (parse := _VALIDATED_HERE.get(_RENAMED.get(name, name))) is not None:
+            parse(f"kafka.{name}", value.strip())
+            translated[_RENAMED.get(name, name)] = value.strip()
         elif name == "ssl.endpoint.identification.algorithm":
-            told[name] = value.lower() or "none"
+            translated[name] = value.lower() or "none"
         else:
-            told[_RENAMED.get(name, name)] = value
-    return told | _stores(java)
+            translated[_RENAMED.get(name, name)] = value
+    return translated | _stores(java)
 
 
 def _login(jaas: str) -> dict[str, str]:
     if not _LOGIN.search(jaas):
         raise ConfigError(
-            "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are read; "
-            "for others use the properties of librdkafka, as kafka.sasl.kerberos.keytab"
+            "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are supported; "
+            "for other mechanisms use the properties of librdkafka, such as kafka.sasl.kerberos.keytab"
         )
-    found = dict(_IN_JAAS.findall(jaas))
+    found = dict(_CREDENTIALS.findall(jaas))
     if set(found) != {"username", "password"}:
-        raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..." in it')
+        raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..."')
     return {f"sasl.{key}": _ESCAPED.sub(r"\1", value) for key, value in found.items()}
 
 
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
     """Return the locations of certificates and keys. librdkafka cannot read Java's own type of store (JKS)."""
-    told: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for store in ("ssl.truststore", "ssl.keystore"):
-        _form(java, store, *_FORMS)
+        _store_type(java, store, *_STORE_TYPES)
     if "ssl.truststore.location" in java:
-        _form(java, "ssl.truststore", "PEM")
-        told["ssl.ca.location"] = java["ssl.truststore.location"]
+        _store_type(java, "ssl.truststore", "PEM")
+        translated["ssl.ca.location"] = java["ssl.truststore.location"]
     if "ssl.truststore.certificates" in java:
-        told["ssl.ca.pem"] = java["ssl.truststore.certificates"]
+        translated["ssl.ca.pem"] = java["ssl.truststore.certificates"]
     if "ssl.keystore.location" in java:
-        if _form(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
-            told["ssl.certificate.location"] = told["ssl.key.location"] = java["ssl.keystore.location"]
+        if _store_type(java, "ssl.keystore", "PEM", "PKCS12") == "PEM":
+            translated["ssl.certificate.location"] = translated["ssl.key.location"] = java["ssl.keystore.location"]
         else:
-            told["ssl.keystore.location"] = java["ssl.keystore.location"]
+            translated["ssl.keystore.location"] = java["ssl.keystore.location"]
     if "ssl.keystore.key" in java:
-        told["ssl.key.pem"] = java["ssl.keystore.key"]
+        translated["ssl.key.pem"] = java["ssl.keystore.key"]
     if "ssl.keystore.certificate.chain" in java:
-        told["ssl.certificate.pem"] = java["ssl.keystore.certificate.chain"]
-    return told
+        translated["ssl.certificate.pem"] = java["ssl.keystore.certificate.chain"]
+    return translated
 
 
-def _form(java: Mapping[str, str], store: str, *readable: str) -> str:
-    form = java.get(f"{store}.type", "JKS").upper()
-    if form not in _FORMS:
+def _store_type(java: Mapping[str, str], store: str, *supported: str) -> str:
+    store_type = java.get(f"{store}.type", "JKS").upper()
+    if store_type not in _STORE_TYPES:
         got = shown_setting(f"{store}.type", java[f"{store}.type"])
-        raise ConfigError(f"kafka.{store}.type: expected one of {', '.join(_FORMS)}, got {got}")
-    if form not in readable:
-        raise ConfigError(f"kafka.{store}.type: librdkafka reads {' or '.join(readable)} and not {form}")
-    return form
+        raise ConfigError(f"kafka.{store}.type: expected one of {', '.join(_STORE_TYPES)}, got {got}")
+    if store_type not in supported:
+        raise ConfigError(f"kafka.{store}.type: librdkafka supports {' or '.join(supported)}, got {store_type}")
+    return store_type

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 IDLE_S = 30.0
 """Seconds that an unused consumer is kept: less than the minute for which Spark keeps an idle worker."""
 
-MOST = 4
+MAX_UNUSED = 4
 """Consumers that are kept. Settings within a query differ by the fetch size only, which has few values at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Resting:
+class _UnusedConsumer:
     # Contains passwords.
     key: tuple[tuple[str, Any], ...] = field(repr=False)
     consumer: Consumer
@@ -37,13 +37,13 @@ class ConsumerPool:
 
     Args:
         idle_s: Seconds after which an unused consumer is closed.
-        most: The highest number of unused consumers; beyond it the one that is unused longest is closed.
+        max_unused: The highest number of unused consumers; beyond it the one that is unused longest is closed.
     """
 
-    def __init__(self, idle_s: float = IDLE_S, most: int = MOST) -> None:
+    def __init__(self, idle_s: float = IDLE_S, max_unused: int = MAX_UNUSED) -> None:
         self._idle_s = idle_s
-        self._most = most
-        self._resting: list[_Resting] = []
+        self._max_unused = max_unused
+        self._unused: list[_UnusedConsumer] = []
         self._sweeping = False
         self._lock = threading.Lock()
 
@@ -63,7 +63,7 @@ class ConsumerPool:
             # Its fetched and pending records belong to no other range, and the consumer itself may have failed.
             consumer.close()
             raise
-        self._keep(_Resting(key, consumer, time.monotonic()))
+        self._keep(_UnusedConsumer(key, consumer, time.monotonic()))
 
     def close(self) -> None:
         """Close all unused consumers."""
@@ -71,18 +71,18 @@ class ConsumerPool:
 
     def _take(self, key: tuple[tuple[str, Any], ...]) -> Consumer | None:
         with self._lock:
-            for number, resting in enumerate(self._resting):
-                if resting.key == key:
-                    return self._resting.pop(number).consumer
+            for number, unused in enumerate(self._unused):
+                if unused.key == key:
+                    return self._unused.pop(number).consumer
         return None
 
-    def _keep(self, resting: _Resting) -> None:
+    def _keep(self, unused: _UnusedConsumer) -> None:
         with self._lock:
-            self._resting.append(resting)
-            kept = self._resting[-self._most :]
-            alone, self._sweeping = not self._sweeping, True
-        self._close_all_but(lambda each: each in kept)
-        if alone:
+            self._unused.append(unused)
+            retained = self._unused[-self._max_unused :]
+            start_sweeper, self._sweeping = not self._sweeping, True
+        self._close_all_but(lambda each: each in retained)
+        if start_sweeper:
             self._sweep_later()
 
     def _sweep_later(self) -> None:
@@ -95,16 +95,16 @@ class ConsumerPool:
         oldest = time.monotonic() - self._idle_s
         self._close_all_but(lambda each: each.since > oldest)
         with self._lock:
-            self._sweeping = bool(self._resting)
+            self._sweeping = bool(self._unused)
             again = self._sweeping
         if again:
             self._sweep_later()
 
-    def _close_all_but(self, wanted: Any) -> None:  # noqa: ANN401
+    def _close_all_but(self, keep: Any) -> None:  # noqa: ANN401
         with self._lock:
-            unwanted = [each for each in self._resting if not wanted(each)]
-            self._resting = [each for each in self._resting if wanted(each)]
-        for each in unwanted:
+            removed = [each for each in self._unused if not keep(each)]
+            self._unused = [each for each in self._unused if keep(each)]
+        for each in removed:
             # Closing takes as long as the connections need, so it is not done under the lock.
             each.consumer.close()
 

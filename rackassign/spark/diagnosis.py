@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rackassign.model import Partition
 from rackassign.racks import RACK_VARIABLE
-from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
+from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 from rackassign.spark.options import Options, Topics
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ HOLD_S = 0.5
 """Seconds that each task occupies its slot, so that tasks reach all executors. Spark has no list of executors."""
 
 _TASKS_PER_SLOT = 3
-_WAITING = 1024
+_BACKLOG = 1024
 """Connections in the backlog. Each task opens one, and none is accepted."""
 _SELECTOR = "replica.selector.class"
 
@@ -86,12 +86,12 @@ def doctor(
     """
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
 
-    told = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
-    options = Options.of({**told, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
+    properties = {f"kafka.{name}": value for name, value in {**(client or {}), "bootstrap.servers": bootstrap}.items()}
+    options = Options.of({**properties, "subscribe": topic, "rackEnvVar": rack_env}, "batch")
     cluster = KafkaMetadata(options.client)
     known = cluster.describe_topics(Topics(names=(topic,)))
-    with listening(_desks(spark, bootstrap)) as desks:
-        executors = probe_executors(spark, options.rack_variable, tasks or _tasks(spark), desks)
+    with listening(_coordinator_hosts(spark, bootstrap)) as endpoints:
+        executors = probe_executors(spark, options.rack_variable, tasks or _tasks(spark), endpoints)
     return diagnose(
         topic,
         executors,
@@ -123,7 +123,7 @@ def diagnose(
     """
     with_rack = {broker: rack for broker, rack in racks.items() if rack is not None}
     spreads = [len({with_rack[r] for r in partition.replicas if r in with_rack}) for partition in partitions] or [0]
-    found = shares(executors, partitions, with_rack)
+    found = expected_locality(executors, partitions, with_rack)
     if followers is False:
         found = ExpectedLocality(found.none, found.none, _leaders_only(executors, partitions, with_rack))
     return Diagnosis(
@@ -140,7 +140,7 @@ def diagnose(
 
 def _leaders_only(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:
     led = [Partition(() if p.leader is None else (p.leader,), p.leader) for p in partitions]
-    return shares(executors, led, racks).pull
+    return expected_locality(executors, led, racks).pull
 
 
 def _findings(
@@ -150,30 +150,31 @@ def _findings(
     rack_env: str,
 ) -> Iterator[str]:
     theirs = {rack for rack in racks.values() if rack is not None}
-    nameless = sorted(broker for broker, rack in racks.items() if rack is None)
+    without_rack = sorted(broker for broker, rack in racks.items() if rack is None)
     unknown = [executor for executor in executors if executor.rack is None]
     if not executors:
-        yield "no task ran: there is no executor"
+        yield "no task ran: the application has no executors"
     for host in sorted({host for executor in executors for host in executor.cut_off}):
         behind = ", ".join(sorted({executor.host for executor in executors if host in executor.cut_off}))
         yield (
-            f"executors on {behind} cannot connect to this process at {host}: rackBinding=pull would"
-            f" fail there; name an "
-            "address and a port that they reach (coordinatorHost, coordinatorPort), or use rackBinding=executor"
+            f"executors on {behind} cannot connect to this process at {host}: rackBinding=pull would "
+            "fail there; set coordinatorHost and coordinatorPort to an address and a port that they can reach, or use "
+            "rackBinding=executor"
         )
     if unknown:
         hosts = ", ".join(sorted({executor.host for executor in unknown}))
         yield (
-            f"{len(unknown)} of {len(executors)} executors do not know their rack (on {hosts}): "
-            f"set {rack_env} where they start, on each its own"
+            f"{len(unknown)} of {len(executors)} executors have no rack (on {hosts}): "
+            f"set {rack_env} in the environment of each executor"
         )
     for rack in sorted({executor.rack for executor in executors if executor.rack is not None} - theirs):
-        yield f"no broker is in rack {rack}, where executors are: racks of brokers are {', '.join(sorted(theirs))}"
-    if nameless:
-        yield f"brokers {', '.join(map(str, nameless))} have no rack: set broker.rack"
+        known = ", ".join(sorted(theirs))
+        yield f"executors are in rack {rack}, which has no brokers; the racks of brokers are {known}"
+    if without_rack:
+        yield f"brokers {', '.join(map(str, without_rack))} have no rack: set broker.rack"
     if followers is False:
         yield (
-            f"brokers do not let followers be read ({_SELECTOR} is not set): a rack alone changes nothing; "
+            f"brokers do not allow follower fetching ({_SELECTOR} is not set), so racks of executors have no effect; "
             "set org.apache.kafka.common.replica.RackAwareReplicaSelector"
         )
     elif followers is None:
@@ -196,22 +197,21 @@ def _shortage(spreads: Sequence[int], racks: int, found: ExpectedLocality) -> It
 @contextmanager
 def listening(hosts: Iterable[str]) -> Iterator[list[tuple[str, int]]]:
     """Listen on a port of each address during the block; unavailable addresses are omitted."""
+    from rackassign.spark.pull.server import bind_socket, resolve  # noqa: PLC0415 - executors do not need it
+
     with ExitStack() as opened:
-        desks = []
+        endpoints = []
         for host in dict.fromkeys(hosts):
             try:
-                # As a coordinator does: without the brackets that Spark adds, and IPv4 first.
-                known = socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM)
-                family, *_, address = min(known, key=lambda each: each[0])
-                listener = opened.enter_context(socket.create_server(address[:2], family=family, backlog=_WAITING))
+                listener = opened.enter_context(bind_socket(*resolve(host, 0), _BACKLOG))
             except OSError:
                 # The address is not one of this machine, for example behind a proxy. It cannot be checked.
                 continue
-            desks.append((host.strip("[]"), int(listener.getsockname()[1])))
-        yield desks
+            endpoints.append((host.strip("[]"), int(listener.getsockname()[1])))
+        yield endpoints
 
 
-def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
+def _coordinator_hosts(spark: SparkSession, bootstrap: str) -> Iterator[str]:
     """Yield the addresses of coordinators: for streams, and for batch queries if this process is the driver."""
     from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - executors do not need it
 
@@ -222,7 +222,7 @@ def _desks(spark: SparkSession, bootstrap: str) -> Iterator[str]:
 
 
 def probe_executors(
-    spark: SparkSession, rack_env: str, tasks: int, desks: Sequence[tuple[str, int]] = ()
+    spark: SparkSession, rack_env: str, tasks: int, endpoints: Sequence[tuple[str, int]] = ()
 ) -> list[Executor]:
     """Run tasks that report their executor, and return the executors, sorted.
 
@@ -230,13 +230,13 @@ def probe_executors(
         spark: The session.
         rack_env: The environment variable that contains the rack.
         tasks: The number of tasks, each of which occupies its slot for a while.
-        desks: Addresses and ports to which tasks try to connect.
+        endpoints: Addresses and ports to which tasks try to connect.
     """
     from pyspark.sql.functions import col, udf  # noqa: PLC0415 - only needed with a session
 
     # A UDF without Arrow requires neither pandas nor pyarrow on executors.
     here = udf(
-        _here(rack_env, HOLD_S, desks),
+        _report_function(rack_env, HOLD_S, endpoints),
         "host string, process long, worker long, rack string, cut_off array<string>",
         useArrow=False,
     )
@@ -254,25 +254,25 @@ class ExecutorProbe(NamedTuple):
     cut_off: Sequence[str] = ()
 
 
-def group_by_executor(answers: Iterable[ExecutorProbe]) -> list[Executor]:
+def group_by_executor(reports: Iterable[ExecutorProbe]) -> list[Executor]:
     """Return the executors from the reports of their tasks."""
     workers: defaultdict[tuple[str, int, str | None], list[ExecutorProbe]] = defaultdict(list)
-    for said in answers:
-        workers[said.host, said.process, said.rack].append(said)
+    for report in reports:
+        workers[report.host, report.process, report.rack].append(report)
     return [
         Executor(
             host,
             process,
             rack,
-            len({said.worker for said in theirs}),
-            tuple(sorted({each for said in theirs for each in said.cut_off})),
+            len({report.worker for report in theirs}),
+            tuple(sorted({each for report in theirs for each in report.cut_off})),
         )
         for (host, process, rack), theirs in sorted(workers.items(), key=lambda item: (*item[0][:2], item[0][2] or ""))
     ]
 
 
-def _here(
-    rack_env: str, hold_s: float, desks: Sequence[tuple[str, int]]
+def _report_function(
+    rack_env: str, hold_s: float, endpoints: Sequence[tuple[str, int]]
 ) -> Callable[[int], tuple[str, int, int, str | None, list[str]]]:
     # Nested functions are pickled with their code, so executors need not have this package installed.
     def reaches(host: str, port: int) -> bool:
@@ -284,7 +284,7 @@ def _here(
 
     def here(_: int) -> tuple[str, int, int, str | None, list[str]]:
         time.sleep(hold_s)
-        cut_off = [host for host, port in desks if not reaches(host, port)]
+        cut_off = [host for host, port in endpoints if not reaches(host, port)]
         rack = os.environ.get(rack_env, "").strip() or None
         # Each executor has one process from which its Python workers are forked.
         return socket.gethostname(), os.getppid(), os.getpid(), rack, cut_off

@@ -50,7 +50,7 @@ class ExpectedLocality:
     pull: float
 
 
-def shares(
+def expected_locality(
     executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]
 ) -> ExpectedLocality:
     """Compute the expected local shares.
@@ -63,16 +63,16 @@ def shares(
     slots = sum(executor.slots for executor in executors)
     if not slots or not partitions:
         return ExpectedLocality(0.0, 0.0, 0.0)
-    off = late = 0.0
+    none = executor_share = 0.0
     for executor in executors:
         if executor.rack is None:
             continue
         led = sum(racks.get(-1 if p.leader is None else p.leader) == executor.rack for p in partitions)
         near = sum(any(racks.get(replica) == executor.rack for replica in p.replicas) for p in partitions)
-        off += executor.slots * led
-        late += executor.slots * near
-    whole = slots * len(partitions)
-    return ExpectedLocality(off / whole, late / whole, _pulled(executors, partitions, racks))
+        none += executor.slots * led
+        executor_share += executor.slots * near
+    total = slots * len(partitions)
+    return ExpectedLocality(none / total, executor_share / total, _pulled(executors, partitions, racks))
 
 
 def _pulled(executors: Sequence[Executor], partitions: Sequence[Partition], racks: Mapping[int, str]) -> float:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 ONE_BATCH = 1
 """The limit in bytes with which a response contains one record batch, however large."""
 
-LARGEST_FETCH = 4 * 2**20
+MAX_FETCH_BYTES = 4 * 2**20
 """The highest limit in bytes. A larger one is not faster, and takes more memory in each worker."""
 
 _FETCHES_PER_RANGE = 16
@@ -53,17 +53,17 @@ UNKNOWN = RecordStats(1024.0, 16384.0)
 """The assumption for a topic that was not sampled: the batch size of the Java producer."""
 
 
-def fetch_size(records: int, grain: RecordStats, most: int = LARGEST_FETCH) -> int:
+def fetch_size(records: int, stats: RecordStats, max_bytes: int = MAX_FETCH_BYTES) -> int:
     """Return the limit in bytes for the fetches of a range.
 
     Args:
         records: The number of offsets in the range.
-        grain: The mean sizes of the topic's records and batches.
-        most: The highest limit.
+        stats: The mean sizes of the topic's records and batches.
+        max_bytes: The highest limit.
 
     Returns:
         A power of two, so that ranges of similar sizes can use the same consumer.
     """
-    wanted = max(ONE_BATCH, int(min(most, records * grain.record / _FETCHES_PER_RANGE)))
-    rounded = 1 << (wanted.bit_length() - 1)
-    return ONE_BATCH if grain.batch >= _LARGE_BATCH or rounded < _BATCHES_PER_FETCH * grain.batch else rounded
+    target = max(ONE_BATCH, int(min(max_bytes, records * stats.record / _FETCHES_PER_RANGE)))
+    rounded = 1 << (target.bit_length() - 1)
+    return ONE_BATCH if stats.batch >= _LARGE_BATCH or rounded < _BATCHES_PER_FETCH * stats.batch else rounded

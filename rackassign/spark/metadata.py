@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import TimeoutError as LateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import Broker, Partition, TopicPartition
 from rackassign.racks import BrokerRackCache
-from rackassign.spark.java_regex import compiled
-from rackassign.spark.offsets import EARLIEST, LATEST
-from rackassign.spark.offsets import places as named
+from rackassign.spark.java_regex import compile_java_regex
+from rackassign.spark.offsets import EARLIEST, LATEST, format_partitions
 from rackassign.spark.options import Topics
 from rackassign.util.redaction import without_secrets
 from rackassign.util.text import strip_control_chars, truncate
@@ -24,18 +23,19 @@ if TYPE_CHECKING:
 NO_LATER = -1
 """Returned in place of an offset if no record has the timestamp or a later one."""
 
-_Answer = TypeVar("_Answer")
+_Response = TypeVar("_Response")
 
-_ANSWER_MS = 30_000
-_FIRST_TRY_S = 3.0
+_DEFAULT_TIMEOUT_MS = 30_000
+_FIRST_TIMEOUT_S = 3.0
 _GRACE_S = 1.0
 """Seconds to wait beyond the timeout of a request, because librdkafka itself ends it at the timeout."""
 
-_SETTLED_S = 3.0
+_PROPAGATION_S = 3.0
 """Seconds after the creation of a topic during which a broker's metadata may lack it."""
 
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _SELECTOR = "replica.selector.class"
+_CONSUMER_PROPERTIES = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "fetch.min.bytes", "check.crcs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class TopicLayout:
     partitions: Mapping[TopicPartition, Partition]
     racks: Mapping[int, str]
 
-    def racks_of(self, place: TopicPartition) -> tuple[str, ...]:
+    def racks_of(self, tp: TopicPartition) -> tuple[str, ...]:
         """Return the racks with a replica of a partition, sorted."""
-        replicas = self.partitions[place].replicas
+        replicas = self.partitions[tp].replicas
         return tuple(sorted({self.racks[replica] for replica in replicas if replica in self.racks}))
 
 
@@ -71,18 +71,20 @@ class KafkaMetadata:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
         self._bootstrap = client["bootstrap.servers"]
-        self._answer_s = int(client.get("socket.timeout.ms", _ANSWER_MS)) / 1000
-        self._committed = client.get("isolation.level") == "read_committed"
-        self._memory = BrokerRackCache()
+        self._timeout_s = int(client.get("socket.timeout.ms", _DEFAULT_TIMEOUT_MS)) / 1000
+        self._read_committed = client.get("isolation.level") == "read_committed"
+        self._broker_racks = BrokerRackCache()
         # An admin client logs a warning for properties of consumers.
         self._client: dict[str, str | int | float | bool] = {
-            name: value for name, value in client.items() if name not in _OF_CONSUMERS
+            name: value for name, value in client.items() if name not in _CONSUMER_PROPERTIES
         }
         try:
             self._admin: AdminClient = AdminClient(self._client)
         except KafkaException as error:
-            said = without_secrets(error.args[0].str().strip(), self._client)
-            raise ConfigError(f"kafka.*: librdkafka refuses it: {strip_control_chars(said)}") from None
+            reason = without_secrets(error.args[0].str().strip(), self._client)
+            raise ConfigError(
+                f"kafka.*: librdkafka rejected the configuration: {strip_control_chars(reason)}"
+            ) from None
 
     def describe_topics(self, topics: Topics) -> TopicLayout:
         """Return the partitions of topics.
@@ -91,18 +93,18 @@ class KafkaMetadata:
             ConfigError: A named topic or partition does not exist.
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        names = topics.names or tuple(sorted({place.topic for place in topics.assigned})) or self._like(topics.pattern)
+        names = topics.names or tuple(sorted({tp.topic for tp in topics.assigned})) or self._matching(topics.pattern)
         partitions: dict[TopicPartition, Partition] = {}
         if names:
             # A missing topic that matches the pattern was deleted after the topics were listed.
-            partitions = self._described(names, internal=False)[0] if topics.pattern else self._named(names)
+            partitions = self._describe(names, internal=False)[0] if topics.pattern else self._existing(names)
         if topics.assigned:
             absent = sorted(set(topics.assigned) - set(partitions))
             if absent:
-                raise ConfigError(f"assign: there is no partition {absent[0].topic}-{absent[0].partition}")
-            partitions = {place: partitions[place] for place in topics.assigned}
-        self._memory.update(self.brokers())
-        known = {broker: rack for broker, rack in self._memory.racks().items() if rack is not None}
+                raise ConfigError(f"assign: partition {absent[0].topic}-{absent[0].partition} does not exist")
+            partitions = {tp: partitions[tp] for tp in topics.assigned}
+        self._broker_racks.update(self.brokers())
+        known = {broker: rack for broker, rack in self._broker_racks.racks().items() if rack is not None}
         return TopicLayout(partitions, known)
 
     def brokers(self) -> list[Broker]:
@@ -111,7 +113,7 @@ class KafkaMetadata:
         Raises:
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        described = self._asked(
+        described = self._request(
             lambda admin, limit_s: admin.describe_cluster(request_timeout=limit_s).result(limit_s + _GRACE_S)
         )
         return [Broker(node.id, node.rack or None) for node in described.nodes]
@@ -120,41 +122,43 @@ class KafkaMetadata:
         """Return whether all brokers have a replica selector for follower fetching; None if they do not report it."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
 
-        resource = _host().ConfigResource
+        resource = _admin_module().ConfigResource
         # librdkafka allows one broker per request.
-        asked = [resource(resource.Type.BROKER, str(broker.id)) for broker in self.brokers()]
+        requested = [resource(resource.Type.BROKER, str(broker.id)) for broker in self.brokers()]
         try:
-            futures = [self._admin.describe_configs([each], request_timeout=self._answer_s)[each] for each in asked]
-            answers = [future.result(self._answer_s) for future in futures]
+            futures = [
+                self._admin.describe_configs([each], request_timeout=self._timeout_s)[each] for each in requested
+            ]
+            answers = [future.result(self._timeout_s) for future in futures]
         except KafkaException:
             # Usually the permission is missing, which readers do not need.
             return None
         return all((answer[_SELECTOR].value or "") for answer in answers if _SELECTOR in answer)
 
-    def offsets(self, places: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
+    def offsets(self, tps: Iterable[TopicPartition], logical: int) -> dict[TopicPartition, int]:
         """Return the earliest or the latest offsets; the latest depend on the isolation level.
 
         Args:
-            places: The partitions.
+            tps: The partitions.
             logical: `LATEST` or `EARLIEST`.
 
         Raises:
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        specs = _host().OffsetSpec
+        specs = _admin_module().OffsetSpec
         spec = {LATEST: specs.latest, EARLIEST: specs.earliest}[logical]()
-        return self._listed(dict.fromkeys(places, spec), committed=self._committed)
+        return self._list_offsets(dict.fromkeys(tps, spec), committed=self._read_committed)
 
-    def high_watermarks(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the high watermarks, which include open transactions.
 
         Args:
-            places: The partitions.
+            tps: The partitions.
 
         Raises:
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        return self._listed(dict.fromkeys(places, _host().OffsetSpec.latest()), committed=False)
+        return self._list_offsets(dict.fromkeys(tps, _admin_module().OffsetSpec.latest()), committed=False)
 
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of the first record with the timestamp or a later one, `NO_LATER` if there is none.
@@ -165,53 +169,53 @@ class KafkaMetadata:
         Raises:
             KafkaUnavailableError: Kafka does not respond, or refuses the request.
         """
-        specs = _host().OffsetSpec
-        return self._listed(
-            {place: specs.for_timestamp(timestamp) for place, timestamp in timestamps.items()},
-            committed=self._committed,
+        specs = _admin_module().OffsetSpec
+        return self._list_offsets(
+            {tp: specs.for_timestamp(timestamp) for tp, timestamp in timestamps.items()},
+            committed=self._read_committed,
         )
 
-    def _listed(self, specs: Mapping[TopicPartition, Any], *, committed: bool) -> dict[TopicPartition, int]:
+    def _list_offsets(self, specs: Mapping[TopicPartition, Any], *, committed: bool) -> dict[TopicPartition, int]:
         from confluent_kafka import IsolationLevel  # noqa: PLC0415 - loaded on first use
-        from confluent_kafka import TopicPartition as HostPartition  # noqa: PLC0415 - loaded on first use
+        from confluent_kafka import TopicPartition as KafkaPartition  # noqa: PLC0415 - loaded on first use
 
         if not specs:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {HostPartition(*place): spec for place, spec in specs.items()}
+        requested = {KafkaPartition(*tp): spec for tp, spec in specs.items()}
 
         def ask(admin: AdminClient, limit_s: float) -> dict[TopicPartition, int]:
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=limit_s)
+            answers = admin.list_offsets(requested, isolation_level=level, request_timeout=limit_s)
             found = {
                 TopicPartition(at.topic, at.partition): answer.result(limit_s + _GRACE_S).offset
                 for at, answer in answers.items()
             }
-            silent = [place for place, offset in found.items() if offset < NO_LATER]
-            if silent:
+            without_response = [tp for tp, offset in found.items() if offset < NO_LATER]
+            if without_response:
                 # librdkafka reports no error, but leaves the offset unset if a leader has not responded in time.
-                raise LateError(f"the leaders of {named(silent)} do not answer")
+                raise FutureTimeoutError(f"no response from the leaders of {format_partitions(without_response)}")
             return found
 
-        return self._asked(ask)
+        return self._request(ask)
 
-    def _like(self, pattern: str) -> tuple[str, ...]:
-        known = self._asked(lambda admin, limit_s: admin.list_topics(timeout=limit_s).topics)
+    def _matching(self, pattern: str) -> tuple[str, ...]:
+        known = self._request(lambda admin, limit_s: admin.list_topics(timeout=limit_s).topics)
         # The pattern may match anywhere in the name, as with the JVM source.
-        finds = compiled(pattern).search
+        finds = compile_java_regex(pattern).search
         return tuple(sorted(name for name in known if finds(name)))
 
-    def _named(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
+    def _existing(self, names: Iterable[str]) -> dict[TopicPartition, Partition]:
         """Return the partitions of topics that must exist, waiting until the metadata contains new ones."""
-        deadline = time.monotonic() + _SETTLED_S
+        deadline = time.monotonic() + _PROPAGATION_S
         while True:
-            found, missing = self._described(names)
+            found, missing = self._describe(names)
             if not missing:
                 return found
             if time.monotonic() >= deadline:
-                raise ConfigError(f"subscribe: there is no topic {truncate(missing[0])}")
-            time.sleep(_AGAIN_S)
+                raise ConfigError(f"subscribe: topic {truncate(missing[0])} does not exist")
+            time.sleep(_RETRY_S)
 
-    def _described(
+    def _describe(
         self, names: Iterable[str], *, internal: bool = True
     ) -> tuple[dict[TopicPartition, Partition], list[str]]:
         """Return the partitions of topics, and the topics that the metadata of the broker lacks.
@@ -224,9 +228,9 @@ class KafkaMetadata:
 
         def ask(admin: AdminClient, limit_s: float) -> dict[str, Any]:
             answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=limit_s)
-            return {name: _if_known(answer, limit_s + _GRACE_S) for name, answer in answers.items()}
+            return {name: _description(answer, limit_s + _GRACE_S) for name, answer in answers.items()}
 
-        described = self._asked(ask)
+        described = self._request(ask)
         found: dict[TopicPartition, Partition] = {}
         for name, topic in described.items():
             if topic is None or (topic.is_internal and not internal):
@@ -237,7 +241,7 @@ class KafkaMetadata:
                 found[TopicPartition(name, each.id)] = Partition(replicas, leader)
         return found, [name for name, topic in described.items() if topic is None]
 
-    def _asked(self, ask: Callable[[AdminClient, float], _Answer]) -> _Answer:
+    def _request(self, ask: Callable[[AdminClient, float], _Response]) -> _Response:
         """Return the response to a request, retrying with a new client until there is one.
 
         A client continues to use the broker that was the controller or leader for minutes after that broker has failed.
@@ -251,26 +255,26 @@ class KafkaMetadata:
         from confluent_kafka import KafkaException  # noqa: PLC0415 - loaded on first use
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - loaded on first use
 
-        deadline = time.monotonic() + self._answer_s
-        limit_s = min(_FIRST_TRY_S, self._answer_s)
+        deadline = time.monotonic() + self._timeout_s
+        limit_s = min(_FIRST_TIMEOUT_S, self._timeout_s)
         while True:
             try:
                 return ask(self._admin, limit_s)
-            except (KafkaException, LateError) as error:
-                if not _may_pass(error) or time.monotonic() >= deadline:
-                    raise self._no_answer(error) from None
+            except (KafkaException, FutureTimeoutError) as error:
+                if not _is_transient(error) or time.monotonic() >= deadline:
+                    raise self._unavailable(error) from None
             self._admin = AdminClient(self._client)
             limit_s = max(_GRACE_S, min(2 * limit_s, deadline - time.monotonic()))
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
 
-    def _no_answer(self, error: Exception) -> KafkaUnavailableError:
-        said = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
+    def _unavailable(self, error: Exception) -> KafkaUnavailableError:
+        reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
         return KafkaUnavailableError(
-            f"Kafka at {truncate(self._bootstrap)} does not answer: {said or 'nothing came in time'}"
+            f"Kafka at {truncate(self._bootstrap)} does not respond: {reason or 'the request timed out'}"
         )
 
 
-def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client
+def _description(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of an untyped client
     """Return the description of a topic; None if no topic has that name."""
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
 
@@ -282,7 +286,7 @@ def _if_known(answer: Any, limit_s: float) -> Any:  # noqa: ANN401 - futures of 
         return None
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """Return whether an error is caused by unavailable brokers and not by the request."""
     from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - loaded on first use
 
@@ -308,10 +312,7 @@ def _may_pass(error: Exception) -> bool:
     }
 
 
-def _host() -> Any:  # noqa: ANN401 - the client lacks type annotations for some of its names
+def _admin_module() -> Any:  # noqa: ANN401 - the client lacks type annotations for some of its names
     from confluent_kafka import admin  # noqa: PLC0415 - loaded on first use
 
     return admin
-
-
-_OF_CONSUMERS = frozenset({"isolation.level", "group.id", "fetch.wait.max.ms", "fetch.min.bytes", "check.crcs"})

@@ -20,10 +20,10 @@ Offsets = Mapping[TopicPartition, int]
 LATEST, EARLIEST = -1, -2
 """The numbers that denote the latest and the earliest offset in options."""
 
-LARGEST = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 """The highest offset and the highest timestamp."""
 
-_LARGEST_PARTITION = 2**31 - 1
+_MAX_PARTITION = 2**31 - 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -54,11 +54,11 @@ def parse_assignment(name: str, text: str) -> tuple[TopicPartition, ...]:
                 f"{name}: {short_repr(topic)}: expected a list of partitions, got {short_repr(partitions)}"
             )
         for partition in partitions:
-            if type(partition) is not int or not 0 <= partition <= _LARGEST_PARTITION:
+            if type(partition) is not int or not 0 <= partition <= _MAX_PARTITION:
                 raise ConfigError(f"{name}: {short_repr(topic)}: expected a partition, got {short_repr(partition)}")
             found.add(TopicPartition(topic, partition))
     if not found:
-        raise ConfigError(f"{name}: names no partition")
+        raise ConfigError(f"{name}: expected at least one partition, got none")
     return tuple(sorted(found))
 
 
@@ -76,14 +76,14 @@ def from_json(offset: object) -> dict[TopicPartition, int]:
     try:
         return _numbers("offset", offset, 0)
     except ConfigError as error:
-        raise InputError("checkpoint", f"not offsets of a Kafka source: {error}") from None
+        raise InputError("checkpoint", f"expected the offsets of a Kafka source: {error}") from None
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     """Return sorted offsets in the form of the JVM source."""
     written: dict[str, dict[str, int]] = {}
-    for place in sorted(offsets):
-        written.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    for tp in sorted(offsets):
+        written.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return written
 
 
@@ -99,20 +99,20 @@ def limit_offsets(start: Offsets, latest: Offsets, limit: int) -> dict[TopicPart
         latest: The latest offsets.
         limit: The highest number of offsets, 1 or more.
     """
-    waiting = {place: latest[place] - start[place] for place in latest if latest[place] > start[place]}
+    waiting = {tp: latest[tp] - start[tp] for tp in latest if latest[tp] > start[tp]}
     total = sum(waiting.values())
     ends = dict(latest)
     if total <= limit:
         return ends
-    for place, size in waiting.items():
+    for tp, size in waiting.items():
         # Integer division: a float is not exact for offsets above 2**53.
-        ends[place] = start[place] + max(1, limit * size // total)
+        ends[tp] = start[tp] + max(1, limit * size // total)
     return ends
 
 
-def places(offsets: Iterable[TopicPartition], most: int = 5) -> str:
-    """Return the names of partitions for a message, at most `most` of them."""
-    return join_first([f"{place.topic}-{place.partition}" for place in sorted(offsets)], most)
+def format_partitions(tps: Iterable[TopicPartition], limit: int = 5) -> str:
+    """Return the names of partitions for a message, at most `limit` of them."""
+    return join_first([f"{tp.topic}-{tp.partition}" for tp in sorted(tps)], limit)
 
 
 def _object(name: str, text: str) -> dict[str, Any]:
@@ -133,11 +133,11 @@ def _numbers(name: str, by_topic: Mapping[str, Any], lowest: int) -> dict[TopicP
                 f"{name}: {short_repr(topic)}: expected an object by partition, got {short_repr(by_partition)}"
             )
         for partition, number in by_partition.items():
-            if not _PARTITION.fullmatch(partition) or int(partition) > _LARGEST_PARTITION:
+            if not _PARTITION.fullmatch(partition) or int(partition) > _MAX_PARTITION:
                 raise ConfigError(f"{name}: {short_repr(topic)}: expected a partition, got {short_repr(partition)}")
-            if type(number) is not int or not lowest <= number <= LARGEST:
+            if type(number) is not int or not lowest <= number <= MAX_OFFSET:
                 raise ConfigError(
-                    f"{name}: {short_repr(topic)}: {partition}: expected a number from {lowest} to {LARGEST}, "
+                    f"{name}: {short_repr(topic)}: {partition}: expected a number from {lowest} to {MAX_OFFSET}, "
                     f"got {short_repr(number)}"
                 )
             found[TopicPartition(topic, int(partition))] = number

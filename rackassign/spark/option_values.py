@@ -10,8 +10,8 @@ from collections.abc import Callable
 from rackassign.errors import ConfigError
 from rackassign.util.redaction import shown_setting
 
-LARGEST_INT = 2**31 - 1
-_MOST_DIGITS = 19
+MAX_INT = 2**31 - 1
+_MAX_DIGITS = 19
 """A number with more digits exceeds every limit, and `int` only accepts a limited number of digits."""
 
 
@@ -22,27 +22,29 @@ def one_of(*known: str) -> Callable[[str, str], str]:
         known: The words, in lower case.
     """
 
-    def read(name: str, value: str) -> str:
+    def parse(name: str, value: str) -> str:
         if value.lower() not in known:
             raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {shown_setting(name, value)}")
         return value.lower()
 
-    return read
+    return parse
 
 
-def whole(name: str, value: object, least: int = 1, most: int = LARGEST_INT) -> int:
+def parse_int(name: str, value: object, minimum: int = 1, maximum: int = MAX_INT) -> int:
     """Parse a whole number within bounds.
 
     Raises:
-        ConfigError: The value is not a whole number from `least` to `most`. The message names the bounds.
+        ConfigError: The value is not a whole number from `minimum` to `maximum`. The message names the bounds.
     """
     text = str(value).strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and least <= int(text) <= most):
-        raise ConfigError(f"{name}: expected a whole number from {least} to {most}, got {shown_setting(name, value)}")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and minimum <= int(text) <= maximum):
+        raise ConfigError(
+            f"{name}: expected a whole number from {minimum} to {maximum}, got {shown_setting(name, value)}"
+        )
     return int(text)
 
 
-def switch(name: str, value: str) -> bool:
+def parse_bool(name: str, value: str) -> bool:
     """Parse true or false.
 
     Raises:
@@ -51,12 +53,12 @@ def switch(name: str, value: str) -> bool:
     return one_of("true", "false")(name, value) == "true"
 
 
-def text(name: str, value: str) -> str:
+def parse_text(name: str, value: str) -> str:
     """Return a value that must not be empty.
 
     Raises:
         ConfigError: The value is empty.
     """
     if not value:
-        raise ConfigError(f"{name}: expected something, got nothing")
+        raise ConfigError(f"{name}: expected a value, got an empty string")
     return value

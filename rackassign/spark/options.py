@@ -16,10 +16,10 @@ from rackassign.errors import ConfigError
 from rackassign.model import TOPIC_NAME, TopicPartition
 from rackassign.racks import RACK_VARIABLE
 from rackassign.spark.client_config import to_librdkafka
-from rackassign.spark.fetch_size import LARGEST_FETCH
-from rackassign.spark.java_regex import compiled
-from rackassign.spark.offsets import EARLIEST, LARGEST, LATEST, parse_assignment, parse_offsets
-from rackassign.spark.option_values import one_of, switch, text, whole
+from rackassign.spark.fetch_size import MAX_FETCH_BYTES
+from rackassign.spark.java_regex import compile_java_regex
+from rackassign.spark.offsets import EARLIEST, LATEST, MAX_OFFSET, parse_assignment, parse_offsets
+from rackassign.spark.option_values import one_of, parse_bool, parse_int, parse_text
 from rackassign.util.redaction import Settings
 from rackassign.util.text import short_repr, truncate
 
@@ -33,7 +33,7 @@ _LEVELS = ("read_uncommitted", "read_committed")
 _TIMEOUTS_MS = (10, 300_000)
 """The lowest and the highest timeout that librdkafka accepts."""
 
-_MOST_POLLED = 1_000_000
+_MAX_BATCH_ROWS = 1_000_000
 """The highest number of records that librdkafka returns at a time."""
 
 
@@ -83,15 +83,15 @@ class Options:
         limit: The highest number of offsets in a batch of a stream; None for no limit.
         fail_on_loss: Whether lost records fail the query.
         headers: Whether rows contain headers.
-        least_splits: The lowest number of splits; 0 for one per partition.
-        most_records: The highest number of offsets in a split; 0 for no limit.
+        min_splits: The lowest number of splits; 0 for one per partition.
+        max_records: The highest number of offsets in a split; 0 for no limit.
         rack_binding: When the rack is bound.
         rack_variable: The environment variable of an executor that contains its rack.
         rack_required: Whether an executor without a rack is an error.
         poll_timeout_s: Seconds without any records after which a read fails.
         batch_rows: The highest number of rows in an Arrow batch.
         batch_bytes: The approximate highest number of bytes of values in an Arrow batch.
-        most_fetched: The highest number of bytes in a fetch.
+        max_fetch_bytes: The highest number of bytes in a fetch.
         tasks: The number of tasks if splits are pulled, each of which reads one split after the other; 0 for one task
             per split.
         steal_after_s: Seconds that a task without a local split waits before it steals one.
@@ -111,15 +111,15 @@ class Options:
     limit: int | None = None
     fail_on_loss: bool = True
     headers: bool = False
-    least_splits: int = 0
-    most_records: int = 0
+    min_splits: int = 0
+    max_records: int = 0
     rack_binding: RackBinding = "executor"
     rack_variable: str = RACK_VARIABLE
     rack_required: bool = False
     poll_timeout_s: float = 60.0
     batch_rows: int = 10_000
     batch_bytes: int = 16 * 2**20
-    most_fetched: int = LARGEST_FETCH
+    max_fetch_bytes: int = MAX_FETCH_BYTES
     tasks: int = 0
     steal_after_s: float = 0.5
     coordinator_host: str = ""
@@ -139,20 +139,22 @@ class Options:
         Raises:
             ConfigError: An option is invalid, missing, unknown or not supported. The message names it and the fix.
         """
-        told = {name.lower(): str(value) for name, value in given.items()}
-        kafka = {name.removeprefix("kafka."): value for name, value in told.items() if name.startswith("kafka.")}
-        own = {name: value.strip() for name, value in told.items() if not name.startswith("kafka.")}
+        options = {name.lower(): str(value) for name, value in given.items()}
+        kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
+        own = {name: value.strip() for name, value in options.items() if not name.startswith("kafka.")}
         _check_known(own)
         _check_coordinator(own, mode)
         if not kafka.get("bootstrap.servers", "").strip():
-            raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, by comma")
-        most_fetched = whole("kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", LARGEST_FETCH))
+            raise ConfigError("kafka.bootstrap.servers is missing: expected HOST:PORT, separated by commas")
+        max_fetch_bytes = parse_int(
+            "kafka.max.partition.fetch.bytes", kafka.pop("max.partition.fetch.bytes", MAX_FETCH_BYTES)
+        )
         for name in ("request.timeout.ms", "socket.timeout.ms"):
             if name in kafka:
-                kafka[name] = str(whole(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
+                kafka[name] = str(parse_int(f"kafka.{name}", kafka[name], *_TIMEOUTS_MS))
         if "fetch.max.bytes" in kafka:
             # Checked but not passed on: each fetch is for one partition, so the limit per partition bounds responses.
-            whole("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes"), least=0)
+            parse_int("kafka.fetch.max.bytes", kafka.pop("fetch.max.bytes"), minimum=0)
         level = kafka.get("isolation.level", "read_uncommitted")
         if level not in _LEVELS:
             # librdkafka accepts any case, and rejects an invalid value on executors only.
@@ -165,13 +167,17 @@ class Options:
             topics=_topics(own),
             start=_start(own, mode),
             end=_end(own, mode),
-            most_fetched=min(most_fetched, LARGEST_FETCH),
-            **{_PLAIN[name][0]: _PLAIN[name][1](_SHOWN[name], own[name]) for name in _PLAIN if name in own},
+            max_fetch_bytes=min(max_fetch_bytes, MAX_FETCH_BYTES),
+            **{
+                _PARSERS[name][0]: _PARSERS[name][1](_DISPLAY_NAMES[name], own[name])
+                for name in _PARSERS
+                if name in own
+            },
         )
 
 
-def _milliseconds(name: str, value: str, least: int = 1) -> float:
-    return whole(name, value, least) / 1000
+def _milliseconds(name: str, value: str, minimum: int = 1) -> float:
+    return parse_int(name, value, minimum) / 1000
 
 
 def _variable(name: str, value: str) -> str:
@@ -184,30 +190,30 @@ def _required(name: str, value: str) -> bool:
     return one_of("warn", "fail")(name, value) == "fail"
 
 
-_PLAIN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+_PARSERS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "startingoffsetsbytimestampstrategy": ("no_later_record", one_of("error", "latest")),
-    "maxoffsetspertrigger": ("limit", partial(whole, most=LARGEST)),
-    "failondataloss": ("fail_on_loss", switch),
-    "includeheaders": ("headers", switch),
-    "minpartitions": ("least_splits", whole),
-    "maxrecordsperpartition": ("most_records", partial(whole, most=LARGEST)),
+    "maxoffsetspertrigger": ("limit", partial(parse_int, maximum=MAX_OFFSET)),
+    "failondataloss": ("fail_on_loss", parse_bool),
+    "includeheaders": ("headers", parse_bool),
+    "minpartitions": ("min_splits", parse_int),
+    "maxrecordsperpartition": ("max_records", partial(parse_int, maximum=MAX_OFFSET)),
     "rackbinding": ("rack_binding", one_of(*get_args(RackBinding))),
     "rackenvvar": ("rack_variable", _variable),
     "onmissingrack": ("rack_required", _required),
     "kafkaconsumer.polltimeoutms": ("poll_timeout_s", _milliseconds),
-    "batchrows": ("batch_rows", partial(whole, most=_MOST_POLLED)),
-    "batchbytes": ("batch_bytes", whole),
-    "metricspath": ("metrics_path", text),
-    "tasks": ("tasks", whole),
-    "stealafterms": ("steal_after_s", partial(_milliseconds, least=0)),
-    "coordinatorhost": ("coordinator_host", text),
-    "coordinatorport": ("coordinator_port", partial(whole, least=0, most=65_535)),
-    "coordinatortoken": ("coordinator_token", text),
+    "batchrows": ("batch_rows", partial(parse_int, maximum=_MAX_BATCH_ROWS)),
+    "batchbytes": ("batch_bytes", parse_int),
+    "metricspath": ("metrics_path", parse_text),
+    "tasks": ("tasks", parse_int),
+    "stealafterms": ("steal_after_s", partial(_milliseconds, minimum=0)),
+    "coordinatorhost": ("coordinator_host", parse_text),
+    "coordinatorport": ("coordinator_port", partial(parse_int, minimum=0, maximum=65_535)),
+    "coordinatortoken": ("coordinator_token", parse_text),
     "coordinatortimeoutms": ("coordinator_timeout_s", _milliseconds),
 }
 """For each option: the argument of `Options` that it sets, and the function that parses it."""
 
-_SHOWN = {
+_DISPLAY_NAMES = {
     name.lower(): name
     for name in (
         *("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets"),
@@ -216,47 +222,43 @@ _SHOWN = {
         *("minPartitions", "maxRecordsPerPartition", "rackBinding", "rackEnvVar", "onMissingRack"),
         *("kafkaConsumer.pollTimeoutMs", "batchRows", "batchBytes", "fetchOffset.numRetries"),
         *("tasks", "metricsPath", "stealAfterMs", "coordinatorHost", "coordinatorPort", "coordinatorToken"),
-        *(
-            "coordinatorTimeoutMs",
-            "fetchOffset.retryIntervalMs",
-            "path",
-            "rack",
-            "minOffsetsPerTrigger",
-            "maxTriggerDelay",
-        ),
+        *("coordinatorTimeoutMs", "fetchOffset.retryIntervalMs", "path", "rack"),
+        *("minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 }
 """The names of options in the case in which errors show them."""
 
-_CANNOT = {
-    "minoffsetspertrigger": "a Python source can have one limit only; use maxOffsetsPerTrigger or a longer trigger",
-    "maxtriggerdelay": "it goes with minOffsetsPerTrigger, which a Python source cannot have",
-    "fetchoffset.numretries": "librdkafka tries again by itself; use kafka.request.timeout.ms",
-    "fetchoffset.retryintervalms": "librdkafka tries again by itself; use kafka.request.timeout.ms",
+_UNSUPPORTED = {
+    "minoffsetspertrigger": "a Python data source can have one limit; use maxOffsetsPerTrigger or a longer trigger",
+    "maxtriggerdelay": "it requires minOffsetsPerTrigger, which is not supported",
+    "fetchoffset.numretries": "librdkafka retries by itself; use kafka.request.timeout.ms",
+    "fetchoffset.retryintervalms": "librdkafka retries by itself; use kafka.request.timeout.ms",
     "path": "the source reads topics; use subscribe",
-    "rack": f"it would be one rack for all executors; set {RACK_VARIABLE} where each of them starts,"
-    " or name rackEnvVar",
+    "rack": f"all executors would have the same rack; set {RACK_VARIABLE} in the environment of each"
+    " executor, or set rackEnvVar",
 }
 
 
 def _check_known(own: Mapping[str, str]) -> None:
     for name in own:
-        if name in _CANNOT:
-            raise ConfigError(f"{_SHOWN[name]}: cannot be kept: {_CANNOT[name]}")
-        if name not in _SHOWN:
-            there = sorted(written for known, written in _SHOWN.items() if known not in _CANNOT)
-            raise ConfigError(f"unknown option {truncate(name)}; there are {', '.join(there)}")
+        if name in _UNSUPPORTED:
+            raise ConfigError(f"{_DISPLAY_NAMES[name]}: not supported: {_UNSUPPORTED[name]}")
+        if name not in _DISPLAY_NAMES:
+            supported = sorted(
+                display_name for known, display_name in _DISPLAY_NAMES.items() if known not in _UNSUPPORTED
+            )
+            raise ConfigError(f"unknown option {truncate(name)}: expected one of {', '.join(supported)}")
 
 
 def _check_coordinator(own: Mapping[str, str], mode: Mode) -> None:
     """Reject a batch that pulls splits without a coordinator, and a stream with the token of one."""
     if mode == "stream" and "coordinatortoken" in own:
-        raise ConfigError("coordinatorToken: is for batches; a stream has a coordinator of its own")
+        raise ConfigError("coordinatorToken: only for batch queries; a stream has its own coordinator")
     needed = ("coordinatorHost", "coordinatorPort", "coordinatorToken")
     pulls = own.get("rackbinding", "").lower() == "pull"
     if mode == "batch" and pulls and any(name.lower() not in own for name in needed):
         raise ConfigError(
-            "rackBinding: pull in a batch needs a coordinator that outlives its planning: "
+            "rackBinding: pull requires a coordinator that exists until the batch query ends: "
             "with rackassign.spark.Coordinator(spark) as c, and .options(**c.options)"
         )
 
@@ -265,56 +267,66 @@ def _only(own: Mapping[str, str], *names: str) -> str | None:
     """Return which one of these mutually exclusive options is set, in lower case; None if none is."""
     found = [name for name in names if name.lower() in own]
     if len(found) > 1:
-        raise ConfigError(f"{' and '.join(found)}: only one of them can be kept")
+        raise ConfigError(f"{' and '.join(found)}: only one of them can be set")
     return found[0].lower() if found else None
 
 
 def _topics(own: Mapping[str, str]) -> Topics:
     chosen = _only(own, "subscribe", "subscribePattern", "assign")
     if chosen is None:
-        raise ConfigError("subscribe is missing: expected topics by comma, or subscribePattern, or assign")
+        raise ConfigError(
+            "subscribe is missing: set subscribe (topics separated by commas), subscribePattern or assign"
+        )
     value = own[chosen]
     if chosen == "assign":
         assigned = parse_assignment("assign", value)
-        _check_topics("assign", {place.topic for place in assigned})
+        _check_topics("assign", {tp.topic for tp in assigned})
         return Topics(assigned=assigned)
     if chosen == "subscribe":
         names = sorted({name.strip() for name in value.split(",")} - {""})
         if not names:
-            raise ConfigError("subscribe: expected topics by comma, got none")
+            raise ConfigError("subscribe: expected topics separated by commas, got none")
         _check_topics("subscribe", names)
         return Topics(names=tuple(names))
-    compiled(value)
+    compile_java_regex(value)
     return Topics(pattern=value)
 
 
 def _check_topics(option: str, names: Iterable[str]) -> None:
     for name in names:
         if not TOPIC_NAME.fullmatch(name):
-            raise ConfigError(f"{option}: {short_repr(name)} is no name of a topic")
+            raise ConfigError(f"{option}: invalid topic name {short_repr(name)}")
 
 
 def _start(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
     names = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-    bound = _bound(own, names, "latest" if mode == "stream" else "earliest")
+    offsets_option = _bound(own, names, "latest" if mode == "stream" else "earliest")
     if mode == "batch":
-        _forbid(bound, LATEST, "startingOffsets: latest: a batch that starts there has no records")
-    return bound
+        _forbid(
+            offsets_option,
+            LATEST,
+            "startingOffsets: latest is not supported for a batch query, which would have no records",
+        )
+    return offsets_option
 
 
 def _end(own: Mapping[str, str], mode: Mode) -> StartingOffsets:
     names = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     if mode == "stream":
-        told = [name for name in names if name.lower() in own]
-        if told:
-            raise ConfigError(f"{told[0]}: a stream has no end; use trigger(availableNow=True)")
-    bound = _bound(own, names, "latest")
-    _forbid(bound, EARLIEST, "endingOffsets: earliest: a batch that ends there has no records")
-    return bound
+        set_options = [name for name in names if name.lower() in own]
+        if set_options:
+            raise ConfigError(f"{set_options[0]}: not supported for a stream; use trigger(availableNow=True)")
+    offsets_option = _bound(own, names, "latest")
+    _forbid(
+        offsets_option,
+        EARLIEST,
+        "endingOffsets: earliest is not supported for a batch query, which would have no records",
+    )
+    return offsets_option
 
 
-def _forbid(bound: StartingOffsets, logical: int, problem: str) -> None:
-    if bound.everywhere == logical or logical in (bound.offsets or {}).values():
+def _forbid(offsets_option: StartingOffsets, logical: int, problem: str) -> None:
+    if offsets_option.everywhere == logical or logical in (offsets_option.offsets or {}).values():
         raise ConfigError(problem)
 
 
@@ -322,7 +334,7 @@ def _bound(own: Mapping[str, str], names: Iterable[str], default: str) -> Starti
     """Return the value of the first of the options that is set, as the JVM source does."""
     timestamp, timestamps, offsets = names
     if timestamp.lower() in own:
-        return StartingOffsets(timestamp=whole(timestamp, own[timestamp.lower()], least=0, most=LARGEST))
+        return StartingOffsets(timestamp=parse_int(timestamp, own[timestamp.lower()], minimum=0, maximum=MAX_OFFSET))
     if timestamps.lower() in own:
         return StartingOffsets(timestamps=parse_offsets(timestamps, own[timestamps.lower()], lowest=0))
     value = own.get(offsets.lower(), default)

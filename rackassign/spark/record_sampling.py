@@ -14,13 +14,13 @@ from rackassign.util.librdkafka_statistics import ClientStatistics
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_ENOUGH_FETCHES = 8
-_ENOUGH_BYTES = 256 * 2**10
+_MAX_FETCHES = 8
+_MAX_BYTES = 256 * 2**10
 _MAX_S = 3.0
 _STATISTICS_MS = 20
 
 
-def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
+def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
     """Read the first record batches of a range one by one, and return their mean sizes.
 
     The read ends after eight batches, after a quarter of a megabyte, or after three seconds. The sizes only determine
@@ -28,7 +28,7 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
 
     Args:
         client: Properties for librdkafka.
-        wanted: A range that is about to be read.
+        offsets: A range that is about to be read.
     """
     from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415 - loaded on first use
 
@@ -40,15 +40,15 @@ def sample(client: Mapping[str, str], wanted: OffsetRange) -> RecordStats:
     })  # fmt: skip
     try:
         # Metadata is requested before the read, so that its bytes do not count.
-        consumer.list_topics(wanted.place.topic, timeout=_MAX_S)
+        consumer.list_topics(offsets.tp.topic, timeout=_MAX_S)
         seen.await_next(consumer)
         before = seen.received
-        consumer.assign([TopicPartition(*wanted.place, wanted.start)])
+        consumer.assign([TopicPartition(*offsets.tp, offsets.start)])
         deadline = time.monotonic() + _MAX_S
         while time.monotonic() < deadline and not seen.enough(before):
             got = consumer.consume(100, _STATISTICS_MS / 1000)
             # This is the last record of the range, or the end of the log.
-            if any(message.error() is not None or (message.offset() or 0) >= wanted.end - 1 for message in got):
+            if any(message.error() is not None or (message.offset() or 0) >= offsets.end - 1 for message in got):
                 break
         seen.await_next(consumer)
         size = seen.received - before
@@ -76,7 +76,7 @@ class _Statistics:
 
     def enough(self, before: int) -> bool:
         """Return whether the data received since then is a sufficient sample."""
-        return self.fetches >= _ENOUGH_FETCHES or (self.records > 0 and self.received - before >= _ENOUGH_BYTES)
+        return self.fetches >= _MAX_FETCHES or (self.records > 0 and self.received - before >= _MAX_BYTES)
 
     def await_next(self, consumer: Consumer) -> None:
         count, deadline = self._count, time.monotonic() + _MAX_S

@@ -15,12 +15,12 @@ class OffsetRange:
     """A range of offsets of one partition.
 
     Args:
-        place: The partition.
+        tp: The partition.
         start: The first offset.
         end: The offset behind the last one. Not every offset in the range need have a record.
     """
 
-    place: TopicPartition
+    tp: TopicPartition
     start: int
     end: int
 
@@ -49,31 +49,31 @@ class Split:
     fetch_bytes: int
 
 
-def split_ranges(ranges: Iterable[OffsetRange], *, least: int = 0, most_records: int = 0) -> list[OffsetRange]:
+def split_ranges(ranges: Iterable[OffsetRange], *, min_splits: int = 0, max_records: int = 0) -> list[OffsetRange]:
     """Divide ranges into pieces until there are enough of them and none is too large; empty ranges are omitted.
 
     Args:
         ranges: The ranges, one for each partition.
-        least: The lowest number of pieces, if there are as many records. Each range gets a number in proportion to its
-            records.
-        most_records: The highest number of offsets in a piece; 0 for no limit.
+        min_splits: The lowest number of pieces, if there are as many records. Each range gets a number in proportion to
+            its records.
+        max_records: The highest number of offsets in a piece; 0 for no limit.
 
     Returns:
         The pieces. Those of a range are in order, and their sizes differ by at most one.
     """
-    whole = sorted((each for each in ranges if len(each)), key=lambda each: (each.place, each.start))
-    pieces = [max(1, -(-len(each) // most_records) if most_records else 1) for each in whole]
-    if sum(pieces) < least:
-        pieces = _shared_out(whole, pieces, least)
-    return [part for each, count in zip(whole, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
+    by_start = sorted((each for each in ranges if len(each)), key=lambda each: (each.tp, each.start))
+    pieces = [max(1, -(-len(each) // max_records) if max_records else 1) for each in by_start]
+    if sum(pieces) < min_splits:
+        pieces = _proportional_counts(by_start, pieces, min_splits)
+    return [part for each, count in zip(by_start, pieces, strict=True) for part in _parts(each, min(count, len(each)))]
 
 
-def _shared_out(whole: Sequence[OffsetRange], pieces: Sequence[int], least: int) -> list[int]:
+def _proportional_counts(by_start: Sequence[OffsetRange], pieces: Sequence[int], min_splits: int) -> list[int]:
     """Return the number of pieces of each range: in proportion to its records, and not below its number so far."""
-    total = sum(map(len, whole))
-    return [max(count, -(-least * len(each) // total)) for each, count in zip(whole, pieces, strict=True)]
+    total = sum(map(len, by_start))
+    return [max(count, -(-min_splits * len(each) // total)) for each, count in zip(by_start, pieces, strict=True)]
 
 
-def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    bounds = [whole.start + len(whole) * i // count for i in range(count + 1)]
-    return [OffsetRange(whole.place, *pair) for pair in pairwise(bounds)]
+def _parts(offsets: OffsetRange, count: int) -> list[OffsetRange]:
+    bounds = [offsets.start + len(offsets) * i // count for i in range(count + 1)]
+    return [OffsetRange(offsets.tp, *pair) for pair in pairwise(bounds)]

@@ -29,16 +29,16 @@ def executor_rack(options: Options, environment: Mapping[str, str] = os.environ)
     """
     if options.rack_binding == "none":
         return None
-    rack = _environments(options, environment)
+    rack = _rack_of_environment(options, environment)
     if rack is None:
         problem = f"{options.rack_variable} is not set on this executor"
         if options.rack_required:
             raise ConfigError(f"onMissingRack: fail: {problem}")
-        log.warning("%s: it reads from leaders, in whatever rack", problem)
+        log.warning("%s: reading from leaders in any rack", problem)
     return rack
 
 
-def _environments(options: Options, environment: Mapping[str, str]) -> str | None:
+def _rack_of_environment(options: Options, environment: Mapping[str, str]) -> str | None:
     return environment.get(options.rack_variable, "").strip() or None
 
 
@@ -50,7 +50,7 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
     """
     from rackassign.spark.arrow import HEADERS, to_batch  # noqa: PLC0415 - loaded on first use
 
-    terms = ReadOptions(
+    read_options = ReadOptions(
         options.poll_timeout_s,
         options.fail_on_loss,
         options.batch_rows,
@@ -59,19 +59,19 @@ def batches(options: Options, split: Split, names: Sequence[str]) -> Iterator[Re
         partial(end_offset, options.client) if options.client.get("isolation.level") == "read_committed" else None,
     )
     rack = executor_rack(options)
-    wanted = consumer_properties(options.client, rack, split.fetch_bytes) | (
+    properties = consumer_properties(options.client, rack, split.fetch_bytes) | (
         metered_properties() if options.metrics_path else {}
     )
-    with consumers_of_this_process().borrow(wanted) as consumer:
-        before = process_meter().start(consumer, split.range.place.topic) if options.metrics_path else None
+    with consumers_of_this_process().borrow(properties) as consumer:
+        before = process_meter().start(consumer, split.range.tp.topic) if options.metrics_path else None
         useful = 0
-        for records in read(consumer, split.range, terms, split.size // max(1, len(split.range))):
+        for records in read(consumer, split.range, read_options, split.size // max(1, len(split.range))):
             if before is not None:
                 useful += sum(map(len, records))
-            yield to_batch(records, split.range.place, names)
+            yield to_batch(records, split.range.tp, names)
         if before is not None:
             consumer.unassign()
             process_meter().settle(consumer)
             # The rack of the executor, even if `rackBinding` is none.
-            here = _environments(options, os.environ)
+            here = _rack_of_environment(options, os.environ)
             write_report(options.metrics_path, split, here, useful, process_meter().received() - before)

@@ -103,8 +103,8 @@ def write_report(directory: str, split: Split, rack: str | None, useful: int, re
         received: Received bytes by broker.
     """
     line = {
-        "topic": split.range.place.topic,
-        "partition": split.range.place.partition,
+        "topic": split.range.tp.topic,
+        "partition": split.range.tp.partition,
         "start": split.range.start,
         "end": split.range.end,
         "rack": rack,

@@ -59,9 +59,9 @@ class Cluster(ABC):
         self._start_timeout_s = start_timeout_s
         self._listeners = dict(listeners)
         self._security: ClusterCertificates | None = None
-        self._user_made = False
+        self._user_created = False
         self._brokers: tuple[Broker, ...] = ()
-        self._wanted: set[int] = set()
+        self._should_run: set[int] = set()
         self._paused: set[int] = set()
 
     @property
@@ -86,18 +86,18 @@ class Cluster(ABC):
         if listener is None:
             return {"bootstrap_servers": self.bootstrap}
         if listener not in self._listeners:
-            raise ConfigError(f"no listener {listener!r}: there are {', '.join(self._listeners) or 'none'}")
-        return self._way_in(listener, self._brokers)
+            raise ConfigError(f"no listener {listener!r}: the cluster has {', '.join(self._listeners) or 'none'}")
+        return self._listener_config(listener, self._brokers)
 
     def _secure(self, host: str, directory: Path) -> dict[str, str]:
         """Create certificates if a listener needs them, and return the broker properties for them."""
         if not secured(self._listeners):
             return {}
         self._security = ClusterCertificates.issued(host, directory)
-        self._user_made = False
+        self._user_created = False
         return self._security.broker_properties(self._listeners)
 
-    def _way_in(self, listener: str, brokers: Sequence[Broker]) -> dict[str, Any]:
+    def _listener_config(self, listener: str, brokers: Sequence[Broker]) -> dict[str, Any]:
         servers = ",".join(f"{broker.host}:{broker.listeners[listener]}" for broker in brokers)
         login = self._security.client_config() if self._security and listener in secured(self._listeners) else {}
         return {"bootstrap_servers": servers, **login}
@@ -111,10 +111,12 @@ class Cluster(ABC):
         for broker in self._brokers:
             self.start(broker.id)
         self.wait_ready(self._start_timeout_s)
-        if self._security is not None and not self._user_made:
-            ways_in = [self._way_in(name, [b]) for name in secured(self._listeners) for b in self._brokers]
-            create_user(self.bootstrap, ways_in, self._start_timeout_s)
-            self._user_made = True
+        if self._security is not None and not self._user_created:
+            client_configs = [
+                self._listener_config(name, [b]) for name in secured(self._listeners) for b in self._brokers
+            ]
+            create_user(self.bootstrap, client_configs, self._start_timeout_s)
+            self._user_created = True
 
     def start(self, broker_id: int) -> None:
         """Start a broker that is down, with its previous port and data; resume it if it is paused.
@@ -127,9 +129,9 @@ class Cluster(ABC):
         """
         broker = self._broker(broker_id)
         self.resume(broker_id)
-        if broker_id not in self._wanted or not self._runs(broker):
+        if broker_id not in self._should_run or not self._runs(broker):
             self._start([broker])
-            self._wanted.add(broker_id)
+            self._should_run.add(broker_id)
 
     def stop(self, broker_id: int) -> None:
         """Shut a broker down cleanly (controlled shutdown), and wait until its process has ended.
@@ -210,15 +212,15 @@ class Cluster(ABC):
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            wanted = [broker for broker in self._brokers if broker.id in self._wanted - self._paused]
-            self._check_alive(wanted)
-            missing = unready_brokers([(b.id, b.host, b.port) for b in wanted], deadline)
+            expected = [broker for broker in self._brokers if broker.id in self._should_run - self._paused]
+            self._check_alive(expected)
+            missing = unready_brokers([(b.id, b.host, b.port) for b in expected], deadline)
             if not missing:
                 return
             if time.monotonic() >= deadline:
                 what = "; ".join(f"broker {broker} {problem}" for broker, problem in sorted(missing.items()))
                 raise ClusterError(f"not ready within {timeout_s:g} s: {what}")
-            self._pause_between_looks()
+            self._wait_between_polls()
 
     @abstractmethod
     def close(self) -> None:
@@ -249,11 +251,11 @@ class Cluster(ABC):
         """Return whether the process of a broker exists."""
 
     @abstractmethod
-    def _check_alive(self, wanted: Sequence[Broker]) -> None:
+    def _check_alive(self, expected: Sequence[Broker]) -> None:
         """Raise a ClusterError with the end of its log if one of the brokers has ended unexpectedly."""
 
     @abstractmethod
-    def _pause_between_looks(self) -> None:
+    def _wait_between_polls(self) -> None:
         """Wait briefly; may return earlier if a broker ends."""
 
     def _end(self, brokers: Sequence[Broker], *, in_order: bool) -> None:
@@ -261,7 +263,7 @@ class Cluster(ABC):
             for broker in brokers:
                 self.resume(broker.id)
         # Before the brokers end, so that the end of a process is not reported as a failure.
-        self._wanted -= {broker.id for broker in brokers}
+        self._should_run -= {broker.id for broker in brokers}
         (self._stop if in_order else self._kill)(brokers)
         self._paused -= {broker.id for broker in brokers}
 
@@ -269,13 +271,13 @@ class Cluster(ABC):
         for broker in self._brokers:
             if broker.id == broker_id:
                 return broker
-        raise ConfigError(f"no broker {broker_id}: there are {', '.join(str(b.id) for b in self._brokers)}")
+        raise ConfigError(f"no broker {broker_id}: the cluster has {', '.join(str(b.id) for b in self._brokers)}")
 
     def _rack(self, rack: str) -> list[Broker]:
         found = [broker for broker in self._brokers if broker.rack == rack]
         if not found:
             racks = sorted({broker.rack for broker in self._brokers if broker.rack is not None})
-            raise ConfigError(f"no rack {rack!r}: there are {', '.join(map(repr, racks)) or 'none'}")
+            raise ConfigError(f"no rack {rack!r}: the cluster has {', '.join(map(repr, racks)) or 'none'}")
         return found
 
     def __enter__(self) -> Self:

@@ -44,7 +44,9 @@ MakeTopic = Callable[..., str]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the racks and for the provider of the brokers."""
-    help_text = "racks of the brokers of the fixture rack_cluster, by comma; an empty one is a broker without a rack"
+    help_text = (
+        "racks of the brokers of the fixture rack_cluster, separated by commas; empty for a broker without a rack"
+    )
     parser.addini(_OPTION, help_text, default=_DEFAULT)
     group = parser.getgroup("rackassign")
     group.addoption("--rack-cluster-racks", dest=_OPTION, default=None, help=help_text)
@@ -131,7 +133,7 @@ def _provider(config: pytest.Config) -> str:
         config.getoption(_PROVIDER) or config.getini(_PROVIDER) or os.environ.get("RACKASSIGN_PROVIDER") or _LOCAL
     )
     if chosen not in {_LOCAL, _DOCKER}:
-        raise ConfigError(f"{_PROVIDER} is {_LOCAL} or {_DOCKER}, not {chosen!r}")
+        raise ConfigError(f"{_PROVIDER}: expected {_LOCAL} or {_DOCKER}, got {chosen!r}")
     return chosen
 
 

@@ -19,27 +19,27 @@ _CLIENT = b"rackassign-testing"
 _ATTEMPT_S = 5.0
 
 
-def unready_brokers(wanted: Sequence[tuple[int, str, int]], deadline: float) -> dict[int, str]:
+def unready_brokers(expected: Sequence[tuple[int, str, int]], deadline: float) -> dict[int, str]:
     """Return the brokers that are not up, with the reason; empty if all are up.
 
     A broker is up if it responds and all of the brokers list it as registered and unfenced. A broker responds only once
     it has caught up with its own registration, so an earlier registration with an equal ID is not mistaken for it.
 
     Args:
-        wanted: ID, host and port of the brokers that should be up.
+        expected: ID, host and port of the brokers that should be up.
         deadline: Deadline on the monotonic clock; a request to one broker takes 5 s at most.
     """
     problems: dict[int, str] = {}
-    for broker, host, port in wanted:
+    for broker, host, port in expected:
         timeout_s = max(0.5, min(_ATTEMPT_S, deadline - time.monotonic()))
         try:
             alive = alive_brokers(host, port, timeout_s)
         except OSError as error:
-            problems[broker] = f"does not answer on {host}:{port} ({error})"
+            problems[broker] = f"does not respond on {host}:{port} ({error})"
             continue
-        for other, _, _ in wanted:
+        for other, _, _ in expected:
             if other not in alive:
-                problems.setdefault(other, f"is not registered or fenced, says broker {broker}")
+                problems.setdefault(other, f"is not registered or is fenced, according to broker {broker}")
     return problems
 
 
@@ -62,20 +62,20 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         part = connection.recv(size - len(received))
         if not part:
-            raise ConnectionResetError("it closed the connection")
+            raise ConnectionResetError("the broker closed the connection")
         received += part
     return received
 
 
-def _broker_ids(answer: bytes) -> frozenset[int]:
+def _broker_ids(response: bytes) -> frozenset[int]:
     """Decode the list of brokers, which follows the correlation ID and the throttle time."""
-    (count,) = struct.unpack_from("!i", answer, 8)
+    (count,) = struct.unpack_from("!i", response, 8)
     at = 12
     found: set[int] = set()
     for _ in range(count):
-        broker, host_length = struct.unpack_from("!ih", answer, at)
+        broker, host_length = struct.unpack_from("!ih", response, at)
         at += 6 + host_length + 4
-        (rack_length,) = struct.unpack_from("!h", answer, at)
+        (rack_length,) = struct.unpack_from("!h", response, at)
         at += 2 + max(rack_length, 0)
         found.add(broker)
     return frozenset(found)

@@ -25,7 +25,7 @@ USERNAME = "rackassign"
 PASSWORD = "a-password-for-tests"  # noqa: S105 - for clusters on loopback that run for minutes
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]*")
-_TAKEN = frozenset({"CONTROLLER", "EXTERNAL", "INTERNAL", "PLAINTEXT"})
+_RESERVED_NAMES = frozenset({"CONTROLLER", "EXTERNAL", "INTERNAL", "PLAINTEXT"})
 _RETRY_S = 0.1
 
 
@@ -36,9 +36,11 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
         ConfigError: A name or protocol is invalid; the message names it and what is expected.
     """
     for name, protocol in listeners.items():
-        if not _NAME.fullmatch(name) or name in _TAKEN:
-            taken = ", ".join(sorted(_TAKEN))
-            raise ConfigError(f"listeners: a name is capital letters and digits, and none of {taken}; got {name!r}")
+        if not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+            reserved = ", ".join(sorted(_RESERVED_NAMES))
+            raise ConfigError(
+                f"listeners: expected a name of capital letters and digits other than {reserved}, got {name!r}"
+            )
         if protocol not in {PLAINTEXT, SASL_SSL}:
             raise ConfigError(f"listeners.{name}: expected {PLAINTEXT} or {SASL_SSL}, got {protocol!r}")
 
@@ -69,10 +71,10 @@ class ClusterCertificates:
             from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("trustme", "testing") from error
-        made = trustme.CA()
+        certificate_authority = trustme.CA()
         authority = directory / "authority.pem"
-        made.cert_pem.write_to_path(str(authority))
-        issued = made.issue_cert(host)
+        certificate_authority.cert_pem.write_to_path(str(authority))
+        issued = certificate_authority.issue_cert(host)
         # Kafka reads keys in this format only.
         key = form.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
             form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
@@ -108,12 +110,12 @@ def secured(listeners: Mapping[str, str]) -> list[str]:
     return [name for name, protocol in listeners.items() if protocol == SASL_SSL]
 
 
-def create_user(bootstrap: str, ways_in: Iterable[Mapping[str, Any]], timeout_s: float) -> None:
+def create_user(bootstrap: str, client_configs: Iterable[Mapping[str, Any]], timeout_s: float) -> None:
     """Create the user, and wait until every broker authenticates it.
 
     Args:
         bootstrap: `bootstrap_servers` with the plain listeners.
-        ways_in: For each broker the arguments of a secured client.
+        client_configs: For each broker the arguments of a secured client.
         timeout_s: Seconds for the creation and the wait together.
 
     Raises:
@@ -130,16 +132,18 @@ def create_user(bootstrap: str, ways_in: Iterable[Mapping[str, Any]], timeout_s:
         raise ClusterError(f"the user cannot be created: {type(error).__name__}: {error}") from error
     if any(refused.values()):
         raise ClusterError(f"the user cannot be created: {refused}")
-    for way_in in ways_in:
+    for client_config in client_configs:
         while True:
             try:
-                with admin_client(way_in, max(1.0, deadline - time.monotonic())):
+                with admin_client(client_config, max(1.0, deadline - time.monotonic())):
                     break
             except KafkaConfigurationError:
                 raise
             except KafkaError as error:
                 if time.monotonic() >= deadline:
-                    raise ClusterError(f"{way_in['bootstrap_servers']} does not let the user in: {error}") from error
+                    raise ClusterError(
+                        f"{client_config['bootstrap_servers']} does not authenticate the user: {error}"
+                    ) from error
                 # The broker has not received the new user yet, and no event reports that it has.
                 time.sleep(_RETRY_S)
 

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
-_HERE = "127.0.0.1"
-_READY_S, _STOP_S, _LOOK_S = 120.0, 20.0, 0.1
+_LOOPBACK = "127.0.0.1"
+_READY_S, _STOP_S, _POLL_INTERVAL_S = 120.0, 20.0, 0.1
 _CLASS = "org.apache.spark.deploy.{0}.{1}"
-_WHERE = ("--host", _HERE, "--port", "0", "--webui-port", "0")
+_ADDRESS_ARGUMENTS = ("--host", _LOOPBACK, "--port", "0", "--webui-port", "0")
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _LOG_BYTES = 2_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SESSION = {
-    "spark.driver.bindAddress": _HERE,
-    "spark.driver.host": _HERE,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.driver.host": _LOOPBACK,
     "spark.executor.memory": "512m",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
@@ -72,10 +72,10 @@ class SparkCluster:
         if not _VARIABLE.fullmatch(variable):
             raise ConfigError(f"variable: expected the name of an environment variable, got {short_repr(variable)}")
         self._racks = tuple(racks)
-        self._words = ["--cores", str(cores), "--memory", memory]
+        self._worker_arguments = ["--cores", str(cores), "--memory", memory]
         self._variable = variable
-        self._keeper: ProcessSupervisor | None = None
-        self._folder = Path()
+        self._supervisor: ProcessSupervisor | None = None
+        self._directory = Path()
         self._master = ""
 
     @property
@@ -85,12 +85,12 @@ class SparkCluster:
 
     def executors(self, rack: str) -> list[int]:
         """Return the process IDs of the executors that run in a rack."""
-        worker = self._kept().running().get(_name(rack))
+        worker = self._require_supervisor().running().get(_name(rack))
         return [] if worker is None else [child for child in _children(worker) if _EXECUTOR in _command(child)]
 
     def workers(self) -> dict[str, int]:
         """Return the process ID of the worker in each rack."""
-        running = self._kept().running()
+        running = self._require_supervisor().running()
         return {rack: running[_name(rack)] for rack in self._racks if _name(rack) in running}
 
     def start(self) -> None:
@@ -100,38 +100,43 @@ class SparkCluster:
             ClusterError: There is no installed Java, a process does not start, or the cluster is already running.
             MissingExtraError: PySpark is not installed.
         """
-        if self._keeper is not None:
+        if self._supervisor is not None:
             raise ClusterError("Spark is already running: close() it first")
         check_java()
         spark = _spark_home()
-        home = create_cluster_directory()
+        cluster_dir = create_cluster_directory()
         try:
-            self._keep(home)
+            self._start_supervisor(cluster_dir)
             self._run(spark, "master", ["master", "Master"], [], "")
-            self._master = self._said("master", r"spark://127\.0\.0\.1:[1-9]\d*")
+            self._master = self._wait_for_log("master", r"spark://127\.0\.0\.1:[1-9]\d*")
             for rack in self._racks:
-                words = [*self._words, "--work-dir", str(self._folder / f"work-{len(self.workers())}"), self._master]
-                self._run(spark, _name(rack), ["worker", "Worker"], words, rack)
+                arguments = [
+                    *self._worker_arguments,
+                    "--work-dir",
+                    str(self._directory / f"work-{len(self.workers())}"),
+                    self._master,
+                ]
+                self._run(spark, _name(rack), ["worker", "Worker"], arguments, rack)
             for rack in self._racks:
-                self._said(_name(rack), "Successfully registered with master")
+                self._wait_for_log(_name(rack), "Successfully registered with master")
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """End all processes of the cluster. Calling this again does nothing."""
-        keeper, self._keeper = self._keeper, None
+        supervisor, self._supervisor = self._supervisor, None
         atexit.unregister(self.close)
-        if keeper is None:
+        if supervisor is None:
             return
         try:
-            running = list(keeper.running())
+            running = list(supervisor.running())
             for name in running:
-                keeper.signal(name, signal.SIGTERM)
+                supervisor.signal(name, signal.SIGTERM)
             # The supervisor kills processes that take longer.
-            keeper.wait_exit(running, _STOP_S)
+            supervisor.wait_exit(running, _STOP_S)
         finally:
-            keeper.close()
+            supervisor.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -142,34 +147,40 @@ class SparkCluster:
     ) -> None:
         self.close()
 
-    def _keep(self, home: ClusterDirectory) -> None:
+    def _start_supervisor(self, cluster_dir: ClusterDirectory) -> None:
         try:
-            self._keeper = ProcessSupervisor(home)
+            self._supervisor = ProcessSupervisor(cluster_dir)
         finally:
             # The supervisor holds it from here on.
-            os.close(home.descriptor)
-        self._folder = home.directory
+            os.close(cluster_dir.descriptor)
+        self._directory = cluster_dir.directory
         atexit.register(self.close)
 
-    def _kept(self) -> ProcessSupervisor:
-        if self._keeper is None:
+    def _require_supervisor(self) -> ProcessSupervisor:
+        if self._supervisor is None:
             raise ClusterError("Spark is not running: start() first, or use it in a with block")
-        return self._keeper
+        return self._supervisor
 
-    def _run(self, spark: Path, name: str, what: Sequence[str], words: Sequence[str], rack: str) -> None:
-        told = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": _HERE}
+    def _run(self, spark: Path, name: str, what: Sequence[str], arguments: Sequence[str], rack: str) -> None:
+        variables = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": _LOOPBACK}
         if rack:
-            told[self._variable] = rack
-        environment = ["/usr/bin/env", *(f"{variable}={value}" for variable, value in told.items())]
-        command = [*environment, str(spark / "bin" / "spark-class"), _CLASS.format(*what), *_WHERE, *words]
-        self._kept().start(name, command, self._log(name))
+            variables[self._variable] = rack
+        environment = ["/usr/bin/env", *(f"{variable}={value}" for variable, value in variables.items())]
+        command = [
+            *environment,
+            str(spark / "bin" / "spark-class"),
+            _CLASS.format(*what),
+            *_ADDRESS_ARGUMENTS,
+            *arguments,
+        ]
+        self._require_supervisor().start(name, command, self._log(name))
 
     def _log(self, name: str) -> Path:
         # A rack may have any name, a file may not.
         number = 0 if name == "master" else 1 + [_name(rack) for rack in self._racks].index(name)
-        return self._folder / f"{number}.log"
+        return self._directory / f"{number}.log"
 
-    def _said(self, name: str, pattern: str) -> str:
+    def _wait_for_log(self, name: str, pattern: str) -> str:
         """Wait until the log of a process matches a pattern, and return the match."""
         deadline = time.monotonic() + _READY_S
         while time.monotonic() < deadline:
@@ -177,10 +188,10 @@ class SparkCluster:
             found = re.search(pattern, log)
             if found:
                 return found[0]
-            code = self._kept().exit_code(name)
+            code = self._require_supervisor().exit_code(name)
             if code is not None:
                 raise ClusterError(f"Spark's {name} ended with {code}:\n{log[-_LOG_BYTES:]}")
-            self._kept().wait_change(_LOOK_S)
+            self._require_supervisor().wait_change(_POLL_INTERVAL_S)
         raise ClusterError(f"Spark's {name} did not start within {_READY_S:.0f} s:\n{log[-_LOG_BYTES:]}")
 
 
@@ -196,7 +207,7 @@ def session(master: str, config: Mapping[str, str] | None = None) -> Iterator[Sp
         ClusterError: There is no installed Java.
     """
     check_java()
-    os.environ["SPARK_LOCAL_IP"] = _HERE
+    os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the import reads the environment
 

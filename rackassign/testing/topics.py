@@ -9,7 +9,7 @@ from typing import Any
 
 from rackassign.errors import ClusterError, ConfigError
 
-_LOOK_EVERY_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 
 def create_topic(
@@ -37,44 +37,46 @@ def create_topic(
             that are not ready.
     """
     if not replica_assignments or not all(replica_assignments):
-        raise ConfigError(f"replica_assignments: at least one broker for every partition, not {replica_assignments!r}")
+        raise ConfigError(
+            f"replica_assignments: expected at least one broker for each partition, got {replica_assignments!r}"
+        )
     from kafka.errors import KafkaConfigurationError, KafkaError  # noqa: PLC0415 - imported only when used
 
-    wanted = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
+    expected = {number: list(replicas) for number, replicas in enumerate(replica_assignments)}
     deadline = time.monotonic() + timeout_s
     try:
         with admin_client({"bootstrap_servers": bootstrap}, timeout_s) as client:
-            client.create_topics({name: {"assignments": wanted, "configs": dict(config or {})}})
-            _await_in_sync(client, name, wanted, deadline)
+            client.create_topics({name: {"assignments": expected, "configs": dict(config or {})}})
+            _await_in_sync(client, name, expected, deadline)
     except KafkaConfigurationError:
         raise
     except KafkaError as error:
         raise ClusterError(f"topic {name!r} cannot be created: {type(error).__name__}: {error}") from error
 
 
-def _await_in_sync(client: Any, name: str, wanted: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
+def _await_in_sync(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401
     while True:
         described = client.describe_topics([name])
-        unready = _unready(described[0]["partitions"] if described else (), wanted)
+        unready = _unready(described[0]["partitions"] if described else (), expected)
         if not unready:
             return
         if time.monotonic() >= deadline:
-            raise ClusterError(f"topic {name!r} is not in sync in time: {'; '.join(unready)}")
+            raise ClusterError(f"topic {name!r} is not in sync within the timeout: {'; '.join(unready)}")
         # Brokers send no notifications, so their metadata can only be polled.
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
-def _unready(partitions: Iterable[Mapping[str, Any]], wanted: Mapping[int, list[int]]) -> list[str]:
+def _unready(partitions: Iterable[Mapping[str, Any]], expected: Mapping[int, list[int]]) -> list[str]:
     found = {int(partition["partition_index"]): partition for partition in partitions}
     problems: list[str] = []
-    for number, replicas in wanted.items():
+    for number, replicas in expected.items():
         partition = found.get(number)
         if partition is None:
-            problems.append(f"partition {number} is not known yet")
+            problems.append(f"partition {number} is not in the metadata")
         elif partition["leader_id"] != replicas[0] or set(partition["isr_nodes"]) != set(replicas):
             problems.append(
-                f"partition {number} wants {replicas}, has leader {partition['leader_id']} "
-                f"and in sync {sorted(partition['isr_nodes'])}"
+                f"partition {number}: expected leader {replicas[0]} and in-sync replicas {sorted(replicas)}, "
+                f"got leader {partition['leader_id']} and {sorted(partition['isr_nodes'])}"
             )
     return problems
 

@@ -43,13 +43,6 @@ ALLOWED = {
 }
 """Files in which all of them are allowed, each with the reason."""
 
-PENDING = (
-    "rackassign/fleet/",
-    "rackassign/spark/",
-    "rackassign/testing/",
-)
-"""Packages whose prose is still to be rewritten: this list only ever gets shorter."""
-
 _WORDS = {word: re.compile(rf"(?<![a-z])(?:{word})(?![a-z])") for word in RETIRED}
 _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -81,12 +74,7 @@ def _retired(file: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [f for f in _files() if f not in ALLOWED and not f.startswith(PENDING)])
+@pytest.mark.parametrize("file", [f for f in _files() if f not in ALLOWED])
 def test_retired_words_are_gone(file: str) -> None:
     found = _retired(file)
     assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("package", PENDING)
-def test_what_is_pending_is_not_done_already(package: str) -> None:
-    assert any(_retired(file) for file in _files() if file.startswith(package))

@@ -136,7 +136,8 @@ def as_lines(fleet: Fleet, price: Price) -> Iterator[dict[str, Any]]:
             "best_what_if": group.change,
             "now": _sum(group.now, price),
             "what_ifs": {
-                name: {strategy: _sum(of, price) for strategy, of in ways.items()} for name, ways in group.ways.items()
+                name: {strategy: _sum(of, price) for strategy, of in ways.items()}
+                for name, ways in group.outcomes.items()
             },
             "take": None if group.required_changes is None else list(group.required_changes),
         }

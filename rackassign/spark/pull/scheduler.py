@@ -22,17 +22,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from rackassign.errors import ConfigError
 from rackassign.model import Broker, Group, Member, Partition, Topology
+from rackassign.spark.pull.protocol import Wait
 from rackassign.spark.splits import Split
 from rackassign.util.text import short_repr
 
 _TOPIC = "splits"
 _ANYWHERE = "anywhere"
-_UNEVEN = 2
-_MOST_READERS = 200
+_MAX_SIZE_RATIO = 2
+_MAX_READERS = 200
 """With more tasks than this, the plan has one reader for several tasks, because only the shares of racks matter."""
 
 
@@ -51,17 +51,14 @@ class SchedulingStats:
     unknown: int = 0
 
 
-Wait = Literal["wait"]
-"""The response to a task that has to repeat its request later."""
-
-
 class SplitScheduler:
     """The splits of one batch. Methods may be called from any thread.
 
     Args:
         splits: The splits of the batch.
         tasks: The number of tasks that will request splits.
-        each: The highest number of splits per task; 0 for no limit. With a limit, tasks must suffice for all splits.
+        max_splits_per_task: The highest number of splits per task; 0 for no limit. With a limit, tasks must suffice for
+            all splits.
         slots: The number of tasks that each rack is expected to have, from the batch before; empty if unknown.
         steal_after_s: Seconds that a task has to wait before it steals. Its rack may be fast, which does not mean that
             the other racks are late.
@@ -76,31 +73,31 @@ class SplitScheduler:
         splits: Sequence[Split],
         tasks: int,
         *,
-        each: int = 0,
+        max_splits_per_task: int = 0,
         slots: Mapping[str | None, int] | None = None,
         steal_after_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if tasks < 1 or (each and tasks * each < len(splits)):
+        if tasks < 1 or (max_splits_per_task and tasks * max_splits_per_task < len(splits)):
             raise ConfigError(f"tasks: {tasks} are too few for {len(splits)} splits")
         self._splits = tuple(splits)
         self._tasks = tasks
-        self._each = each
-        self._left = set(range(len(splits)))
-        self._answers: dict[int, list[int]] = {}
-        self._racks: dict[int, str | None] = {}
-        self._given: dict[int, str | None] = {}
+        self._max_splits_per_task = max_splits_per_task
+        self._unassigned = set(range(len(splits)))
+        self._assigned: dict[int, list[int]] = {}
+        self._task_racks: dict[int, str | None] = {}
+        self._reader_racks: dict[int, str | None] = {}
         self._expected = dict(slots or {})
         self._plan: dict[int, str] = {}
         self._planned_for: Counter[str | None] | None = None
-        self._dealt = SchedulingStats()
+        self._stats = SchedulingStats()
         self._steal_after_s = steal_after_s
         self._clock = clock
         self._waiting: dict[int, tuple[int, float]] = {}
-        self._begun: float | None = None
+        self._first_steal: float | None = None
         self._lock = threading.Lock()
 
-    def answer(self, task: int, number: int, rack: str | None) -> Split | Wait | None:
+    def next_split(self, task: int, number: int, rack: str | None) -> Split | Wait | None:
         """Return the n-th split of a task, None if it has no more, or `wait` if it has to repeat the request later.
 
         Args:
@@ -114,72 +111,72 @@ class SplitScheduler:
         if not 0 <= task < self._tasks:
             raise ConfigError(f"task: expected 0 to {self._tasks - 1}, got {short_repr(task)}")
         with self._lock:
-            told = self._answers.setdefault(task, [])
-            if not 0 <= number <= len(told):
-                raise ConfigError(f"number: task {task} has {len(told)} answers, and asked for {short_repr(number)}")
-            if number == len(told):
-                chosen = self._choose(task, rack, len(told))
+            assigned = self._assigned.setdefault(task, [])
+            if not 0 <= number <= len(assigned):
+                raise ConfigError(f"number: expected 0 to {len(assigned)} from task {task}, got {short_repr(number)}")
+            if number == len(assigned):
+                chosen = self._choose(task, number, rack)
                 if chosen is None or chosen == "wait":
                     # None is final as well, because splits are never returned.
                     return chosen
-                told.append(chosen)
-            return self._splits[told[number]]
+                assigned.append(chosen)
+            return self._splits[assigned[number]]
 
-    def dealt(self) -> SchedulingStats:
+    def stats(self) -> SchedulingStats:
         """Return how much was assigned so far."""
         with self._lock:
-            return self._dealt
+            return self._stats
 
-    def left(self) -> int:
+    def unassigned(self) -> int:
         """Return how many splits are not assigned."""
         with self._lock:
-            return len(self._left)
+            return len(self._unassigned)
 
     def slots(self) -> dict[str | None, int]:
         """Return how many tasks of each rack have requested splits, for the next batch."""
         with self._lock:
-            return dict(Counter(self._racks.values()))
+            return dict(Counter(self._task_racks.values()))
 
-    def _choose(self, task: int, rack: str | None, had: int) -> int | Wait | None:
-        if not self._left or (self._each and had >= self._each):
+    def _choose(self, task: int, number: int, rack: str | None) -> int | Wait | None:
+        if not self._unassigned or (self._max_splits_per_task and number >= self._max_splits_per_task):
             return None
-        self._racks.setdefault(task, rack)
+        self._task_racks.setdefault(task, rack)
         self._replan()
         chosen = self._best(rack)
-        if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, had, self._splits[chosen].racks):
+        if self._is_stolen(self._splits[chosen], rack) and self._must_wait(task, number, self._splits[chosen].racks):
             return "wait"
-        self._left.remove(chosen)
-        self._given[chosen] = rack
+        self._unassigned.remove(chosen)
+        self._reader_racks[chosen] = rack
         self._count(self._splits[chosen], rack)
         return chosen
 
     def _best(self, rack: str | None) -> int:
         """Return the split for a task of this rack: the largest of the best category, with the lowest number."""
-        near = [number for number in self._left if rack in self._splits[number].racks]
-        mine = [number for number in self._left if self._plan.get(number) == rack]
-        for wanted in (set(near).intersection(mine), mine, near):
-            if wanted:
-                return self._largest(wanted)
+        local = [number for number in self._unassigned if rack in self._splits[number].racks]
+        planned = [number for number in self._unassigned if self._plan.get(number) == rack]
+        for candidates in (set(local).intersection(planned), planned, local):
+            if candidates:
+                return self._largest(candidates)
         # A split without a replica of known rack is local to no task, so assigning it loses no locality.
-        homeless = [number for number in self._left if not self._splits[number].racks]
-        if homeless:
-            return self._largest(homeless)
-        waiting: Counter[str] = Counter()
-        for number in self._left:
-            waiting[self._plan.get(number, _ANYWHERE)] += self._splits[number].size
-        most = max(sorted(waiting), key=lambda each: waiting[each])
-        return self._largest(number for number in self._left if self._plan.get(number, _ANYWHERE) == most)
+        without_rack = [number for number in self._unassigned if not self._splits[number].racks]
+        if without_rack:
+            return self._largest(without_rack)
+        unassigned_bytes: Counter[str] = Counter()
+        for number in self._unassigned:
+            unassigned_bytes[self._plan.get(number, _ANYWHERE)] += self._splits[number].size
+        largest = max(sorted(unassigned_bytes), key=lambda each: unassigned_bytes[each])
+        return self._largest(number for number in self._unassigned if self._plan.get(number, _ANYWHERE) == largest)
 
     def _largest(self, numbers: Iterable[int]) -> int:
         return min(numbers, key=lambda number: (-self._splits[number].size, number))
 
-    def _foreseen(self) -> Counter[str | None]:
+    def _expected_readers(self) -> Counter[str | None]:
         """Estimate how many tasks each rack will have run at the end of the batch.
 
         The tasks that have not sent a request yet are distributed as in the batch before. If there was none, the same
         number is expected in each rack with replicas or tasks.
         """
-        seen: Counter[str | None] = Counter(self._racks.values())
+        seen: Counter[str | None] = Counter(self._task_racks.values())
         weights: dict[str | None, int] = dict(self._expected)
         if not weights:
             weights = dict.fromkeys([*seen, *(rack for split in self._splits for rack in split.racks)], 1)
@@ -187,50 +184,50 @@ class SplitScheduler:
         for _ in range(self._tasks - seen.total() if total else 0):
             behind = max(sorted(weights, key=str), key=lambda rack: weights[rack] * self._tasks - seen[rack] * total)
             seen[behind] += 1
-        shrunk = max(1, seen.total() // _MOST_READERS)
-        return Counter({rack: -(-count // shrunk) for rack, count in seen.items()})
+        tasks_per_reader = max(1, seen.total() // _MAX_READERS)
+        return Counter({rack: -(-count // tasks_per_reader) for rack, count in seen.items()})
 
     @staticmethod
     def _is_stolen(split: Split, rack: str | None) -> bool:
         return rack is not None and bool(split.racks) and rack not in split.racks
 
-    def _must_wait(self, task: int, number: int, homes: Sequence[str]) -> bool:
+    def _must_wait(self, task: int, number: int, racks: Sequence[str]) -> bool:
         """Return whether a task still has to wait before it steals; the time starts when it first sends the request.
 
         Once the batch is older than the time to wait, a task only waits if the split is local to a task seen so far.
         """
         now = self._clock()
-        if self._begun is None:
-            self._begun = now
-        if now - self._begun >= self._steal_after_s and not set(homes).intersection(self._racks.values()):
+        if self._first_steal is None:
+            self._first_steal = now
+        if now - self._first_steal >= self._steal_after_s and not set(racks).intersection(self._task_racks.values()):
             return False
-        asked, since = self._waiting.setdefault(task, (number, now))
-        if asked != number:
+        waiting_for, since = self._waiting.setdefault(task, (number, now))
+        if waiting_for != number:
             self._waiting[task] = number, now
             since = now
         return now - since < self._steal_after_s
 
     def _count(self, split: Split, rack: str | None) -> None:
-        local, stolen, unknown = self._dealt.local, self._dealt.stolen, self._dealt.unknown
+        local, stolen, unknown = self._stats.local, self._stats.stolen, self._stats.unknown
         if self._is_stolen(split, rack):
-            self._dealt = SchedulingStats(local, stolen + split.size, unknown)
+            self._stats = SchedulingStats(local, stolen + split.size, unknown)
         elif rack in split.racks:
-            self._dealt = SchedulingStats(local + split.size, stolen, unknown)
+            self._stats = SchedulingStats(local + split.size, stolen, unknown)
         else:
-            self._dealt = SchedulingStats(local, stolen, unknown + split.size)
+            self._stats = SchedulingStats(local, stolen, unknown + split.size)
 
     def _replan(self) -> None:
         """Compute the plan again if the estimated number of tasks per rack has changed."""
-        readers = self._foreseen()
+        readers = self._expected_readers()
         if readers == self._planned_for:
             return
         self._planned_for = readers
         # A split that is assigned already counts as the share of its rack, so it has a replica in that rack only.
-        had = {
+        assigned = {
             number: replace(self._splits[number], racks=() if rack is None else (rack,))
-            for number, rack in self._given.items()
+            for number, rack in self._reader_racks.items()
         }
-        self._plan = plan({number: had.get(number, split) for number, split in enumerate(self._splits)}, readers)
+        self._plan = plan({number: assigned.get(number, split) for number, split in enumerate(self._splits)}, readers)
 
 
 def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict[int, str]:
@@ -253,7 +250,7 @@ def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict
     }
     sizes = [float(splits[number].size) for number in numbers]
     # Splits of similar sizes are counted and not weighted, because only problems without weights are solved exactly.
-    uneven = sizes and max(sizes) > _UNEVEN * max(1.0, min(sizes))
+    uneven = sizes and max(sizes) > _MAX_SIZE_RATIO * max(1.0, min(sizes))
     group = Group(
         Topology(tuple(Broker(number, rack) for rack, number in broker_of.items()), {_TOPIC: partitions}),
         tuple(Member(name, frozenset({_TOPIC}), rack) for name, rack in members.items()),
@@ -263,5 +260,5 @@ def plan(splits: Mapping[int, Split], readers: Mapping[str | None, int]) -> dict
     for name, target in plan_sticky(group, Options()).target.items():
         rack = members[name]
         if rack is not None:
-            planned |= {numbers[place]: rack for place in target.get(_TOPIC, ())}
+            planned |= {numbers[index]: rack for index in target.get(_TOPIC, ())}
     return planned

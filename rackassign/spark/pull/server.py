@@ -14,8 +14,6 @@ itself. Clients with the token send it immediately, and then do not count toward
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import json
 import logging
 import re
 import selectors
@@ -25,36 +23,40 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
 
 from rackassign.errors import ConfigError
+from rackassign.spark.pull.protocol import (
+    MALFORMED,
+    MAX_LINE_BYTES,
+    WRONG_TOKEN,
+    ErrorResponse,
+    check_reachable,
+    encode,
+)
 from rackassign.util.text import truncate
 
 log = logging.getLogger(__name__)
 
-LONGEST = 65_536
-"""The highest number of bytes in a line."""
-
-MOST_STRANGERS = 256
-MOST_OF_ADDRESS = 32
+MAX_UNAUTHENTICATED = 256
+MAX_UNAUTHENTICATED_PER_ADDRESS = 32
 """The highest numbers of connections that have not sent the token yet: in total, and per address."""
 
-_MOST_AT_ONCE = 64
+_MAX_CONCURRENT_REQUESTS = 64
 """Requests that are processed at the same time; others wait."""
 
 _TOKEN_S = 2.0
 """Seconds in which a connection has to send the token."""
 
 _LINE_S = 10.0
-"""Seconds for the rest of a request behind its token, and for sending the response."""
+"""Seconds for the rest of a request after its token, and for sending the response."""
 
-_LOOK_S = 1.0
-_REST_S = 0.05
+_MAX_SELECT_S = 1.0
+_ACCEPT_BACKOFF_S = 0.05
 _BACKLOG = 256
-_HEAD = 128
+_TOKEN_BYTES = 128
 """Bytes of a line that suffice to decide whether it contains the token."""
 
-_BEGINS = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
+_TOKEN = re.compile(rb'\s*\{\s*"token"\s*:\s*"([^"]*)"')
 
 
 def local_address_for(servers: str) -> str:
@@ -66,58 +68,63 @@ def local_address_for(servers: str) -> str:
     host, _, port = servers.partition(",")[0].strip().rpartition("//")[2].rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(found[0], socket.SOCK_DGRAM) as asked:
+        with socket.socket(found[0], socket.SOCK_DGRAM) as probe:
             # Connecting a UDP socket sends nothing. It only selects a route.
-            asked.connect(found[4])
-            return str(asked.getsockname()[0])
+            probe.connect(found[4])
+            return str(probe.getsockname()[0])
     except (OSError, ValueError):
         return socket.gethostname()
 
 
-def check_reachable(host: str) -> None:
-    """Reject the unspecified address (0.0.0.0 or ::), which executors cannot connect to.
-
-    Raises:
-        ConfigError: The host is the unspecified address.
-    """
-    try:
-        everywhere = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        # The host is a name.
-        return
-    if everywhere:
-        raise ConfigError(f"coordinatorHost: expected the address by which executors reach the driver, got {host}")
-
-
-def listening(host: str, port: int, token: str, answer: Callable[[bytes], dict[str, Any]]) -> Listener:
+def listen(host: str, port: int, token: str, answer: Callable[[bytes], bytes]) -> Listener:
     """Listen on an address. The caller has to close the listener.
 
     Args:
         host: The address or host name to listen on.
         port: The port to listen on; 0 for any free port.
         token: The token with which requests begin.
-        answer: Returns the response to a line.
+        answer: Returns the line that responds to a line.
 
     Raises:
         ConfigError: The address is not available, or executors cannot reach it.
     """
     try:
-        # Spark writes an IPv6 address in brackets. For a name with both kinds IPv4 is used, as Spark does.
-        known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-        family, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
-        check_reachable(str(address))
-        return Listener(_bound(family, (address, port, *scope)), token, answer)
+        version, address = resolve(host, port)
+        check_reachable(str(address[0]))
+        return Listener(bind_socket(version, address, _BACKLOG), token, answer)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"coordinatorHost: cannot listen on {truncate(host)}, port {port}: {problem}") from None
 
 
-def _bound(family: int, address: Any) -> socket.socket:  # noqa: ANN401 - by family
-    bound = socket.socket(family, socket.SOCK_STREAM)
+def resolve(host: str, port: int) -> tuple[int, tuple[str | int, ...]]:
+    """Return the version of the Internet Protocol as a number of the socket API, and the socket address.
+
+    Args:
+        host: An address, or a name. Spark writes an IPv6 address in brackets. For a name with addresses of both
+            versions, the result is an IPv4 address, as with Spark.
+        port: The port; 0 for any free port.
+
+    Raises:
+        OSError: The name has no address.
+    """
+    known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    version, *_, (address, _, *scope) = min(known, key=lambda each: each[0])
+    return version, (address, port, *scope)
+
+
+def bind_socket(version: int, address: tuple[str | int, ...], backlog: int) -> socket.socket:
+    """Return a socket that listens on an address from `resolve`.
+
+    Raises:
+        OSError: The address is not available.
+        OverflowError: The port is not valid.
+    """
+    bound = socket.socket(version, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(_BACKLOG)
+        bound.listen(backlog)
     except BaseException:
         bound.close()
         raise
@@ -135,21 +142,21 @@ def read_line(connection: socket.socket, deadline: float) -> bytes:
         TimeoutError: The line is not complete at the deadline.
     """
     line = b""
-    while not line.endswith(b"\n") and len(line) <= LONGEST:
+    while not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES:
         left = deadline - time.monotonic()
         if left <= 0:
             # The timeout of the socket restarts with each byte.
-            raise TimeoutError("no whole line came in time")
+            raise TimeoutError("timed out before a complete line was received")
         connection.settimeout(left)
-        more = connection.recv(LONGEST + 1 - len(line))
+        more = connection.recv(MAX_LINE_BYTES + 1 - len(line))
         if not more:
             break
         line += more
     return line
 
 
-class _Asking:
-    """A connection with the part of its request that was received so far.
+class _Client:
+    """A connected client, with the part of its request that was received so far.
 
     Args:
         connection: The socket.
@@ -162,10 +169,10 @@ class _Asking:
         self.address = address
         self.deadline = deadline
         self.line = bytearray()
-        self.said = 0
+        self.received = 0
         """Bytes received, including those that were discarded."""
-        self.judged = False
-        self.trusted = False
+        self.checked = False
+        self.authenticated = False
 
 
 class Listener:
@@ -174,20 +181,20 @@ class Listener:
     Args:
         bound: A listening socket.
         token: The token with which requests begin.
-        answer: Returns the response to a line; called by several threads at the same time.
+        answer: Returns the line that responds to a line; called by several threads at the same time.
     """
 
-    def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], dict[str, Any]]) -> None:
+    def __init__(self, bound: socket.socket, token: str, answer: Callable[[bytes], bytes]) -> None:
         self._bound = bound
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self._token = token.encode()
-        self._answers = _Answers(answer)
-        self._strangers: dict[_Asking, None] = {}
-        self._trusted: dict[_Asking, None] = {}
+        self._answers = _AnswerThreads(answer)
+        self._unauthenticated: dict[_Client, None] = {}
+        self._authenticated: dict[_Client, None] = {}
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._closing = threading.Event()
-        self._complained = False
+        self._warned = False
         bound.settimeout(0)
         self._selector.register(bound, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -205,22 +212,22 @@ class Listener:
     def _serve(self) -> None:
         try:
             while not self._closing.is_set():
-                for key, _ in self._selector.select(self._patience_s()):
+                for key, _ in self._selector.select(self._select_timeout_s()):
                     if key.fileobj is self._bound:
                         self._accept()
-                    elif isinstance(key.data, _Asking):
-                        self._hear(key.data)
-                self._drop_late()
+                    elif isinstance(key.data, _Client):
+                        self._receive(key.data)
+                self._close_late()
         finally:
-            for asking in [*self._strangers, *self._trusted]:
-                self._drop(asking)
+            for client in [*self._unauthenticated, *self._authenticated]:
+                self._close(client)
             self._selector.close()
             for each in (self._bound, self._wake, self._woken):
                 each.close()
 
-    def _patience_s(self) -> float:
-        first = [next(iter(asking)).deadline for asking in (self._strangers, self._trusted) if asking]
-        return max(0.0, min([*first, time.monotonic() + _LOOK_S]) - time.monotonic())
+    def _select_timeout_s(self) -> float:
+        first = [next(iter(client)).deadline for client in (self._unauthenticated, self._authenticated) if client]
+        return max(0.0, min([*first, time.monotonic() + _MAX_SELECT_S]) - time.monotonic())
 
     def _accept(self) -> None:
         try:
@@ -229,108 +236,108 @@ class Listener:
             return
         except OSError as error:
             # Probably no file descriptors are left: closing a connection without the token frees one.
-            if not self._complained:
-                log.warning("the coordinator cannot take a connection, and closes old ones: %s", error.strerror)
-            self._complained = True
-            self._make_room(self._strangers)
-            time.sleep(_REST_S)
+            if not self._warned:
+                log.warning("the coordinator cannot accept a connection and closes the oldest one: %s", error.strerror)
+            self._warned = True
+            self._close_oldest(self._unauthenticated)
+            time.sleep(_ACCEPT_BACKOFF_S)
             return
-        self._complained = False
+        self._warned = False
         connection.settimeout(0)
-        asking = _Asking(connection, str(address), time.monotonic() + _TOKEN_S)
-        of_address = [each for each in self._strangers if each.address == asking.address]
-        if len(of_address) >= MOST_OF_ADDRESS:
-            self._make_room(of_address)
-        elif len(self._strangers) >= MOST_STRANGERS:
-            most = Counter(each.address for each in self._strangers).most_common(1)[0][0]
-            self._make_room(each for each in self._strangers if each.address == most)
-        self._strangers[asking] = None
-        self._selector.register(connection, selectors.EVENT_READ, asking)
+        client = _Client(connection, str(address), time.monotonic() + _TOKEN_S)
+        of_address = [each for each in self._unauthenticated if each.address == client.address]
+        if len(of_address) >= MAX_UNAUTHENTICATED_PER_ADDRESS:
+            self._close_oldest(of_address)
+        elif len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+            most = Counter(each.address for each in self._unauthenticated).most_common(1)[0][0]
+            self._close_oldest(each for each in self._unauthenticated if each.address == most)
+        self._unauthenticated[client] = None
+        self._selector.register(connection, selectors.EVENT_READ, client)
         # In most cases the request has been received already.
-        self._hear(asking)
+        self._receive(client)
 
-    def _make_room(self, among: Iterable[_Asking]) -> None:
+    def _close_oldest(self, among: Iterable[_Client]) -> None:
         """Close the connection that has waited longest."""
         oldest = next(iter(among), None)
         if oldest is not None:
-            self._drop(oldest)
+            self._close(oldest)
 
-    def _hear(self, asking: _Asking) -> None:
+    def _receive(self, client: _Client) -> None:
         try:
-            more = asking.connection.recv(LONGEST)
+            data = client.connection.recv(MAX_LINE_BYTES)
         except BlockingIOError:
             return
         except OSError:
             # The connection broke. The client repeats its request.
-            self._drop(asking)
+            self._close(client)
             return
-        asking.said += len(more)
-        asking.line += more
-        whole = more.endswith(b"\n")
-        if not asking.judged and (whole or len(asking.line) >= _HEAD):
-            self._judge(asking)
-        if not more or asking.said > LONGEST:
-            self._drop(asking)
-        elif whole and asking.trusted:
-            self._forget(asking)
-            self._answers.ask(asking.connection, bytes(asking.line))
-        elif whole:
-            self._refuse(asking)
-        elif asking.judged and not asking.trusted:
+        client.received += len(data)
+        client.line += data
+        complete = data.endswith(b"\n")
+        if not client.checked and (complete or len(client.line) >= _TOKEN_BYTES):
+            self._authenticate(client)
+        if not data or client.received > MAX_LINE_BYTES:
+            self._close(client)
+        elif complete and client.authenticated:
+            self._unregister(client)
+            self._answers.submit(client.connection, bytes(client.line))
+        elif complete:
+            self._reject(client)
+        elif client.checked and not client.authenticated:
             # The rest of the request is irrelevant, but reading it lets the client receive the response.
-            del asking.line[_HEAD:]
+            del client.line[_TOKEN_BYTES:]
 
-    def _judge(self, asking: _Asking) -> None:
-        asking.judged = True
-        begins = _BEGINS.match(asking.line)
-        if begins is not None and hmac.compare_digest(begins[1], self._token):
-            asking.trusted = True
-            asking.deadline = time.monotonic() + _LINE_S
-            del self._strangers[asking]
-            self._trusted[asking] = None
+    def _authenticate(self, client: _Client) -> None:
+        client.checked = True
+        match = _TOKEN.match(client.line)
+        if match is not None and hmac.compare_digest(match[1], self._token):
+            client.authenticated = True
+            client.deadline = time.monotonic() + _LINE_S
+            del self._unauthenticated[client]
+            self._authenticated[client] = None
 
-    def _refuse(self, asking: _Asking) -> None:
-        problem = "no question" if _BEGINS.match(asking.line) is None else "wrong token"
+    def _reject(self, client: _Client) -> None:
+        problem = MALFORMED if _TOKEN.match(client.line) is None else WRONG_TOKEN
         # The response fits into the send buffer, which is empty. If sending fails, the client has gone.
         with suppress(OSError):
-            asking.connection.send(_written({"error": problem}))
-        self._drop(asking)
+            client.connection.send(encode(ErrorResponse(problem)))
+        self._close(client)
 
-    def _drop_late(self) -> None:
+    def _close_late(self) -> None:
         now = time.monotonic()
         # Both are in the order of deadlines.
-        for waiting in (self._strangers, self._trusted):
+        for waiting in (self._unauthenticated, self._authenticated):
             while waiting and (first := next(iter(waiting))).deadline <= now:
-                self._drop(first)
+                self._close(first)
 
-    def _drop(self, asking: _Asking) -> None:
-        self._forget(asking)
-        asking.connection.close()
+    def _close(self, client: _Client) -> None:
+        self._unregister(client)
+        client.connection.close()
 
-    def _forget(self, asking: _Asking) -> None:
-        self._strangers.pop(asking, None)
-        self._trusted.pop(asking, None)
-        self._selector.unregister(asking.connection)
+    def _unregister(self, client: _Client) -> None:
+        self._unauthenticated.pop(client, None)
+        self._authenticated.pop(client, None)
+        self._selector.unregister(client.connection)
 
 
-class _Answers:
+class _AnswerThreads:
     """A limited number of threads that answer requests, and that end when there are no more requests.
 
     Args:
-        answer: Returns the response to a line.
+        answer: Returns the line that responds to a line.
     """
 
-    def __init__(self, answer: Callable[[bytes], dict[str, Any]]) -> None:
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._answer = answer
         self._waiting: deque[tuple[socket.socket, bytes]] = deque()
         self._threads = 0
         self._lock = threading.Lock()
 
-    def ask(self, connection: socket.socket, line: bytes) -> None:
+    def submit(self, connection: socket.socket, line: bytes) -> None:
         """Answer a line in a thread, and then close the connection."""
         with self._lock:
             self._waiting.append((connection, line))
-            if self._threads >= _MOST_AT_ONCE:
+            if self._threads >= _MAX_CONCURRENT_REQUESTS:
                 return
             self._threads += 1
         try:
@@ -349,13 +356,9 @@ class _Answers:
             with connection:
                 try:
                     connection.settimeout(_LINE_S)
-                    connection.sendall(_written(self._answer(line)))
+                    connection.sendall(self._answer(line))
                 except OSError:
                     # The connection broke. The client repeats its request.
                     continue
                 except Exception:
-                    log.exception("the coordinator has no answer")
-
-
-def _written(answer: dict[str, Any]) -> bytes:
-    return json.dumps(answer).encode() + b"\n"
+                    log.exception("the coordinator failed to answer a request")

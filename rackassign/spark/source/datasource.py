@@ -18,7 +18,6 @@ from rackassign.spark.splits import Split
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-
 log = logging.getLogger(__name__)
 
 NAME = "rackassign"
@@ -43,7 +42,7 @@ class RackassignDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - as Spark calls it
         """Return the reader of a stream. If the options are invalid, the reader raises the error at the first call."""
-        from rackassign.spark.source.stream import RefusedStream, check_limit, stream_reader  # noqa: PLC0415 - batch queries do not need it
+        from rackassign.spark.source.stream import FailingStreamReader, check_limit, stream_reader  # noqa: PLC0415 - batch queries do not need it
 
         try:
             options = self._options("stream")
@@ -51,16 +50,16 @@ class RackassignDataSource(DataSource):
             return stream_reader(options, columns(options, schema))
         except RackassignError as error:
             # An error raised here is hidden by an UnboundLocalError: Spark's caller stops a reader that it did not get.
-            return RefusedStream(str(error))
+            return FailingStreamReader(str(error))
 
     def _options(self, mode: Mode, *, only_headers: bool = False) -> Options:
-        told = {str(name): str(value) for name, value in self.options.items()}
+        options = {str(name): str(value) for name, value in self.options.items()}
         if only_headers:
             # It is not known yet whether this is a batch or a stream, and their valid options differ.
-            kept = {"includeheaders", "kafka.bootstrap.servers"}
-            told = {name: value for name, value in told.items() if name.lower() in kept}
-            told = {"subscribe": "any", "kafka.bootstrap.servers": "any", **told}
-        return Options.of(told, mode)
+            retained = {"includeheaders", "kafka.bootstrap.servers"}
+            options = {name: value for name, value in options.items() if name.lower() in retained}
+            options = {"subscribe": "any", "kafka.bootstrap.servers": "any", **options}
+        return Options.of(options, mode)
 
 
 class BatchReader(DataSourceReader):
@@ -80,14 +79,14 @@ class BatchReader(DataSourceReader):
         splits = make_planner(self._options).batch()
         if self._options.rack_binding != "pull" or not splits:
             return [SplitPartition(split) for split in splits]
-        return _offered(self._options, splits)
+        return _submitted(self._options, splits)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
         return read_partition(self._options, partition, self._names)
 
 
-def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
+def _submitted(options: Options, splits: Sequence[Split]) -> Sequence[InputPartition]:
     """Submit the splits to the coordinator of the user, and return input partitions that request them there.
 
     If the coordinator does not respond, no split has been assigned yet. Each split then becomes an input partition, as
@@ -97,17 +96,17 @@ def _offered(options: Options, splits: Sequence[Split]) -> Sequence[InputPartiti
     from rackassign.spark.pull.protocol import CoordinatorEndpoint  # noqa: PLC0415 - most queries do not need it
 
     tasks = min(options.tasks or len(splits), len(splits))
-    held = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
+    endpoint = CoordinatorEndpoint(options.coordinator_host, options.coordinator_port, options.coordinator_token, 0)
     try:
-        desk = submit_batch(
-            held,
+        endpoint = submit_batch(
+            endpoint,
             splits,
             tasks,
-            each=0 if options.tasks else 1,
+            max_splits_per_task=0 if options.tasks else 1,
             steal_after_s=options.steal_after_s,
             timeout_s=options.coordinator_timeout_s,
         )
     except KafkaUnavailableError as error:
         log.warning("%s. This batch is read as with rackBinding=executor", error)
         return [SplitPartition(split) for split in splits]
-    return [PullPartition(desk, task) for task in range(tasks)]
+    return [PullPartition(endpoint, task) for task in range(tasks)]

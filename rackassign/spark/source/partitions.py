@@ -34,24 +34,26 @@ class PullPartition(InputPartition):
     """An input partition whose task requests its splits from a coordinator.
 
     Args:
-        desk: The endpoint of the coordinator.
+        endpoint: The endpoint of the coordinator.
         task: The index of the task.
     """
 
-    def __init__(self, desk: CoordinatorEndpoint, task: int) -> None:
+    def __init__(self, endpoint: CoordinatorEndpoint, task: int) -> None:
         super().__init__(None)
-        self.endpoint = desk
+        self.endpoint = endpoint
         self.task = task
 
 
-def read_partition(options: Options, piece: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
+def read_partition(options: Options, partition: InputPartition, names: Sequence[str]) -> Iterator[RecordBatch]:
     """Yield the rows of a task; there are none for the task that Spark creates if there are no splits."""
-    if isinstance(piece, SplitPartition):
-        yield from batches(options, piece.split, names)
-    elif isinstance(piece, PullPartition):
+    if isinstance(partition, SplitPartition):
+        yield from batches(options, partition.split, names)
+    elif isinstance(partition, PullPartition):
         from rackassign.spark.pull.client import request_splits  # noqa: PLC0415 - most queries do not need it
 
-        for split in request_splits(piece.endpoint, piece.task, executor_rack(options), options.coordinator_timeout_s):
+        for split in request_splits(
+            partition.endpoint, partition.task, executor_rack(options), options.coordinator_timeout_s
+        ):
             yield from batches(options, split, names)
 
 
@@ -60,4 +62,4 @@ def make_planner(options: Options) -> Planner:
     from rackassign.spark.metadata import KafkaMetadata  # noqa: PLC0415 - executors do not need it
     from rackassign.spark.record_sampling import sample  # noqa: PLC0415 - executors do not need it
 
-    return Planner(options, KafkaMetadata(options.client), lambda wanted: sample(options.client, wanted))
+    return Planner(options, KafkaMetadata(options.client), lambda offsets: sample(options.client, offsets))

@@ -34,7 +34,9 @@ def check_limit(options: Options) -> None:
         ConfigError: A limit is set, and this version of Spark does not support it.
     """
     if options.limit is not None and not supports_read_limits():
-        raise ConfigError("maxOffsetsPerTrigger: cannot be kept: Spark tells a Python source of limits from 4.2 on")
+        raise ConfigError(
+            "maxOffsetsPerTrigger: not supported: Spark passes limits to Python data sources since version 4.2"
+        )
 
 
 class StreamReader(DataSourceStreamReader):
@@ -51,8 +53,8 @@ class StreamReader(DataSourceStreamReader):
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
-        self._made: Planner | None = None
-        self._deals: Coordinator | None = None
+        self._made_planner: Planner | None = None
+        self._pull_coordinator: Coordinator | None = None
         self._captured: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] = {}
         self._reached: dict[TopicPartition, int] | None = None
@@ -78,8 +80,8 @@ class StreamReader(DataSourceStreamReader):
         if begins is None:
             # The query was restarted, before Spark 4.2: only `partitions` gets the start of the batch.
             return to_json(self._newest)
-        most = getattr(limit, "max_rows", None)
-        return to_json(self._planner().next(begins, self._newest, most))
+        max_rows = getattr(limit, "max_rows", None)
+        return to_json(self._planner().next(begins, self._newest, max_rows))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the input partitions of a batch, one for each task."""
@@ -89,9 +91,10 @@ class StreamReader(DataSourceStreamReader):
             return [SplitPartition(split) for split in splits]
         tasks = min(self._options.tasks or len(splits), len(splits))
         # Spark requests the partitions of a batch once for each part of the query that reads it.
-        of = json.dumps([start, end], sort_keys=True)
-        desk = self._coordinator().begin(splits, tasks, each=0 if self._options.tasks else 1, of=of)
-        return [PullPartition(desk, task) for task in range(tasks)]
+        key = json.dumps([start, end], sort_keys=True)
+        limit = 0 if self._options.tasks else 1
+        endpoint = self._coordinator().begin(splits, tasks, max_splits_per_task=limit, key=key)
+        return [PullPartition(endpoint, task) for task in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Yield the rows of a task; runs on an executor."""
@@ -99,9 +102,9 @@ class StreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Close the coordinator of the query."""
-        if self._deals is not None:
-            self._deals.close()
-            self._deals = None
+        if self._pull_coordinator is not None:
+            self._pull_coordinator.close()
+            self._pull_coordinator = None
 
     def capture(self) -> None:
         """Take the current latest offsets as the end of the stream."""
@@ -116,25 +119,27 @@ class StreamReader(DataSourceStreamReader):
         return to_json(self._newest) or None
 
     def _planner(self) -> Planner:
-        if self._made is None:
-            self._made = make_planner(self._options)
-        return self._made
+        if self._made_planner is None:
+            self._made_planner = make_planner(self._options)
+        return self._made_planner
 
     def _coordinator(self) -> Coordinator:
-        if self._deals is None:
+        if self._pull_coordinator is None:
             from rackassign.spark.pull.coordinator import Coordinator  # noqa: PLC0415 - most queries do not need it
             from rackassign.spark.pull.server import local_address_for  # noqa: PLC0415 - most queries do not need it
 
             host = self._options.coordinator_host or local_address_for(self._options.client["bootstrap.servers"])
-            self._deals = Coordinator(host, self._options.coordinator_port, steal_after_s=self._options.steal_after_s)
-        return self._deals
+            self._pull_coordinator = Coordinator(
+                host, self._options.coordinator_port, steal_after_s=self._options.steal_after_s
+            )
+        return self._pull_coordinator
 
     def __getstate__(self) -> dict[str, Any]:
         # Clients and servers cannot be pickled, and a worker does not need them.
-        return {**self.__dict__, "_made": None, "_deals": None}
+        return {**self.__dict__, "_made_planner": None, "_pull_coordinator": None}
 
 
-class RefusedStream(DataSourceStreamReader):
+class FailingStreamReader(DataSourceStreamReader):
     """The reader of a stream whose options are invalid. Each method raises the error, whichever Spark calls first.
 
     Args:

@@ -91,8 +91,11 @@ def sweep() -> int:
         client.close()
 
 
-def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
-    """Remove containers with their volumes, then networks, whose owner is `condemned`; return their number.
+def remove(client: Any, should_remove: Callable[[ResourceOwner], bool]) -> int:  # noqa: ANN401 - docker-py is untyped
+    """Remove containers with their volumes, then networks, of owners for which `should_remove` returns true.
+
+    Returns:
+        The number of removed containers and networks.
 
     Raises:
         ClusterError: The engine refuses the request.
@@ -103,14 +106,14 @@ def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # n
     with engine_errors("containers and networks cannot be removed"):
         for container in client.containers.list(all=True, filters={"label": _RUN}, ignore_removed=True):
             owner = ResourceOwner.from_labels(container.labels)
-            if owner and condemned(owner):
+            if owner and should_remove(owner):
                 # Two processes may clean up at the same time.
                 with suppress(NotFound):
                     container.remove(force=True, v=True)
                 removed += 1
         for network in client.networks.list(filters={"label": _RUN}):
             owner = ResourceOwner.from_labels(network.attrs.get("Labels"))
-            if owner and condemned(owner):
+            if owner and should_remove(owner):
                 with suppress(NotFound):
                     network.remove()
                 removed += 1
@@ -118,4 +121,4 @@ def remove(client: Any, condemned: Callable[[ResourceOwner], bool]) -> int:  # n
 
 
 if __name__ == "__main__":
-    print(f"{sweep()} containers and networks of dead runs removed")  # noqa: T201 - a command prints
+    print(f"Removed {sweep()} containers and networks of runs that have ended")  # noqa: T201 - a command prints

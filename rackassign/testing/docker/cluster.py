@@ -24,9 +24,9 @@ START_TIMEOUT_S = 180.0
 
 _LOG_LINES = 30
 _STOP_TIMEOUT_S = 30
-_END_TIMEOUT_S = 30
-_LOOK_EVERY_S = 0.1
-_UP = frozenset({"running", "paused"})
+_EXIT_TIMEOUT_S = 30
+_POLL_INTERVAL_S = 0.1
+_RUNNING_STATES = frozenset({"running", "paused"})
 
 
 class DockerCluster(Cluster):
@@ -62,14 +62,14 @@ class DockerCluster(Cluster):
         check_docker(racks, config or {})
         self._racks = tuple(racks)
         self._config = dict(config or {})
-        self._told: dict[str, str | None] = {}
+        self._properties: dict[str, str | None] = {}
         self._image = image
-        self._tell = progress or ignore_progress
+        self._on_progress = progress or ignore_progress
         self._process = os.getpid()
-        self._claim: DockerResources | None = None
+        self._resources: DockerResources | None = None
         self._cluster_id = new_uuid()
         self._containers: dict[int, Any] = {}
-        self._cut: set[int] = set()
+        self._disconnected: set[int] = set()
 
     @property
     def pids(self) -> dict[int, int]:
@@ -85,21 +85,21 @@ class DockerCluster(Cluster):
                 message has the end of its log.
             MissingExtraError: testcontainers is not installed.
         """
-        if self._claim is None:
-            image = find_image(self._image, self._tell)
+        if self._resources is None:
+            image = find_image(self._image, self._on_progress)
             sweep()
-            self._tell(Progress(f"Starting {len(self._racks)} containers of {image}"))
+            self._on_progress(Progress(f"Starting {len(self._racks)} containers of {image}"))
             brokers = len(self._racks)
-            self._claim = claim = DockerResources(image, brokers * (1 + len(self._listeners)))
+            self._resources = resources = DockerResources(image, brokers * (1 + len(self._listeners)))
             atexit.register(self.close)
-            self._told = {**self._config, **self._secure(HOST, claim.directory)}
+            self._properties = {**self._config, **self._secure(HOST, resources.directory)}
             self._brokers = tuple(
                 Broker(
                     position + 1,
                     rack,
                     HOST,
-                    claim.ports[position],
-                    {name: claim.ports[i * brokers + position] for i, name in enumerate(self._listeners, 1)},
+                    resources.ports[position],
+                    {name: resources.ports[i * brokers + position] for i, name in enumerate(self._listeners, 1)},
                 )
                 for position, rack in enumerate(self._racks)
             )
@@ -120,14 +120,14 @@ class DockerCluster(Cluster):
         if os.getpid() != self._process:
             # A forked child of the owner owns no resources.
             return
-        claim, self._claim = self._claim, None
-        self._wanted.clear()
+        resources, self._resources = self._resources, None
+        self._should_run.clear()
         self._paused.clear()
         self._containers.clear()
-        self._cut.clear()
+        self._disconnected.clear()
         atexit.unregister(self.close)
-        if claim is not None:
-            claim.give_up()
+        if resources is not None:
+            resources.close()
 
     def start(self, broker_id: int) -> None:
         """Start a broker that is down, resume it if it is paused, and reconnect it if it is disconnected.
@@ -147,12 +147,12 @@ class DockerCluster(Cluster):
             ClusterError: The broker was never started, or the engine refuses the request.
         """
         container = self._container(self._broker(broker_id))
-        if broker_id not in self._cut:
+        if broker_id not in self._disconnected:
             # Before disconnecting, so that `wait_ready` does not wait for the broker.
-            self._wanted.discard(broker_id)
-            self._cut.add(broker_id)
-            with engine_errors(f"broker {broker_id} cannot be cut off"):
-                self._claimed().disconnect(container)
+            self._should_run.discard(broker_id)
+            self._disconnected.add(broker_id)
+            with engine_errors(f"broker {broker_id} cannot be disconnected"):
+                self._require_resources().disconnect(container)
 
     def reconnect(self, broker_id: int) -> None:
         """Reconnect a disconnected broker to the network, with its previous ports.
@@ -162,12 +162,12 @@ class DockerCluster(Cluster):
             ClusterError: The engine refuses the request.
         """
         broker = self._broker(broker_id)
-        if broker_id in self._cut:
-            with engine_errors(f"broker {broker_id} cannot be put on the network again"):
-                self._claimed().reconnect(self._container(broker), broker)
-            self._cut.discard(broker_id)
+        if broker_id in self._disconnected:
+            with engine_errors(f"broker {broker_id} cannot be reconnected"):
+                self._require_resources().reconnect(self._container(broker), broker)
+            self._disconnected.discard(broker_id)
             if self._runs(broker):
-                self._wanted.add(broker_id)
+                self._should_run.add(broker_id)
 
     def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
         """Return the last lines of a broker's log, including its standard error.
@@ -181,30 +181,32 @@ class DockerCluster(Cluster):
             return str(container.logs(tail=lines).decode("utf-8", "replace")).rstrip("\n")
 
     def _start(self, brokers: Sequence[Broker]) -> None:
-        claim = self._claimed()
+        resources = self._require_resources()
         for broker in brokers:
             with engine_errors(f"broker {broker.id} cannot be started"):
                 if broker.id in self._containers:
                     self._containers[broker.id].start()
                 else:
-                    told = environment(broker, len(self._brokers), self._cluster_id, self._told, self._listeners)
-                    self._containers[broker.id] = claim.run(broker, told)
+                    variables = environment(
+                        broker, len(self._brokers), self._cluster_id, self._properties, self._listeners
+                    )
+                    self._containers[broker.id] = resources.run(broker, variables)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
-        self._end_together(brokers, lambda container: container.stop(timeout=_STOP_TIMEOUT_S))
+        self._end_all(brokers, lambda container: container.stop(timeout=_STOP_TIMEOUT_S))
 
     def _kill(self, brokers: Sequence[Broker]) -> None:
-        self._end_together(brokers, lambda container: container.kill())
+        self._end_all(brokers, lambda container: container.kill())
 
-    def _end_together(self, brokers: Sequence[Broker], end: Callable[[Any], None]) -> None:
+    def _end_all(self, brokers: Sequence[Broker], end: Callable[[Any], None]) -> None:
         def end_one(broker: Broker) -> None:
             if not self._runs(broker):
                 return
             container = self._container(broker)
             try:
-                with engine_errors(f"broker {broker.id} cannot be ended"):
+                with engine_errors(f"broker {broker.id} cannot be stopped"):
                     end(container)
-                    container.wait(timeout=_END_TIMEOUT_S)
+                    container.wait(timeout=_EXIT_TIMEOUT_S)
             except ClusterError:
                 # The container may have ended by itself just before.
                 if self._runs(broker):
@@ -226,38 +228,38 @@ class DockerCluster(Cluster):
                 self._container(broker).unpause()
 
     def _runs(self, broker: Broker) -> bool:
-        return self._state(broker) in _UP
+        return self._state(broker) in _RUNNING_STATES
 
     def _state(self, broker: Broker) -> str:
         """Return the state of a broker's container; an empty string if there is no container yet."""
-        self._claimed()
+        self._require_resources()
         container = self._containers.get(broker.id)
         if container is None:
             return ""
-        with engine_errors(f"broker {broker.id} cannot be looked at"):
+        with engine_errors(f"broker {broker.id} cannot be inspected"):
             container.reload()
             return str(container.status)
 
-    def _check_alive(self, wanted: Sequence[Broker]) -> None:
-        for broker in wanted:
+    def _check_alive(self, expected: Sequence[Broker]) -> None:
+        for broker in expected:
             if not self._runs(broker):
                 code = self._container(broker).attrs["State"]["ExitCode"]
                 raise ClusterError(
                     f"broker {broker.id} has ended with {code}; the end of its log:\n{self.log_tail(broker.id)}"
                 )
 
-    def _pause_between_looks(self) -> None:
+    def _wait_between_polls(self) -> None:
         # The engine could report the end of a container but not readiness, which has to be polled.
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
 
     def _container(self, broker: Broker) -> Any:  # noqa: ANN401 - docker-py is untyped
-        self._claimed()
+        self._require_resources()
         container = self._containers.get(broker.id)
         if container is None:
             raise ClusterError(f"broker {broker.id} was never started")
         return container
 
-    def _claimed(self) -> DockerResources:
-        if self._claim is None:
+    def _require_resources(self) -> DockerResources:
+        if self._resources is None:
             raise ClusterError("the cluster is not running: start_all() first, or use it in a with block")
-        return self._claim
+        return self._resources

@@ -16,7 +16,7 @@ _CONTROLLER_PORT = 9093
 _FURTHER_PORT = 9094
 """Port of the first additional listener; the others have the ports after it."""
 
-_CONTROLLERS = 3
+_MAX_CONTROLLERS = 3
 _LOGGERS = {
     "kafka": "WARN",
     "org.apache.kafka": "WARN",
@@ -55,13 +55,15 @@ def check_docker(racks: Sequence[str | None], config: Mapping[str, str | None]) 
             a property cannot be written as an environment variable of the image.
     """
     if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
-        raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
+        raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
     check_config(config)
     if "inter.broker.listener.name" in config:
-        raise ConfigError("config: inter.broker.listener.name cannot be set: brokers talk on a listener of their own")
+        raise ConfigError(
+            "config: inter.broker.listener.name cannot be set: brokers use a separate listener between each other"
+        )
     for name in config:
         if name != name.lower() or variable(name) in _NOT_PROPERTIES:
-            raise ConfigError(f"config: the image has no variable for {name!r}")
+            raise ConfigError(f"config: {name!r} cannot be set by an environment variable of the image")
 
 
 def alias(broker_id: int) -> str:
@@ -97,17 +99,17 @@ def published(broker: Broker) -> dict[int, int]:
 
 
 def _identity(broker: Broker, brokers: int, protocols: Mapping[str, str]) -> dict[str, str]:
-    controllers = range(1, min(brokers, _CONTROLLERS) + 1)
-    controls = broker.id in controllers
+    controllers = range(1, min(brokers, _MAX_CONTROLLERS) + 1)
+    is_controller = broker.id in controllers
     clients = dict(zip(("EXTERNAL", *broker.listeners), published(broker).items(), strict=True))
     listeners = [*(f"{name}://:{port}" for name, (port, _) in clients.items()), f"INTERNAL://:{_INTERNAL_PORT}"]
-    if controls:
+    if is_controller:
         listeners.append(f"CONTROLLER://:{_CONTROLLER_PORT}")
     advertised = [f"{name}://{broker.host}:{port}" for name, (_, port) in clients.items()]
     known = dict.fromkeys(("EXTERNAL", "INTERNAL", "CONTROLLER"), "PLAINTEXT") | dict(protocols)
     identity = {
         "node.id": str(broker.id),
-        "process.roles": "broker,controller" if controls else "broker",
+        "process.roles": "broker,controller" if is_controller else "broker",
         "listeners": ",".join(listeners),
         "advertised.listeners": ",".join([*advertised, f"INTERNAL://{alias(broker.id)}:{_INTERNAL_PORT}"]),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in known.items()),

@@ -29,7 +29,7 @@ def connect() -> Any:  # noqa: ANN401 - docker-py is untyped
     except ImportError as error:
         raise MissingExtraError("testcontainers", "docker") from error
     try:
-        with engine_errors("no Docker engine answers"):
+        with engine_errors("no Docker engine responds"):
             # The constructor requests the version of the engine immediately.
             return DockerClient(version="auto").client
     except ClusterError as error:
@@ -62,30 +62,30 @@ def find_image(image: str | None = None, progress: ProgressCallback | None = Non
         ClusterError: No engine responds, or there is no image and none can be pulled.
         MissingExtraError: testcontainers is not installed.
     """
-    wanted = image or os.environ.get("KAFKA_IMAGE") or None
-    tell = progress or ignore_progress
+    requested = image or os.environ.get("KAFKA_IMAGE") or None
+    on_progress = progress or ignore_progress
     client = connect()
     try:
-        first = wanted or OFFICIAL_IMAGE
-        problem = _have(client, first, tell)
+        name = requested or OFFICIAL_IMAGE
+        problem = _pull_if_missing(client, name, on_progress)
         if not problem:
-            return first
-        if wanted is None and _is_here(client, OWN_IMAGE):
+            return name
+        if requested is None and _has_image(client, OWN_IMAGE):
             return OWN_IMAGE
     finally:
         client.close()
     raise ClusterError(
-        f"no image of Kafka: {first} cannot be pulled ({problem})"
-        + (f", and {OWN_IMAGE} is not built" if wanted is None else "")
+        f"no image of Kafka: {name} cannot be pulled ({problem})"
+        + (f", and {OWN_IMAGE} is not built" if requested is None else "")
         + f"; docker/build.sh in a checkout of rackassign builds {OWN_IMAGE} without a registry"
     )
 
 
-def _is_here(client: Any, image: str) -> bool:  # noqa: ANN401
+def _has_image(client: Any, image: str) -> bool:  # noqa: ANN401
     from docker.errors import ImageNotFound  # noqa: PLC0415 - only for this provider
 
     try:
-        with engine_errors("the Docker engine does not answer"):
+        with engine_errors("the Docker engine does not respond"):
             client.images.get(image)
     except ClusterError as error:
         if isinstance(error.__cause__, ImageNotFound):
@@ -94,11 +94,11 @@ def _is_here(client: Any, image: str) -> bool:  # noqa: ANN401
     return True
 
 
-def _have(client: Any, image: str, tell: ProgressCallback) -> str:  # noqa: ANN401
+def _pull_if_missing(client: Any, image: str, on_progress: ProgressCallback) -> str:  # noqa: ANN401
     """Pull an image unless the engine has it; return the reason of a failure, or an empty string."""
-    if _is_here(client, image):
+    if _has_image(client, image):
         return ""
-    tell(Progress(f"Pulling {image}"))
+    on_progress(Progress(f"Pulling {image}"))
     try:
         with engine_errors("pull"):
             client.images.pull(image)

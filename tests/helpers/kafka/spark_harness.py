@@ -209,7 +209,7 @@ def create_coordinator(cluster: Cluster, topic: str) -> None:
 
 def wire_size(cluster: Any, topic: str, partition: int, start: int, end: int) -> int:
     """Return the bytes of the record batches that hold a range, as the log of a replica on this machine has them."""
-    home: Path = next(iter(cluster._nodes.values())).log.parent.parent
+    home: Path = next(iter(cluster._specs.values())).log.parent.parent
     logs = min(home.glob(f"broker-*/data/{topic}-{partition}"))
     size = 0
     for segment in sorted(logs.glob("*.log")):

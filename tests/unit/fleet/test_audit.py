@@ -272,7 +272,7 @@ def test_what_would_count_twice_is_refused(tmp_path: Path) -> None:
     assert [b.num_rows for b in read_snapshots(tmp_path)] == [2, 2, 1]
     assert count(tmp_path) == 5
     saved(tmp_path / "4.parquet", "j", "h", hour=1)
-    with pytest.raises(ConfigError, match=r'4\.parquet has group "h" as it was at a moment that was read before'):
+    with pytest.raises(ConfigError, match=r'4\.parquet: group "h" at .* was already read'):
         list(read_snapshots(tmp_path))
 
 
@@ -291,7 +291,7 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"cannot read .*x\.parquet"):
             look(tmp_path)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(ConfigError, match="no groups in it"):
+    with pytest.raises(ConfigError, match="expected a snapshot as"):
         count(tmp_path)
 
 
@@ -315,9 +315,13 @@ def test_a_damaged_file_is_refused(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
-        ("group", None, "it has no name or no time"),
-        ("members", None, 'group "g" is not as a snapshot has it'),
-        ("topics", [{"topic": "t", "replicas": [[1]], "in_sync": [], "leaders": [1], "bytes_s": [1.0]}], "of topic t"),
+        ("group", None, "taken and group must not be null"),
+        ("members", None, 'group "g": expected a row of a snapshot'),
+        (
+            "topics",
+            [{"topic": "t", "replicas": [[1]], "in_sync": [], "leaders": [1], "bytes_s": [1.0]}],
+            "topic t: replicas",
+        ),
         ("brokers", [{"id": -7, "rack": "a", "fenced": False, "selector": None, "problem": ""}], "-7"),
     ],
 )

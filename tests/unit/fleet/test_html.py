@@ -88,14 +88,14 @@ def test_sums_are_what_an_inspection_finds(audited: Audited) -> None:
             r.strategy: (r.flows, r.partitions, r.moved) for r in seen.reaches
         }
         for strategy, (flows, partitions, moved) in ways.items():
-            found = of.ways[AS_IS][strategy]
+            found = of.outcomes[AS_IS][strategy]
             assert (found.bytes_s.local, found.bytes_s.cross, found.bytes_s.unknown) == pytest.approx(
                 (flows.local, flows.cross, flows.unknown)
             )
             counts = partitions.local, partitions.cross, partitions.unknown
             assert (found.partitions, found.moved) == (TrafficByKind(*counts), moved)
         assert of.required_changes == tuple(of.required_changes or ())
-        assert of.at_best(of.change).rank == min(way.rank for ways in of.ways.values() for way in ways.values())
+        assert of.at_best(of.change).rank == min(way.rank for ways in of.outcomes.values() for way in ways.values())
 
 
 def test_groups_come_by_what_there_is_to_save(audited: Audited) -> None:
@@ -108,8 +108,8 @@ def test_groups_come_by_what_there_is_to_save(audited: Audited) -> None:
 
 
 def test_what_is_left_out_is_added_up(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.fleet.html._MOST_GROUPS", 2)
-    monkeypatch.setattr("rackassign.fleet.html._MOST_TOPICS", 1)
+    monkeypatch.setattr("rackassign.fleet.html._MAX_GROUPS", 2)
+    monkeypatch.setattr("rackassign.fleet.html._MAX_TOPICS", 1)
     names = [f"t{number}" for number in range(5)]
     known = each({name: 1e6 * (number + 1) for number, name in enumerate(names)})
     wide = group(member("m1", "b", dict.fromkeys(names, (0,))), member("m2", "a", dict.fromkeys(names, (1,))), name="w")
@@ -120,8 +120,8 @@ def test_what_is_left_out_is_added_up(audited: Audited, monkeypatch: pytest.Monk
     usd = format_usd(Price().monthly(2e6 * (1 + 2 + 3 + 4)))
     assert shown[-1][2:4] == [usd, usd]
     rest = format_usd(Price().monthly(2e6 * (1 + 2 + 3 + 4)))
-    assert text.count("<td>4 topics more</td>") == 1
-    assert f"<td>{rest}</td><td>0.00</td>" in text.partition("4 topics more")[2]
+    assert text.count("<td>4 more topics</td>") == 1
+    assert f"<td>{rest}</td><td>0.00</td>" in text.partition("4 more topics")[2]
 
 
 def test_of_a_group_that_was_seen_often_the_latest_counts(audited: Audited) -> None:
@@ -147,7 +147,7 @@ def test_of_a_group_that_was_seen_often_the_latest_counts(audited: Audited) -> N
         "u": (6e6, 0.0)
     }
     text = page(found, Price(), AT)
-    assert "2026-01-01 02:00 UTC and 2 times since 2026-01-01 00:00 UTC" in text
+    assert "2026-01-01 02:00 UTC, 2 earlier ones since 2026-01-01 00:00 UTC" in text
     assert "1 group is not in the last snapshot" in text
     assert [row[0] for row in cells(text, "history")] == [f"2026-01-01 0{hour}:00 UTC" for hour in range(3)]
 
@@ -196,13 +196,13 @@ def test_what_spark_writes_is_read_as_what_we_write(audited: Audited, tmp_path: 
     pq.write_table(table, tmp_path / "spark" / "part-0.parquet", use_deprecated_int96_timestamps=True)
     assert aggregate(read_results(tmp_path / "spark")) == aggregate(read_results(found))
     pq.write_table(table.drop_columns(["moved"]), tmp_path / "spark" / "part-1.parquet")
-    with pytest.raises(ConfigError, match=r"part-1\.parquet is not what an audit of a fleet finds"):
+    with pytest.raises(ConfigError, match=r"part-1\.parquet: expected the results of a fleet audit"):
         aggregate(read_results(tmp_path / "spark"))
 
 
 def test_without_the_groups_as_they_are_there_is_nothing_to_compare_with(audited: Audited) -> None:
     found = audited(topics("t"), ([far("g")], each({"t": 1e6})), how=FleetAudit(what_ifs=("members-balanced",)))
-    with pytest.raises(ConfigError, match='group "g" was not audited as-is'):
+    with pytest.raises(ConfigError, match='group "g": no results for as-is'):
         aggregate(read_results(found))
 
 
@@ -302,7 +302,7 @@ def test_a_fleet_of_nothing_is_a_page_too(audited: Audited) -> None:
 
 
 def test_many_flows_are_not_all_drawn(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rackassign.fleet.html._MOST_FLOWS", 1)
+    monkeypatch.setattr("rackassign.fleet.html._MAX_FLOWS", 1)
     found = audited(topics("t"), ([far("g")], Throughput({TopicPartition("t", 0): 5.0})), how=FleetAudit())
     text = page(found, Price(), AT)
     assert "1 smaller flows are not drawn" in text

@@ -64,7 +64,7 @@ def read_here(
 def test_tasks_agree_on_who_reads_what() -> None:
     splits = [split(number, ("ab", "bc", "ca")[number % 3]) for number in range(12)]
     read = together(splits, [lambda: "a", lambda: "b", lambda: "c", lambda: "c"])
-    assert sorted(each.range.place.partition for share in read for each in share) == list(range(12))
+    assert sorted(each.range.tp.partition for share in read for each in share) == list(range(12))
     assert all(rack in each.racks for rack, share in zip("abcc", read, strict=True) for each in share)
     assert sorted(map(len, read)) == [3, 3, 3, 3]
 
@@ -125,7 +125,7 @@ def test_what_is_begun_makes_nothing_less_local(told: list[tuple[set[str], int]]
     assert sorted(number for share in shares for number in share) == list(range(len(splits)))
     assert local(shares) >= local(assign_splits(splits, racks))
     read = together(splits, [lambda rack=rack: rack for rack in racks])  # type: ignore[misc]
-    assert sorted(each.range.place.partition for share in read for each in share) == list(range(len(splits)))
+    assert sorted(each.range.tp.partition for share in read for each in share) == list(range(len(splits)))
 
 
 def test_what_was_begun_in_vain_is_given_up() -> None:
@@ -133,16 +133,18 @@ def test_what_was_begun_in_vain_is_given_up() -> None:
     splits = [split(0, "ac"), split(1, "x"), split(2, "ab")]
     assert first_split(splits, 0, 2, "a") == 0
     read = together([splits[0], splits[2]], [lambda: "a", lambda: "c"])
-    assert [[each.range.place.partition for each in share] for share in read] == [[2], [0]]
+    assert [[each.range.tp.partition for each in share] for share in read] == [[2], [0]]
 
 
 def test_too_few_slots_are_told_after_waiting_for_more() -> None:
-    with pytest.raises(ConfigError, match="tasks: 3 must run at once, and there is room for 2; take fewer"):
-        task_count(3, lambda: 2, patience_s=0)
-    with pytest.raises(ConfigError, match="tasks: 1 must run at once, and there is room for 0"):
-        task_count(0, lambda: 0, patience_s=0)
-    with pytest.raises(ConfigError, match="tasks: expected how many"):
+    with pytest.raises(
+        ConfigError, match="tasks: 3 tasks have to run at the same time, but there are 2 slots; use fewer"
+    ):
+        task_count(3, lambda: 2, timeout_s=0)
+    with pytest.raises(ConfigError, match="tasks: 1 tasks have to run at the same time, but there are 0 slots"):
+        task_count(0, lambda: 0, timeout_s=0)
+    with pytest.raises(ConfigError, match="tasks: must be set"):
         task_count(0, lambda: None)
     come = iter((0, 1, 3))
-    assert task_count(3, lambda: next(come), patience_s=60) == 3
+    assert task_count(3, lambda: next(come), timeout_s=60) == 3
     assert (task_count(0, lambda: 4), task_count(2, lambda: 4), task_count(7, lambda: None)) == (4, 2, 7)

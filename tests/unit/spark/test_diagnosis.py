@@ -14,7 +14,7 @@ from rackassign.cli.commands import spark_doctor
 from rackassign.errors import ConfigError
 from rackassign.model import Partition
 from rackassign.spark.diagnosis import ExecutorProbe, diagnose, group_by_executor, listening
-from rackassign.spark.expected_locality import Executor, ExpectedLocality, shares
+from rackassign.spark.expected_locality import Executor, ExpectedLocality, expected_locality
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 RF2 = [Partition(replicas, replicas[0]) for replicas in ((1, 2), (2, 3), (3, 1))]
@@ -42,7 +42,7 @@ def rounded(found: ExpectedLocality) -> tuple[float, float, float]:
 def test_shares_to_expect(
     executors: list[Executor], partitions: list[Partition], expected: tuple[float, float, float]
 ) -> None:
-    assert rounded(shares(executors, partitions, RACKS)) == expected
+    assert rounded(expected_locality(executors, partitions, RACKS)) == expected
 
 
 @given(
@@ -52,7 +52,7 @@ def test_shares_to_expect(
 def test_a_rack_never_makes_it_worse(told: list[tuple[str | None, int]], replicas: list[set[int]]) -> None:
     executors = [Executor("h", number, rack, slots) for number, (rack, slots) in enumerate(told)]
     partitions = [Partition(tuple(sorted(each)), min(each)) for each in replicas]
-    found = shares(executors, partitions, RACKS)
+    found = expected_locality(executors, partitions, RACKS)
     assert 0 <= found.none <= found.executor <= 1
     assert 0 <= found.pull <= 1
 
@@ -72,8 +72,8 @@ def test_what_is_wrong_is_said_with_what_would_help() -> None:
     found = diagnose("t", executors, RF2, {**RACKS, 4: None}, followers=False, rack_env="ZONE")
     assert found.expected.executor == found.expected.none
     unknown, nowhere, nameless, leaders, few = found.findings
-    assert "1 of 3 executors do not know their rack (on h2): set ZONE" in unknown
-    assert "no broker is in rack z" in nowhere
+    assert "1 of 3 executors have no rack (on h2): set ZONE" in unknown
+    assert "executors are in rack z, which has no brokers" in nowhere
     assert "brokers 4 have no rack" in nameless
     assert "RackAwareReplicaSelector" in leaders
     assert "3 of 3 partitions have no replica in some of the 3 racks" in few

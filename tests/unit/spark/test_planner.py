@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import Partition, TopicPartition
-from rackassign.spark.fetch_size import LARGEST_FETCH, ONE_BATCH, UNKNOWN, RecordStats, fetch_size
+from rackassign.spark.fetch_size import MAX_FETCH_BYTES, ONE_BATCH, UNKNOWN, RecordStats, fetch_size
 from rackassign.spark.metadata import NO_LATER, TopicLayout
 from rackassign.spark.offsets import EARLIEST, LATEST, Offsets
 from rackassign.spark.options import Options, Topics
@@ -54,7 +54,7 @@ def planner(cluster: Cluster, *, mode: str = "stream", **options: str) -> Planne
 
 
 def spans(splits: Iterable[Split]) -> list[tuple[int, int, int]]:
-    return [(split.range.place.partition, split.range.start, split.range.end) for split in splits]
+    return [(split.range.tp.partition, split.range.start, split.range.end) for split in splits]
 
 
 def test_a_batch_holds_all_there_is() -> None:
@@ -83,9 +83,9 @@ def test_bounds_are_what_options_say(options: dict[str, str], expected: list[int
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"startingTimestamp": "30"}, "no record of t-0, t-1 is as late.*startingOffsetsByTimestampStrategy"),
-        ({"startingOffsets": '{"t": {"0": 7}}'}, "startingOffsets: t-1 missing; -1 is for latest"),
-        ({"startingOffsets": '{"t": {"0": 7, "1": 7, "2": 7}}'}, "startingOffsets: t-2 named"),
+        ({"startingTimestamp": "30"}, "t-0, t-1: no record with this timestamp.*startingOffsetsByTimestampStrategy"),
+        ({"startingOffsets": '{"t": {"0": 7}}'}, "startingOffsets: no offset for t-1; use -1 for latest"),
+        ({"startingOffsets": '{"t": {"0": 7, "1": 7, "2": 7}}'}, "startingOffsets: t-2: not among"),
     ],
 )
 def test_bounds_that_do_not_fit_are_named(options: dict[str, str], told: str) -> None:
@@ -113,9 +113,9 @@ def test_a_limit_counts_from_where_the_batch_starts() -> None:
 @pytest.mark.parametrize(
     ("start", "now", "told"),
     [
-        ({P0: 5, P1: 5}, {P0: (0, 9)}, "t-1 do not exist any more"),
-        ({P0: 15}, {P0: (0, 9)}, "t-0 ends at 9, and was read to 15"),
-        ({P0: 5}, {P0: (0, 9), P1: (3, 9)}, "t-1 is new and starts at 3 instead of 0"),
+        ({P0: 5, P1: 5}, {P0: (0, 9)}, "partitions t-1 no longer exist"),
+        ({P0: 15}, {P0: (0, 9)}, "the log of t-0 ends at offset 9, but was read up to 15"),
+        ({P0: 5}, {P0: (0, 9), P1: (3, 9)}, "the new partition t-1 starts at offset 3 instead of 0"),
     ],
 )
 def test_loss_ends_the_query_or_is_left_out(
@@ -144,14 +144,19 @@ def test_a_batch_that_would_end_before_it_begins_is_a_loss_whoever_planned_it(
     # Before Spark 4.2 nothing but this sees where a batch of a query that goes on begins.
     start, end = {P0: 900, P1: 5}, {P0: 300, P1: 9}
     logs = {P0: (0, 300), P1: (0, 9)}
-    with pytest.raises(DataLossError, match="t-0 ends at 300, and was read to 900: records may be gone; fail"):
+    with pytest.raises(
+        DataLossError, match="the log of t-0 ends at offset 300, but was read up to 900: records may be lost; fail"
+    ):
         planner(Cluster(logs), rackBinding=binding).stream(start, end)
     lenient = planner(Cluster(logs), rackBinding=binding, failOnDataLoss="false")
     with caplog.at_level("WARNING"):
         for _ in range(3):
             assert spans(lenient.stream(start, end)) == [(1, 5, 9)]
     assert [record.getMessage() for record in caplog.records] == [
-        "t-0 ends at 300, and was read to 900: records may be gone, and failOnDataLoss=false goes on without them"
+        (
+            "the log of t-0 ends at offset 300, but was read up to 900: records may be lost; "
+            "failOnDataLoss=false continues without them"
+        )
     ]
     # The next batch begins where the log ends now.
     assert spans(lenient.stream(end, {P0: 340, P1: 9})) == [(0, 300, 340)]
@@ -166,7 +171,7 @@ def test_a_loss_is_warned_of_once_and_once_more_when_it_happens_again(caplog: py
             assert end == {P0: 300}
             assert plan.stream(start, end) == plan.stream(start, end) == []
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        f"t-0 ends at 300, and was read to {start}" for start in (900, 500)
+        f"the log of t-0 ends at offset 300, but was read up to {start}" for start in (900, 500)
     ]
 
 
@@ -175,12 +180,14 @@ def test_a_batch_that_goes_back_to_an_open_transaction_says_that_records_come_ag
 ) -> None:
     # Read without `read_committed` first, and with it now: where the log ends is not where this reader stops.
     options = {"kafka.isolation.level": "read_committed"}
-    with pytest.raises(DataLossError, match="t-0 was read to 15, and the next batch would begin at 9: records would"):
+    with pytest.raises(
+        DataLossError, match="t-0 was read up to offset 15, but the next batch would start at 9: records would"
+    ):
         planner(Cluster({P0: (0, 9)}, opened=6), **options).stream({P0: 15}, {P0: 9})
     with caplog.at_level("WARNING"):
         lenient = planner(Cluster({P0: (0, 9)}, opened=6), failOnDataLoss="false", **options)
         assert lenient.stream({P0: 15}, {P0: 9}) == []
-    assert "records would be read again, and failOnDataLoss=false reads them" in caplog.text
+    assert "records would be read again; failOnDataLoss=false reads them again" in caplog.text
 
 
 @given(
@@ -204,11 +211,11 @@ def test_no_offset_is_passed_in_silence(
 
 
 def places_of(plan: Planner, start: Offsets, end: Offsets) -> list[tuple[TopicPartition, int, int]]:
-    return [(split.range.place, split.range.start, split.range.end) for split in plan.stream(start, end)]
+    return [(split.range.tp, split.range.start, split.range.end) for split in plan.stream(start, end)]
 
 
 def test_a_partition_that_went_after_its_batch_was_planned_is_a_loss() -> None:
-    with pytest.raises(DataLossError, match="t-1 do not exist"):
+    with pytest.raises(DataLossError, match="partitions t-1 no longer exist"):
         planner(Cluster({P0: (0, 9)})).stream({P0: 5, P1: 5}, {P0: 9, P1: 9})
     lenient = planner(Cluster({P0: (0, 9)}), failOnDataLoss="false")
     assert spans(lenient.stream({P0: 5, P1: 5}, {P0: 9, P1: 9})) == [(0, 5, 9)]
@@ -255,9 +262,9 @@ def test_pieces_are_the_ranges_and_as_many_and_small_as_wanted(
     told: dict[int, tuple[int, int]], least: int, most_records: int
 ) -> None:
     whole = [OffsetRange(TopicPartition("t", number), start, start + size) for number, (start, size) in told.items()]
-    pieces = split_ranges(whole, least=least, most_records=most_records)
+    pieces = split_ranges(whole, min_splits=least, max_records=most_records)
     for each in whole:
-        parts = [piece for piece in pieces if piece.place == each.place]
+        parts = [piece for piece in pieces if piece.tp == each.tp]
         covered = [offset for part in parts for offset in (part.start, part.end)]
         expected = [each.start, *covered[1:-1], each.end] if len(each) else []
         assert covered == expected
@@ -277,7 +284,7 @@ def test_a_range_that_runs_backwards_is_refused() -> None:
     st.integers(1, 10**7),
     st.floats(1, 1e6, allow_nan=False),
     st.floats(1, 1e3, allow_nan=False),
-    st.integers(1, LARGEST_FETCH),
+    st.integers(1, MAX_FETCH_BYTES),
 )
 def test_what_is_thrown_away_is_bounded(records: int, record: float, per_batch: float, most: int) -> None:
     grain = RecordStats(record, record * per_batch)

@@ -9,7 +9,7 @@ import pytest
 from rackassign.errors import ConfigError
 from rackassign.testing import Broker, LocalCluster
 from rackassign.testing.docker.config import environment, published
-from rackassign.testing.local.broker_config import _identity, lay_out, ports_needed
+from rackassign.testing.local.broker_config import _identity, plan_brokers, ports_needed
 from rackassign.testing.security import ClusterCertificates
 
 BOTH = {"SECURE": "SASL_SSL", "OTHER": "PLAINTEXT"}
@@ -18,8 +18,8 @@ BOTH = {"SECURE": "SASL_SSL", "OTHER": "PLAINTEXT"}
 @pytest.mark.parametrize(
     ("listeners", "message"),
     [
-        ({"secure": "SASL_SSL"}, "a name is capital letters and digits, .* got 'secure'"),
-        ({"CONTROLLER": "PLAINTEXT"}, "none of CONTROLLER, EXTERNAL, INTERNAL, PLAINTEXT; got 'CONTROLLER'"),
+        ({"secure": "SASL_SSL"}, "a name of capital letters and digits .* got 'secure'"),
+        ({"CONTROLLER": "PLAINTEXT"}, "other than CONTROLLER, EXTERNAL, INTERNAL, PLAINTEXT, got 'CONTROLLER'"),
         ({"SECURE": "SSL"}, "listeners.SECURE: expected PLAINTEXT or SASL_SSL, got 'SSL'"),
     ],
 )
@@ -29,13 +29,13 @@ def test_what_cannot_be_a_listener_is_refused(listeners: dict[str, str], message
 
 
 def test_an_unknown_listener_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="no listener 'SECURED': there are SECURE, OTHER"):
+    with pytest.raises(ConfigError, match="no listener 'SECURED': the cluster has SECURE, OTHER"):
         LocalCluster(["a"], listeners=BOTH).client_config("SECURED")
 
 
 def test_every_listener_of_every_local_broker_has_a_port_of_its_own(tmp_path: Path) -> None:
     count = ports_needed(2, len(BOTH))
-    nodes = lay_out(["a", None], range(1, count + 1), tmp_path, list(BOTH))
+    nodes = plan_brokers(["a", None], range(1, count + 1), tmp_path, list(BOTH))
     ports = [port for node in nodes for port in (node.port, node.controller_port, *node.listeners.values())]
     assert sorted(map(str, ports)) == sorted(map(str, range(1, count + 1)))
     told = _identity(nodes[0], nodes, BOTH)

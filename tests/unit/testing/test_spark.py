@@ -56,13 +56,13 @@ def test_what_no_cluster_can_be_is_named(wrong: dict[str, Any], told: str) -> No
 def test_one_that_runs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def keeps(cluster: SparkCluster, home: Any) -> None:
         os.close(home.descriptor)
-        cluster._keeper = kept  # type: ignore[assignment]
+        cluster._supervisor = kept  # type: ignore[assignment]
 
     kept = Kept()
     monkeypatch.setenv("JAVA_HOME", "/")
-    monkeypatch.setattr(SparkCluster, "_keep", keeps)
+    monkeypatch.setattr(SparkCluster, "_start_supervisor", keeps)
     monkeypatch.setattr(SparkCluster, "_run", lambda *_: None)
-    monkeypatch.setattr(SparkCluster, "_said", lambda *_: "spark://127.0.0.1:1")
+    monkeypatch.setattr(SparkCluster, "_wait_for_log", lambda *_: "spark://127.0.0.1:1")
     with SparkCluster(["a"]) as cluster:
         with pytest.raises(ClusterError, match="already running"):
             cluster.start()
@@ -70,7 +70,7 @@ def test_one_that_runs_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Kept:
-    """A keeper of one process that is none."""
+    """A supervisor of one process that is none."""
 
     def running(self) -> dict[str, int]:
         return {"worker in a": 1}

@@ -10,7 +10,7 @@ import pytest
 from rackassign.cli.connection import client_config
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.errors import ConfigError
-from rackassign.spark.consumer_pool import _Resting
+from rackassign.spark.consumer_pool import _UnusedConsumer
 from rackassign.spark.metadata import KafkaMetadata
 from rackassign.spark.options import Options
 from rackassign.spark.pull.coordinator import SplitCoordinator
@@ -107,11 +107,11 @@ def test_the_spark_source_shows_none() -> None:
     options = Options.of(told, "batch")
     assert options.client["sasl.password"] == SECRET
     assert SECRET not in repr(options)
-    assert SECRET not in repr(_Resting((("sasl.password", SECRET),), None, 0.0))  # type: ignore[arg-type]
+    assert SECRET not in repr(_UnusedConsumer((("sasl.password", SECRET),), None, 0.0))  # type: ignore[arg-type]
 
 
 def test_what_librdkafka_says_of_a_property_has_none_of_it() -> None:
-    with pytest.raises(ConfigError, match="librdkafka refuses it") as refused:
+    with pytest.raises(ConfigError, match="librdkafka rejected the configuration") as refused:
         # It repeats the value of what it does not understand.
         KafkaMetadata({"bootstrap.servers": "k:1", "security.protocol": SECRET, "sasl.password": SECRET})
     assert SECRET not in str(refused.value)

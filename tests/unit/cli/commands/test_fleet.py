@@ -94,7 +94,9 @@ def test_what_is_found_is_kept_and_made_a_page(seen: str, tmp_path: Path, capsys
     assert len(aggregate(read_results(tmp_path / "found")).groups) == 3
     assert "add-rack" in (tmp_path / "page.html").read_text("utf-8")
     assert run(["fleet", seen, "--output-dir", str(tmp_path / "found")]) == 2
-    assert capsys.readouterr().err.endswith(f"rackassign: {tmp_path / 'found'} is not empty\n")
+    assert capsys.readouterr().err.endswith(
+        f"rackassign: {tmp_path / 'found'} is not empty: choose a new or an empty folder\n"
+    )
 
 
 @pytest.mark.parametrize("lives", [[], [group(name="empty")]])
@@ -114,13 +116,13 @@ def test_a_fleet_of_nothing_is_no_error(
     ("words", "problem"),
     [
         (["nowhere"], "cannot read nowhere: No such file or directory"),
-        (["empty"], "empty has no Parquet files in it"),
-        (["foreign.parquet"], "foreign.parquet has no groups in it as `snapshot --parquet` writes them"),
+        (["empty"], "empty has no Parquet files"),
+        (["foreign.parquet"], "foreign.parquet: expected a snapshot as `snapshot --parquet` writes it"),
         (["text.parquet"], "cannot read text.parquet: "),
         (["cut.parquet"], "cannot read cut.parquet: "),
         (["seen", "--what-if", "rf"], "what-if: expected one of as-is, racks-reported, "),
         (["seen", "--html", "/nowhere/x.html"], "html: cannot write /nowhere/x.html"),
-        (["seen", "--output-dir", "foreign.parquet"], "cannot make foreign.parquet: File exists"),
+        (["seen", "--output-dir", "foreign.parquet"], "cannot create foreign.parquet: File exists"),
         (["seen", "--output-dir", "seen"], "seen is not empty"),
         (["seen", "--price-per-gb", "nan"], "price must be 0 or more, in USD/GB, got nan"),
         (["seen", "--output", "xml"], "output must be one of table, json, jsonl, got 'xml'"),

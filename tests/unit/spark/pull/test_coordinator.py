@@ -15,12 +15,12 @@ import pytest
 
 from rackassign.errors import ConfigError, InputError, KafkaUnavailableError
 from rackassign.model import TopicPartition
-from rackassign.spark.pull import server as room
-from rackassign.spark.pull.client import RefusedError, request_splits, submit_batch
+from rackassign.spark.pull import server
+from rackassign.spark.pull.client import RequestRejectedError, request_splits, submit_batch
 from rackassign.spark.pull.coordinator import Coordinator
-from rackassign.spark.pull.protocol import CoordinatorEndpoint, decode_split, encode_split
+from rackassign.spark.pull.protocol import MAX_LINE_BYTES, CoordinatorEndpoint, decode_split, encode_split
 from rackassign.spark.pull.scheduler import SchedulingStats
-from rackassign.spark.pull.server import LONGEST, local_address_for
+from rackassign.spark.pull.server import local_address_for
 from rackassign.spark.splits import OffsetRange, Split
 
 WITHIN_S = 60.0
@@ -31,10 +31,10 @@ def test_tasks_share_the_splits_of_a_batch_and_retries_read_the_same() -> None:
     with Coordinator("127.0.0.1") as coordinator, ThreadPoolExecutor(6) as pool:
         desk = coordinator.begin(SPLITS, 6)
         read = list(pool.map(lambda task: list(request_splits(desk, task, "abc"[task % 3], 30)), range(6)))
-        assert sorted(split.range.place.partition for splits in read for split in splits) == list(range(30))
+        assert sorted(split.range.tp.partition for splits in read for split in splits) == list(range(30))
         again = list(pool.map(lambda task: list(request_splits(desk, task, "c", 30)), range(6)))
         assert again == read
-        assert sum(getattr(coordinator.dealt(), kind) for kind in ("local", "stolen")) == 30 * 7
+        assert sum(getattr(coordinator.stats(), kind) for kind in ("local", "stolen")) == 30 * 7
 
 
 def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
@@ -44,9 +44,9 @@ def test_the_batch_before_is_kept_and_older_ones_are_over() -> None:
         second = coordinator.begin(SPLITS[1:2], 1)
         assert list(request_splits(first, 0, "a", 30)) == SPLITS[:1]
         coordinator.begin([], 1)
-        assert coordinator.dealt() == SchedulingStats()
+        assert coordinator.stats() == SchedulingStats()
         assert list(request_splits(second, 0, "b", 30)) == SPLITS[1:2]
-        with pytest.raises(RefusedError, match="refuses: batch 0 is over"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: batch 0 has ended"):
             list(request_splits(first, 0, "a", 30))
 
 
@@ -55,20 +55,20 @@ def test_strangers_get_nothing() -> None:
         desk = coordinator.begin(SPLITS, 1)
         assert desk.token not in repr(desk)
         stranger = CoordinatorEndpoint(desk.host, desk.port, "guess", desk.batch)
-        with pytest.raises(RefusedError, match="refuses: wrong token"):
+        with pytest.raises(RequestRejectedError, match="rejected the request: wrong token"):
             list(request_splits(stranger, 0, "a", 30))
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a"}
         for wrong, told in (
             ({"task": 1}, "task: expected 0 to 0"),
-            ({"number": 5}, "number: task 0 has 0 answers"),
-            ({"task": "0"}, "no question"),
-            ({"rack": 5}, "no question"),
-            ({"batch": [0]}, "batch an array of 1 is over"),
+            ({"number": 5}, "number: expected 0 to 0 from task 0"),
+            ({"task": "0"}, "malformed request"),
+            ({"rack": 5}, "malformed request"),
+            ({"batch": [0]}, "batch an array of 1 has ended"),
         ):
             assert told in asked(desk, json.dumps({**question, **wrong}).encode() + b"\n")
         for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\n", b"[" * 50_000 + b"\n"):
-            assert "no question" in asked(desk, nonsense)
-        assert asked(desk, b"x" * (LONGEST + 10)) == ""
+            assert "malformed request" in asked(desk, nonsense)
+        assert asked(desk, b"x" * (MAX_LINE_BYTES + 10)) == ""
         assert len(list(request_splits(desk, 0, "a", 30))) == 30
 
 
@@ -83,24 +83,24 @@ def asked(desk: CoordinatorEndpoint, line: bytes) -> str:
 
 def test_batches_are_offered_to_one_that_takes_offers() -> None:
     many = [Split(OffsetRange(TopicPartition("t" * 200, n), 0, 10), ("abc"[n % 3],), 7, 1) for n in range(2000)]
-    with Coordinator("127.0.0.1", offers=True) as coordinator:
+    with Coordinator("127.0.0.1", accept_batches=True) as coordinator:
         desks = [
-            submit_batch(coordinator.endpoint(), splits, 3, each=0, steal_after_s=0, timeout_s=30)
+            submit_batch(coordinator.endpoint(), splits, 3, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
             for splits in (many, SPLITS)
         ]
         assert [desk.batch for desk in desks] == [0, 1]
         for splits, desk in zip((many, SPLITS), desks, strict=True):
             read = [split for task in range(3) for split in request_splits(desk, task, "abc"[task], 30)]
-            assert sorted(split.range.place for split in read) == [split.range.place for split in splits]
-        with pytest.raises(RefusedError, match="refuses: tasks: 2 are too few for 30 splits"):
-            submit_batch(coordinator.endpoint(), SPLITS, 2, each=1, steal_after_s=0, timeout_s=30)
+            assert sorted(split.range.tp for split in read) == [split.range.tp for split in splits]
+        with pytest.raises(RequestRejectedError, match="rejected the request: tasks: 2 are too few for 30 splits"):
+            submit_batch(coordinator.endpoint(), SPLITS, 2, max_splits_per_task=1, steal_after_s=0, timeout_s=30)
         stranger = replace(coordinator.endpoint(), token="guess")  # noqa: S106 - it is none
-        with pytest.raises(RefusedError, match="refuses: wrong token"):
-            submit_batch(stranger, SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
+        with pytest.raises(RequestRejectedError, match="rejected the request: wrong token"):
+            submit_batch(stranger, SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
 def test_a_line_of_an_offer_may_come_again() -> None:
-    with Coordinator("127.0.0.1", offers=True) as coordinator:
+    with Coordinator("127.0.0.1", accept_batches=True) as coordinator:
         desk = coordinator.endpoint()
 
         def tell(**told: object) -> str:
@@ -108,24 +108,27 @@ def test_a_line_of_an_offer_may_come_again() -> None:
 
         first, second = ([encode_split(split) for split in SPLITS[at : at + 2]] for at in (0, 2))
         begin = {"tasks": 1, "each": 0, "steal_after_s": 0}
-        assert "the offer was forgotten" in tell(**begin)
+        assert "the splits of this batch were removed" in tell(**begin)
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=0, splits=first) == '{"have": 2}'
         assert tell(at=2, splits=second) == '{"have": 4}'
-        assert "at: expected 4" in tell(at=5, splits=second)
+        assert "at: expected at most 4" in tell(at=5, splits=second)
         assert [tell(**begin), tell(**begin), tell(at=2, splits=second)] == ['{"batch": 0}'] * 2 + ['{"have": 0}']
         assert list(request_splits(desk, 0, "a", 30)) == sorted(SPLITS[:4], key=lambda split: split.racks)
         for wrong in ({}, {"tasks": "many", "each": 0, "steal_after_s": 0}, {"splits": 3, "at": 0}):
-            assert "no question" in tell(**{"offer": "y", **wrong})
-        assert "split: not what a coordinator says" in tell(offer="y", at=0, splits=[{}])
-    with Coordinator("127.0.0.1") as closed, pytest.raises(RefusedError, match="refuses: no question"):
-        submit_batch(closed.endpoint(), SPLITS, 2, each=0, steal_after_s=0, timeout_s=30)
+            assert "malformed request" in tell(**{"offer": "y", **wrong})
+        assert "split: malformed" in tell(offer="y", at=0, splits=[{}])
+    with (
+        Coordinator("127.0.0.1") as closed,
+        pytest.raises(RequestRejectedError, match="rejected the request: malformed request"),
+    ):
+        submit_batch(closed.endpoint(), SPLITS, 2, max_splits_per_task=0, steal_after_s=0, timeout_s=30)
 
 
 def test_nothing_listens_longer_than_the_query() -> None:
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
-    with pytest.raises(KafkaUnavailableError, match=r"does not answer.*coordinatorHost.*or use rackBinding=executor"):
+    with pytest.raises(KafkaUnavailableError, match=r"does not respond.*coordinatorHost.*or use rackBinding=executor"):
         list(request_splits(desk, 0, "a", 0.01))
 
 
@@ -166,7 +169,7 @@ def test_an_ipv6_address_will_do(host: str) -> None:
         desk = coordinator.begin(SPLITS[:1], 1)
         assert repr(desk) == f"CoordinatorEndpoint([::1]:{desk.port}, batch 0)"
         assert list(request_splits(desk, 0, "a", 30)) == SPLITS[:1]
-        with pytest.raises(RefusedError, match=rf"the coordinator at \[::1\]:{desk.port} refuses"):
+        with pytest.raises(RequestRejectedError, match=rf"the coordinator at \[::1\]:{desk.port} rejected the request"):
             list(request_splits(replace(desk, batch=7), 0, "a", 30))
 
 
@@ -185,7 +188,7 @@ def silent(desk: CoordinatorEndpoint, connections: int, said: bytes = b"") -> It
 def is_closed(connection: socket.socket) -> bool:
     """Wait until the other side has closed it."""
     try:
-        while connection.recv(LONGEST):
+        while connection.recv(MAX_LINE_BYTES):
             pass
     except ConnectionError:
         return True
@@ -207,7 +210,7 @@ def is_closed(connection: socket.socket) -> bool:
 )
 def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     # They would be borne for longer than the test takes, and longer than who asks has patience.
-    monkeypatch.setattr(room, "_TOKEN_S", 4 * WITHIN_S)
+    monkeypatch.setattr(server, "_TOKEN_S", 4 * WITHIN_S)
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 6)
         before = threading.active_count()
@@ -216,15 +219,15 @@ def test_300_strangers_cost_no_thread_and_delay_nobody(monkeypatch: pytest.Monke
             # Those of answers, which may be about to end.
             assert threading.active_count() < before + 10
             # One more takes the place of the one that has waited longest.
-            assert all(is_closed(each) for each in held[: 300 - room.MOST_OF_ADDRESS])
+            assert all(is_closed(each) for each in held[: 300 - server.MAX_UNAUTHENTICATED_PER_ADDRESS])
 
 
 def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "_TOKEN_S", 4 * WITHIN_S)
-    monkeypatch.setattr(room, "MOST_STRANGERS", 10)
-    monkeypatch.setattr(room, "MOST_OF_ADDRESS", 8)
+    monkeypatch.setattr(server, "_TOKEN_S", 4 * WITHIN_S)
+    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED", 10)
+    monkeypatch.setattr(server, "MAX_UNAUTHENTICATED_PER_ADDRESS", 8)
     with Coordinator("127.0.0.1") as coordinator, ExitStack() as opened:
         desk = coordinator.begin(SPLITS, 1)
 
@@ -244,8 +247,8 @@ def test_strangers_of_all_addresses_together_are_bounded_and_the_crowd_gives_way
 
 
 def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_TOKEN_S", 0.3)
-    monkeypatch.setattr(room, "_LINE_S", 0.3)
+    monkeypatch.setattr(server, "_TOKEN_S", 0.3)
+    monkeypatch.setattr(server, "_LINE_S", 0.3)
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
@@ -259,7 +262,7 @@ def test_strangers_have_little_time_and_so_have_questions(monkeypatch: pytest.Mo
 
 
 def test_who_has_the_token_is_heard_though_many_that_have_it_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_LINE_S", 4 * WITHIN_S)
+    monkeypatch.setattr(server, "_LINE_S", 4 * WITHIN_S)
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS, 1)
         half = b'{"token": "' + desk.token.encode() + b'", "batch": ' + b" " * 200
@@ -268,7 +271,7 @@ def test_who_has_the_token_is_heard_though_many_that_have_it_do_not_end(monkeypa
 
 
 def test_a_question_may_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_TOKEN_S", WITHIN_S)
+    monkeypatch.setattr(server, "_TOKEN_S", WITHIN_S)
     with Coordinator("127.0.0.1") as coordinator:
         desk = coordinator.begin(SPLITS[:1], 1)
         question = {"token": desk.token, "batch": desk.batch, "task": 0, "number": 0, "rack": "a" * 300}
@@ -305,7 +308,7 @@ def test_an_answer_that_drips_is_not_waited_for_without_end() -> None:
         asking.join(WITHIN_S)
         over.set()
         assert refused
-        assert "does not answer: " in refused[0]
+        assert "does not respond: " in refused[0]
 
 
 def _told(desk: CoordinatorEndpoint) -> str:
@@ -315,7 +318,7 @@ def _told(desk: CoordinatorEndpoint) -> str:
 
 
 def test_it_closes_whoever_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_TOKEN_S", 2 * WITHIN_S)
+    monkeypatch.setattr(server, "_TOKEN_S", 2 * WITHIN_S)
     coordinator = Coordinator("127.0.0.1")
     with dripping(coordinator.endpoint(), 70):
         # It is not behind all of them.
@@ -377,25 +380,25 @@ def test_what_is_no_coordinator_is_named(said: bytes) -> None:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(LONGEST)
+                    connection.recv(MAX_LINE_BYTES)
                     connection.sendall(said + b"\n")
 
         threading.Thread(target=answer, daemon=True).start()
         desk = CoordinatorEndpoint("127.0.0.1", other.getsockname()[1], "hush", 0)
-        with pytest.raises(KafkaUnavailableError, match="does not answer"):
+        with pytest.raises(KafkaUnavailableError, match="does not respond"):
             list(request_splits(desk, 0, "a", 0.2))
         other.shutdown(socket.SHUT_RDWR)
 
 
 def test_what_reads_the_same_batch_in_many_places_is_forgotten_together() -> None:
     with Coordinator("127.0.0.1") as coordinator:
-        first = [coordinator.begin(SPLITS, 3, of="0 to 9") for _ in range(5)]
-        later = [coordinator.begin(SPLITS, 3, of="9 to 20") for _ in range(5)]
+        first = [coordinator.begin(SPLITS, 3, key="0 to 9") for _ in range(5)]
+        later = [coordinator.begin(SPLITS, 3, key="9 to 20") for _ in range(5)]
         for desk in (*first, *later):
             assert len(list(request_splits(desk, 0, "a", 30))) == 30
-        newest = coordinator.begin(SPLITS, 3, of="20 to 30")
+        newest = coordinator.begin(SPLITS, 3, key="20 to 30")
         for desk in first:
-            with pytest.raises(RefusedError, match="is over"):
+            with pytest.raises(RequestRejectedError, match="has ended"):
                 list(request_splits(desk, 0, "a", 30))
         assert len(list(request_splits(newest, 0, "a", 30))) == 30
         assert list(request_splits(later[0], 1, "a", 30)) == []

@@ -42,7 +42,7 @@ def test_every_split_has_one_task_and_every_question_one_answer(
     ended: set[int] = set()
     # The last questions are those of tasks that are run until they have no more.
     for task, rack in [*questions, *((task, "a") for task in range(5) for _ in range(len(splits) + 1))]:
-        answer = deal.answer(task, len(lists[task]), rack)
+        answer = deal.next_split(task, len(lists[task]), rack)
         assert answer != "wait"
         if answer is None:
             ended.add(task)
@@ -51,54 +51,54 @@ def test_every_split_has_one_task_and_every_question_one_answer(
             lists[task].append(answer)
         # Whoever asks again, from wherever, is told the same.
         for number, told in enumerate(lists[task]):
-            assert deal.answer(task, number, "c") == told
-    dealt = [each.range.place.partition for told in lists.values() for each in told]
+            assert deal.next_split(task, number, "c") == told
+    dealt = [each.range.tp.partition for told in lists.values() for each in told]
     assert sorted(dealt) == list(range(len(splits)))
-    found = deal.dealt()
+    found = deal.stats()
     assert found.local + found.stolen + found.unknown == sum(each.size for each in splits)
-    assert deal.left() == 0
+    assert deal.unassigned() == 0
 
 
 @given(SPLITS, st.integers(1, 3))
 def test_with_a_bound_every_split_finds_room(splits: list[Split], each: int) -> None:
     tasks = max(1, -(-len(splits) // each))
-    deal = SplitScheduler(splits, tasks, each=each)
+    deal = SplitScheduler(splits, tasks, max_splits_per_task=each)
     for task in range(tasks):
         dealt = 0
-        while deal.answer(task, dealt, "b") is not None:
+        while deal.next_split(task, dealt, "b") is not None:
             dealt += 1
         assert dealt <= each
-    assert deal.left() == 0
+    assert deal.unassigned() == 0
 
 
 @pytest.mark.parametrize("order", ["abc", "cab", "aabbcc", "abcabc"])
 def test_tasks_that_come_evenly_read_all_at_home(order: str) -> None:
     deal = SplitScheduler(striped(12), len(order))
     asked: Counter[int] = Counter()
-    while deal.left():
+    while deal.unassigned():
         for task, rack in enumerate(order):
-            if deal.answer(task, asked[task], rack) is not None:
+            if deal.next_split(task, asked[task], rack) is not None:
                 asked[task] += 1
-    assert deal.dealt() == SchedulingStats(local=1200)
+    assert deal.stats() == SchedulingStats(local=1200)
 
 
 def test_what_was_seen_before_saves_what_others_need() -> None:
     # Rack a could take all, and b only one of them.
     splits = [split(0, ("a",)), split(1, ("a", "b"))]
     knowing = SplitScheduler(splits, 2, slots={"a": 1, "b": 1})
-    first = knowing.answer(0, 0, "a")
+    first = knowing.next_split(0, 0, "a")
     assert first == splits[0]
-    assert knowing.answer(1, 0, "b") == splits[1]
-    assert knowing.dealt() == SchedulingStats(local=200)
+    assert knowing.next_split(1, 0, "b") == splits[1]
+    assert knowing.stats() == SchedulingStats(local=200)
 
 
 def test_what_cannot_be_local_is_taken_from_where_most_is_left() -> None:
     splits = [split(0, ("a",), 10), split(1, ("b",), 10), split(2, ("b",), 10)]
     deal = SplitScheduler(splits, 3, slots={"a": 1, "b": 1, "z": 1})
-    stolen = deal.answer(2, 0, "z")
+    stolen = deal.next_split(2, 0, "z")
     assert isinstance(stolen, Split)
     assert stolen.racks == ("b",)
-    assert deal.dealt() == SchedulingStats(stolen=10)
+    assert deal.stats() == SchedulingStats(stolen=10)
     assert deal.slots() == {"z": 1}
 
 
@@ -106,28 +106,28 @@ def test_a_task_waits_before_it_steals_and_each_time_anew() -> None:
     now = [0.0]
     splits = [split(number, ("a",)) for number in range(4)]
     deal = SplitScheduler(splits, 2, steal_after_s=5, clock=lambda: now[0])
-    assert isinstance(deal.answer(1, 0, "a"), Split)
+    assert isinstance(deal.next_split(1, 0, "a"), Split)
     for number in range(2):
-        assert deal.answer(0, number, "b") == "wait"
+        assert deal.next_split(0, number, "b") == "wait"
         now[0] += 4
-        assert deal.answer(0, number, "b") == "wait"
+        assert deal.next_split(0, number, "b") == "wait"
         now[0] += 1
-        assert isinstance(deal.answer(0, number, "b"), Split)
-    assert deal.answer(0, 2, "b") == "wait"
-    assert isinstance(deal.answer(1, 1, "a"), Split)
-    assert deal.answer(0, 2, "b") is None
-    assert deal.dealt() == SchedulingStats(local=200, stolen=200)
+        assert isinstance(deal.next_split(0, number, "b"), Split)
+    assert deal.next_split(0, 2, "b") == "wait"
+    assert isinstance(deal.next_split(1, 1, "a"), Split)
+    assert deal.next_split(0, 2, "b") is None
+    assert deal.stats() == SchedulingStats(local=200, stolen=200)
 
 
 def test_nobody_is_waited_for_who_has_not_come_in_all_that_time() -> None:
     now = [0.0]
     deal = SplitScheduler([split(number, ("a",)) for number in range(9)], 2, steal_after_s=5, clock=lambda: now[0])
-    assert deal.answer(0, 0, "b") == "wait"
+    assert deal.next_split(0, 0, "b") == "wait"
     now[0] = 5
-    assert all(isinstance(deal.answer(0, number, "b"), Split) for number in range(8))
+    assert all(isinstance(deal.next_split(0, number, "b"), Split) for number in range(8))
     # One comes all the same, and is waited for from then on.
-    assert isinstance(deal.answer(1, 0, "a"), Split)
-    assert deal.answer(1, 1, "a") is None
+    assert isinstance(deal.next_split(1, 0, "a"), Split)
+    assert deal.next_split(1, 1, "a") is None
 
 
 def test_what_is_planned_is_local_and_even() -> None:
@@ -140,9 +140,9 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     deal = SplitScheduler(striped(3), 2)
     for task, number in ((2, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ConfigError, match="task"):
-            deal.answer(task, number, "a")
+            deal.next_split(task, number, "a")
     with pytest.raises(ConfigError, match="tasks: 2 are too few for 3 splits"):
-        SplitScheduler(striped(3), 2, each=1)
+        SplitScheduler(striped(3), 2, max_splits_per_task=1)
 
 
 @given(st.permutations("abc" * 4), st.permutations(range(12)))
@@ -150,16 +150,16 @@ def test_as_many_tasks_of_each_rack_read_all_at_home_in_whatever_order_they_come
     order: list[str], places: list[int]
 ) -> None:
     splits = [striped(12)[place] for place in places]
-    deal = SplitScheduler(splits, 12, each=1, slots={"a": 4, "b": 4, "c": 4})
+    deal = SplitScheduler(splits, 12, max_splits_per_task=1, slots={"a": 4, "b": 4, "c": 4})
     for task, rack in enumerate(order):
-        deal.answer(task, 0, rack)
-    assert deal.dealt() == SchedulingStats(local=1200)
+        deal.next_split(task, 0, rack)
+    assert deal.stats() == SchedulingStats(local=1200)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=12, max_size=12))
 def test_nearly_all_is_read_at_home_whoever_comes(order: list[str]) -> None:
-    deal = SplitScheduler(striped(12), 12, each=1)
+    deal = SplitScheduler(striped(12), 12, max_splits_per_task=1)
     for task, rack in enumerate(order):
-        deal.answer(task, 0, rack)
+        deal.next_split(task, 0, rack)
     # Of each rack eight are local; more than that nobody could read at home.
-    assert deal.dealt().stolen <= 100 * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)
+    assert deal.stats().stolen <= 100 * (sum(max(0, order.count(rack) - 8) for rack in "abc") + 4)

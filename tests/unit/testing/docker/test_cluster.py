@@ -210,7 +210,7 @@ def test_no_image_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, wish: str
 
 def test_a_missing_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    with pytest.raises(ClusterError, match="no Docker engine answers: ") as caught:
+    with pytest.raises(ClusterError, match="no Docker engine responds: ") as caught:
         connect()
     assert "\n" not in str(caught.value)
 
@@ -257,4 +257,4 @@ def test_without_an_engine_tests_are_skipped_and_fail_in_ci(tmp_path: Path, ci: 
         },
     )
     assert ran.returncode == code, ran.stdout + ran.stderr
-    assert "no Docker engine answers" in ran.stdout
+    assert "no Docker engine responds" in ran.stdout

@@ -9,13 +9,13 @@ import pytest
 
 from rackassign.errors import ConfigError
 from rackassign.testing import LocalCluster
-from rackassign.testing.local.broker_config import check_config, lay_out, ports_needed, write_files
+from rackassign.testing.local.broker_config import check_config, plan_brokers, ports_needed, write_files
 
 
 def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
     racks = ["a", "b", "c", None]
     assert ports_needed(4) == 7
-    nodes = lay_out(racks, range(1, 8), tmp_path)
+    nodes = plan_brokers(racks, range(1, 8), tmp_path)
     assert [(node.id, node.rack, node.port, node.controller_port) for node in nodes] == [
         (1, "a", 1, 5),
         (2, "b", 2, 6),
@@ -26,7 +26,7 @@ def test_the_first_three_brokers_are_controllers(tmp_path: Path) -> None:
 
 def test_files_of_a_broker(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(b"features")
-    nodes = lay_out(["rack ä:1", None], [11, 12, 21, 22], tmp_path)
+    nodes = plan_brokers(["rack ä:1", None], [11, 12, 21, 22], tmp_path)
     write_files(nodes, {"num.io.threads": "9", "key": "back\\slash 😀"}, tmp_path / "checkpoint", {})
     first, second = (dict(_properties(node.properties)) for node in nodes)
     assert first["broker.rack"] == "rack\\ \\u00e4\\:1"
@@ -56,11 +56,11 @@ def test_what_the_cluster_sets_itself_cannot_be_given(name: str) -> None:
 
 
 def test_a_line_break_cannot_smuggle_in_a_property() -> None:
-    with pytest.raises(ConfigError, match="line break in 'key'"):
+    with pytest.raises(ConfigError, match="'key' contains a line break"):
         check_config({"key": "x\nlog.dirs=elsewhere"})
 
 
 @pytest.mark.parametrize("racks", [[], ["a", ""], "abc"])
 def test_racks_are_checked(racks: list[str]) -> None:
-    with pytest.raises(ConfigError, match="racks: one name or None"):
+    with pytest.raises(ConfigError, match="racks: expected a name or None"):
         LocalCluster(racks)

@@ -12,9 +12,9 @@ def test_unknown_brokers_and_racks_are_named_with_those_that_exist() -> None:
     cluster = LocalCluster(["a", "b", None])
     cluster._brokers = tuple(Broker(n, rack, "127.0.0.1", n) for n, rack in ((1, "a"), (2, "b"), (3, None)))
     assert cluster.bootstrap == "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
-    with pytest.raises(ConfigError, match="no broker 4: there are 1, 2, 3"):
+    with pytest.raises(ConfigError, match="no broker 4: the cluster has 1, 2, 3"):
         cluster.kill(4)
-    with pytest.raises(ConfigError, match="no rack 'z': there are 'a', 'b'"):
+    with pytest.raises(ConfigError, match="no rack 'z': the cluster has 'a', 'b'"):
         cluster.stop_rack("z")
 
 

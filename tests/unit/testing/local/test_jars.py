@@ -70,7 +70,7 @@ class Repository:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
     made = Repository(tmp_path / "repository")
-    monkeypatch.setattr(jars, "_LOCK_FILE", str(made.recorded))
+    monkeypatch.setattr(jars, "_LIST_FILE", str(made.recorded))
     with made.serving() as url:
         monkeypatch.setenv("RACKASSIGN_MAVEN_REPO", url)
         yield made
@@ -122,7 +122,7 @@ def test_a_jar_that_a_crash_cut_short_is_fetched_again_and_the_others_are_not(re
 def test_wrong_bytes_are_refused(repository: Repository) -> None:
     text = repository.recorded.read_text("utf-8")
     repository.recorded.write_text(text[:-65] + "0" * 64 + "\n", "utf-8")
-    with pytest.raises(ClusterError, match=r"org\.example:three:1\.0 .*not those recorded"):
+    with pytest.raises(ClusterError, match=r"org\.example:three:1\.0 .*is not the recorded one"):
         kafka_jars()
 
 

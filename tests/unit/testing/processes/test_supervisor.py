@@ -23,50 +23,50 @@ from tests.helpers.processes import DEADLINE_S, alive, eventually
 @contextmanager
 def keeping(*, inherit: tuple[int, ...] = ()) -> Iterator[tuple[ProcessSupervisor, ClusterDirectory]]:
     home = create_cluster_directory()
-    keeper = ProcessSupervisor(home, inherit)
+    supervisor = ProcessSupervisor(home, inherit)
     os.close(home.descriptor)
     try:
-        yield keeper, home
+        yield supervisor, home
     finally:
-        keeper.close()
+        supervisor.close()
 
 
 def test_closing_ends_processes_paused_ones_too_and_removes_the_directory() -> None:
-    with keeping() as (keeper, home):
-        pids = [keeper.start(name, ["sleep", "600"], home.directory / name) for name in ("1", "2")]
-        keeper.signal("2", signal.SIGSTOP)
+    with keeping() as (supervisor, home):
+        pids = [supervisor.start(name, ["sleep", "600"], home.directory / name) for name in ("1", "2")]
+        supervisor.signal("2", signal.SIGSTOP)
         assert all(map(alive, pids))
     assert not any(map(alive, pids))
     assert not home.directory.exists()
     assert not home.lock.exists()
-    keeper.close()
+    supervisor.close()
 
 
 def test_the_end_of_a_process_is_known_at_once() -> None:
-    with keeping() as (keeper, home):
-        keeper.start("1", ["sh", "-c", "echo word; echo last >&2; exit 7"], home.directory / "log")
-        assert keeper.wait_exit(["1"], DEADLINE_S)
-        assert keeper.exit_code("1") == 7
-        assert keeper.running() == {}
+    with keeping() as (supervisor, home):
+        supervisor.start("1", ["sh", "-c", "echo word; echo last >&2; exit 7"], home.directory / "log")
+        assert supervisor.wait_exit(["1"], DEADLINE_S)
+        assert supervisor.exit_code("1") == 7
+        assert supervisor.running() == {}
         assert (home.directory / "log").read_text("utf-8") == "word\nlast\n"
-        keeper.signal("1", signal.SIGTERM)
+        supervisor.signal("1", signal.SIGTERM)
 
 
 def test_a_process_may_be_started_again_under_its_name() -> None:
-    with keeping() as (keeper, home):
-        first = keeper.start("1", ["sleep", "600"], home.directory / "log")
-        with pytest.raises(ClusterError, match="1 is running"):
-            keeper.start("1", ["sleep", "600"], home.directory / "log")
-        keeper.signal("1", signal.SIGKILL)
-        assert keeper.wait_exit(["1"], DEADLINE_S)
-        assert keeper.exit_code("1") == -signal.SIGKILL
-        assert keeper.start("1", ["sleep", "600"], home.directory / "log") != first
-        assert not keeper.wait_exit(["1"], 0.05)
+    with keeping() as (supervisor, home):
+        first = supervisor.start("1", ["sleep", "600"], home.directory / "log")
+        with pytest.raises(ClusterError, match="1 is already running"):
+            supervisor.start("1", ["sleep", "600"], home.directory / "log")
+        supervisor.signal("1", signal.SIGKILL)
+        assert supervisor.wait_exit(["1"], DEADLINE_S)
+        assert supervisor.exit_code("1") == -signal.SIGKILL
+        assert supervisor.start("1", ["sleep", "600"], home.directory / "log") != first
+        assert not supervisor.wait_exit(["1"], 0.05)
 
 
 def test_a_program_that_is_not_there_is_an_error() -> None:
-    with keeping() as (keeper, home), pytest.raises(ClusterError, match="No such file"):
-        keeper.start("1", ["/no/such/program"], home.directory / "log")
+    with keeping() as (supervisor, home), pytest.raises(ClusterError, match="No such file"):
+        supervisor.start("1", ["/no/such/program"], home.directory / "log")
 
 
 def test_reservations_last_as_long_as_the_keeper() -> None:
@@ -83,15 +83,15 @@ def test_reservations_last_as_long_as_the_keeper() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no such service elsewhere")
 def test_processes_die_with_a_killed_keeper_and_the_next_start_sweeps() -> None:
     home = create_cluster_directory()
-    keeper = ProcessSupervisor(home)
+    supervisor = ProcessSupervisor(home)
     os.close(home.descriptor)
-    pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
-    os.kill(keeper.pid, signal.SIGKILL)
+    pid = supervisor.start("1", ["sleep", "600"], home.directory / "log")
+    os.kill(supervisor.pid, signal.SIGKILL)
     assert eventually(lambda: not alive(pid))
-    with pytest.raises(ClusterError, match="keeper is gone"):
-        eventually(lambda: keeper.running() and False)
-    with pytest.raises(ClusterError, match="keeper ended with -9"):
-        keeper.close()
+    with pytest.raises(ClusterError, match="supervisor process has ended"):
+        eventually(lambda: supervisor.running() and False)
+    with pytest.raises(ClusterError, match="supervisor process ended with -9"):
+        supervisor.close()
     assert home.directory.exists()
     with keeping() as (_, other):
         assert not home.directory.exists()
@@ -106,11 +106,11 @@ from rackassign.testing.local.cluster_dir import create_cluster_directory
 from rackassign.testing.processes.supervisor import ProcessSupervisor
 
 home = create_cluster_directory()
-keeper = ProcessSupervisor(home)
-pid = keeper.start("1", ["sleep", "600"], home.directory / "log")
+supervisor = ProcessSupervisor(home)
+pid = supervisor.start("1", ["sleep", "600"], home.directory / "log")
 if "fork" in sys.argv and os.fork() == 0:
     time.sleep(600)
-print(pid, keeper.pid, home.directory, flush=True)
+print(pid, supervisor.pid, home.directory, flush=True)
 if "exit" in sys.argv:
     os._exit(0)
 time.sleep(600)
@@ -124,10 +124,10 @@ def test_nothing_outlives_its_owner(ending: signal.Signals | None) -> None:
         arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     ) as owner:
         assert owner.stdout
-        pid, keeper, directory = owner.stdout.readline().split(maxsplit=2)
+        pid, supervisor, directory = owner.stdout.readline().split(maxsplit=2)
         if ending is not None:
             os.killpg(owner.pid, ending)
-    assert eventually(lambda: not alive(int(pid)) and not alive(int(keeper)))
+    assert eventually(lambda: not alive(int(pid)) and not alive(int(supervisor)))
     assert not Path(directory.strip()).exists()
 
 
@@ -137,10 +137,10 @@ def test_a_forked_worker_of_a_dead_owner_keeps_nothing_alive() -> None:
         [sys.executable, "-c", OWNER, "fork"], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as owner:
         assert owner.stdout
-        pid, keeper, directory = owner.stdout.readline().split(maxsplit=2)
+        pid, supervisor, directory = owner.stdout.readline().split(maxsplit=2)
         owner.kill()
         owner.wait()
-        assert eventually(lambda: not alive(int(pid)) and not alive(int(keeper)))
+        assert eventually(lambda: not alive(int(pid)) and not alive(int(supervisor)))
         assert not Path(directory.strip()).exists()
         # The worker that the script has forked.
         os.killpg(owner.pid, signal.SIGKILL)
