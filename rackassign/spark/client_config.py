@@ -13,6 +13,7 @@ from functools import partial
 
 from rackassign.errors import ConfigError
 from rackassign.spark.option_values import one_of, parse_bool, parse_int, parse_text
+from rackassign.util.client_properties import jaas_credentials
 from rackassign.util.redaction import shown_setting
 
 _RENAMED = {
@@ -73,8 +74,6 @@ _STORE_TYPES = ("PEM", "PKCS12", "JKS")
 """The types of key stores and trust stores in Java."""
 
 _LOGIN = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
-_CREDENTIALS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
 
 
 def to_librdkafka(java: Mapping[str, str]) -> dict[str, str]:
@@ -113,10 +112,10 @@ def _login(jaas: str) -> dict[str, str]:
             "kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule are supported; "
             "for other mechanisms use the properties of librdkafka, such as kafka.sasl.kerberos.keytab"
         )
-    found = dict(_CREDENTIALS.findall(jaas))
-    if set(found) != {"username", "password"}:
+    credentials = jaas_credentials(jaas)
+    if credentials is None:
         raise ConfigError('kafka.sasl.jaas.config: expected username="..." and password="..."')
-    return {f"sasl.{key}": _ESCAPED.sub(r"\1", value) for key, value in found.items()}
+    return dict(zip(("sasl.username", "sasl.password"), credentials, strict=True))
 
 
 def _stores(java: Mapping[str, str]) -> dict[str, str]:
