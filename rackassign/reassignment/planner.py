@@ -12,7 +12,8 @@ from rackassign.placement.constraints import PlacementConstraints
 from rackassign.placement.layout import Layout, ReplicaLists
 from rackassign.placement.local_reads import LocalReads, move_replicas_to_readers
 from rackassign.placement.placer import ReplicaPlacementError
-from rackassign.placement.placers.optimal import MissingRackError, rebalance, rebalance_leaders
+from rackassign.placement.placers.indexed_layout import MissingRackError
+from rackassign.placement.placers.optimal import rebalance, rebalance_leaders
 from rackassign.placement.state_file import PlacementState
 from rackassign.reassignment.partition_state import ReplicaMove, Replicas
 from rackassign.reassignment.request import ReassignmentRequest
