@@ -72,8 +72,8 @@ class RackAwareAssignor(Assignor):
             self._member.once.warn("metadata", "%s: only topics and rack are sent", self.name, exc_info=True)
             return encode_subscription(Subscription(topics, rack=self.rack))
 
-    @_PerConsumerMethod
     @accepts_join_context
+    @_PerConsumerMethod
     def assign(self, cluster: Any, members: Mapping[str, Any]) -> dict[str, bytes]:  # noqa: ANN401 - untyped
         """Compute the assignment of the whole group; called on its leader.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import getattr_static
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from rackassign.errors import InputError, WireError
 from rackassign.model import TOPIC_NAME, Group, Member, Partitions, Topology
@@ -27,7 +27,7 @@ class RawMember(Protocol):
 
 
 MemberT = TypeVar("MemberT", bound=RawMember)
-MethodT = TypeVar("MethodT", bound=Callable[..., Any])
+MethodT = TypeVar("MethodT")
 
 _ACCEPTED = "_accepts_join_context"
 
@@ -55,7 +55,8 @@ def decoded_subscriptions(members: Sequence[object]) -> Mapping[str, Subscriptio
 
 def accepts_join_context(assign: MethodT) -> MethodT:
     """Mark an `assign` that reads its members from a `JoinContext`, and needs nothing that the client decodes."""
-    setattr(assign, _ACCEPTED, True)
+    # The method itself: functools.wraps copies attributes to functions that may use what the client decodes.
+    setattr(assign, _ACCEPTED, assign)
     return assign
 
 
@@ -65,7 +66,8 @@ def is_join_context_accepted(assignor: object) -> bool:
     It is looked up statically, because a wrapper of an assignor may forward every attribute, and assign by itself. A
     subclass that overrides `assign` may use the members it gets, so the client has to decode them completely.
     """
-    return getattr(getattr_static(assignor, "assign", None), _ACCEPTED, None) is True
+    assign = getattr_static(assignor, "assign", None)
+    return assign is not None and getattr(assign, _ACCEPTED, None) is assign
 
 
 def decode_join(members: Sequence[MemberT], assignor: object, once: WarnOnce) -> JoinContext[MemberT]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import pickle
 import re
@@ -408,8 +409,13 @@ def test_a_subclass_with_an_assign_of_its_own_gets_the_members_as_they_are() -> 
     class Named(RackAwareRangeAssignor):
         name = "named"
 
+    class Traced(RackAwareRangeAssignor):
+        @functools.wraps(RackAwareRangeAssignor.assign)
+        def assign(self, cluster: Any, members: Any) -> Any:  # type: ignore[override]
+            return super().assign(cluster, members)
+
     sent = encode_subscription(Subscription(("t",), rack="b"))
-    for assignor, whole in ((ours, False), (Named(rack="a"), False), (Own(rack="a"), True)):
+    for assignor, whole in ((ours, False), (Named(rack="a"), False), (Own(rack="a"), True), (Traced(rack="a"), True)):
         members = [SimpleNamespace(member_id=f"m{i}", metadata=sent) for i in range(3)]
         read = decode_join(members, assignor, WarnOnce(logging.getLogger("rackassign.test")))
         assert [member.metadata == sent for member in members] == [whole] * 3
