@@ -98,11 +98,11 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
     p = grouped.problem
     racks = p.cost.shape[1]
     # Hubs: a topic class and a rack in which it has readers.
-    pair_of, kind = _joined(grouped.edge_subscription_class, grouped.kind_subscription_class)
+    pair_of, kind = _pairs_of_equals(grouped.edge_subscription_class, grouped.kind_subscription_class)
     hubs, hub = factorize(grouped.edge_topic_class[pair_of] * racks + grouped.kind_rack[kind])
-    class_, to_hub = _joined(grouped.class_topic_class, hubs // racks)
+    class_, to_hub = _pairs_of_equals(grouped.class_topic_class, hubs // racks)
     node_class = grouped.kind_subscription_class[grouped.node_kind]
-    step, level_node = _steps((high - low)[node_class] * levels)
+    step, level_node = _ranges((high - low)[node_class] * levels)
     stay_rack = grouped.kind_rack[grouped.node_kind[grouped.stay_node]]
     nodes = np.arange(len(node_class))
 
@@ -116,9 +116,9 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
             grouped.stay_size,
             p.cost[grouped.class_near[grouped.stay_class], stay_rack],
         ),
-        _wide(class_, to_hub, plenty, p.cost[grouped.class_near[class_], hubs[to_hub] % racks]),
-        _wide(hub, kind, plenty, np.zeros(len(hub), np.int64)),
-        _wide(grouped.node_kind, nodes, plenty, np.zeros(len(nodes), np.int64)),
+        _unbounded_arcs(class_, to_hub, plenty, p.cost[grouped.class_near[class_], hubs[to_hub] % racks]),
+        _unbounded_arcs(hub, kind, plenty, np.zeros(len(hub), np.int64)),
+        _unbounded_arcs(grouped.node_kind, nodes, plenty, np.zeros(len(nodes), np.int64)),
         Arcs(
             level_node,
             np.zeros(len(level_node), np.int64),
@@ -144,11 +144,11 @@ def build_network(grouped: CompressedProblem, low: Ints, high: Ints, *, levels: 
     return NetworkLayout(network, *layers, rows=rows, hub_rack=hubs % racks)
 
 
-def _wide(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
+def _unbounded_arcs(tail: Ints, head: Ints, upper: int, cost: Ints) -> Arcs:
     return Arcs(tail, head, np.full(len(tail), upper), cost)
 
 
-def _joined(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+def _pairs_of_equals(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """Return all pairs of indexes of equal values, ordered by the left index and then by the right one."""
     order = np.argsort(right, kind="stable")
     first = np.searchsorted(right[order], left, "left")
@@ -158,7 +158,7 @@ def _joined(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     return at, order[np.repeat(first, count) + step]
 
 
-def _steps(counts: Ints) -> tuple[Ints, Ints]:
+def _ranges(counts: Ints) -> tuple[Ints, Ints]:
     """Return 0, 1, .. up to each count, concatenated, and the index of the count that each belongs to."""
     whose = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts), whose
@@ -173,18 +173,18 @@ def expand_flow(grouped: CompressedProblem, layout: NetworkLayout, flow: Ints) -
     stay, to_hub, to_kind, to_node, _ = layout.split(flow)
     reader = np.full(len(grouped.problem.topic_class), -1)
     share = _EvenSplit(grouped)
-    kept = _first_of_each(grouped.hold_of, share.of_stays(stay))
+    kept = _first_of_pools(grouped.hold_of, share.distribute_stays(stay))
     reader[grouped.current[kept]] = grouped.problem.owner[grouped.current[kept]]
     loose = np.flatnonzero(reader < 0)
-    hub = layout.hub_arcs.head[_dealt(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
-    kind = layout.member_class_arcs.head[_dealt(hub, layout.member_class_arcs.tail, to_kind)]
-    node = layout.member_arcs.head[_dealt(kind, layout.member_arcs.tail, to_node)]
-    members = share.of_rest(np.bincount(node, minlength=len(grouped.node_size)))
-    reader[loose] = share.order[_dealt(node, grouped.node_of[share.order], members)]
+    hub = layout.hub_arcs.head[_distribute(grouped.class_of[loose], layout.hub_arcs.tail, to_hub)]
+    kind = layout.member_class_arcs.head[_distribute(hub, layout.member_class_arcs.tail, to_kind)]
+    node = layout.member_arcs.head[_distribute(kind, layout.member_arcs.tail, to_node)]
+    members = share.distribute_rest(np.bincount(node, minlength=len(grouped.node_size)))
+    reader[loose] = share.order[_distribute(node, grouped.node_of[share.order], members)]
     return reader
 
 
-def _first_of_each(pool: Ints, amount: Ints) -> Bools:
+def _first_of_pools(pool: Ints, amount: Ints) -> Bools:
     """Return which items are among the first `amount` of their pool."""
     order = np.argsort(pool, kind="stable")
     rank = np.empty(len(pool), np.int64)
@@ -208,7 +208,7 @@ class _EvenSplit:
         self._rank[self.order] = np.arange(len(whose)) - np.searchsorted(whose, whose, "left")
         self._next = np.zeros(len(grouped.node_size), np.int64)
 
-    def of_stays(self, amount: Ints) -> Ints:
+    def distribute_stays(self, amount: Ints) -> Ints:
         """Distribute the partitions that remain of each stay; return how many remain of each hold."""
         grouped = self._grouped
         node, member = grouped.stay_node, grouped.hold_member
@@ -222,7 +222,7 @@ class _EvenSplit:
         shares: Ints = whole[stay] + (turn < rest[stay])
         return shares
 
-    def of_rest(self, amount: Ints) -> Ints:
+    def distribute_rest(self, amount: Ints) -> Ints:
         """Distribute the other partitions of each node; return how many each member gets, in `order`."""
         whole, rest = np.divmod(amount, self._grouped.node_size)
         node = self._grouped.node_of[self.order]
@@ -231,7 +231,7 @@ class _EvenSplit:
         return shares
 
 
-def _dealt(pool: Ints, tail: Ints, amount: Ints) -> Ints:
+def _distribute(pool: Ints, tail: Ints, amount: Ints) -> Ints:
     """Distribute items over arcs.
 
     Args:
@@ -243,7 +243,7 @@ def _dealt(pool: Ints, tail: Ints, amount: Ints) -> Ints:
         The arc of each item. The items of an arc are spread evenly over its pool.
     """
     used = np.flatnonzero(amount)
-    step, whose = _steps(amount[used])
+    step, whose = _ranges(amount[used])
     arc = used[whose]
     position = (2 * step + 1) / (2 * amount[arc])
     slots = arc[np.lexsort((arc, position, tail[arc]))]

@@ -113,16 +113,16 @@ class _StabilityPolicy:
             if _moves_nothing(owner, reference):
                 return reference
             kept = self._kept(owner)
-            found = self._settling(kept) if self._good(kept) else None
+            found = self._settled_target(kept) if self._good(kept) else None
         if found is None and not self._work.late():
-            found = self._settling(self._fresh(owner))
+            found = self._settled_target(self._fresh(owner))
         if self._work.late():
             # The assignments found by then are not as even as they could be.
             self.note = "the time limit of the plan is exceeded"
             return self._ground.kept_to_level(owner)
         return reference if found is None else found
 
-    def _settling(self, target: Ints) -> Ints | None:
+    def _settled_target(self, target: Ints) -> Ints | None:
         """Return a target close to this one that the next rebalance would complete and find good, if there is one."""
         owner, fallback = self._problem.owner, None
         for _ in range(_TRIES):
@@ -137,7 +137,7 @@ class _StabilityPolicy:
         return fallback
 
     def _kept(self, owner: Ints) -> Ints:
-        return self._ground.evened(self._ground.kept(owner), owner == NO_MEMBER)
+        return self._ground.with_exchanges(self._ground.kept(owner), owner == NO_MEMBER)
 
     def _fresh(self, owner: Ints) -> Ints:
         ground, staged = self._ground, None
@@ -145,12 +145,12 @@ class _StabilityPolicy:
             staged = _flow(replace(self._problem, owner=owner), ground.weight, self._work)
         except SolverError as error:
             self.note = str(error)
-        return ground.evened(ground.laid(staged), np.ones(len(owner), bool))
+        return ground.with_exchanges(ground.from_flow(staged), np.ones(len(owner), bool))
 
     def _good(self, reader: Ints) -> bool:
         ground = self._ground
         even = ground.spread(reader) <= self._spread + float(ground.level.max()) * MIN_IMPROVEMENT
-        return even and ground.cost(reader) <= self._cost + ground.dearest() * MIN_IMPROVEMENT
+        return even and ground.cost(reader) <= self._cost + ground.max_cost() * MIN_IMPROVEMENT
 
     def _relabelled(self, owner: Ints) -> Ints:
         """Return the reference with members of one kind exchanged, so that owners keep more of their partitions.
@@ -234,7 +234,7 @@ class _WeightedInstance:
 
     def kept(self, owner: Ints) -> Ints:
         """Return an assignment with these owners, and the other partitions on the members with most capacity left."""
-        return self._laid(owner.copy(), {})
+        return self._assign_by_quota(owner.copy(), {})
 
     def kept_to_level(self, owner: Ints) -> Ints:
         """Keep the partitions that begin below their owner's level; assign the others where capacity is left."""
@@ -246,13 +246,13 @@ class _WeightedInstance:
         kept = held[before < self.level[whose]]
         reader = np.full(len(owner), NO_MEMBER)
         reader[kept] = owner[kept]
-        return self._laid(reader, {})
+        return self._assign_by_quota(reader, {})
 
-    def laid(self, staged: LexicographicResult | None) -> Ints:
+    def from_flow(self, staged: LexicographicResult | None) -> Ints:
         """Assign partitions as the flow does; without one, to the members with most capacity left."""
         reader = np.full(len(self.weight), NO_MEMBER)
         if staged is None:
-            return self._laid(reader, {})
+            return self._assign_by_quota(reader, {})
         grouped, layout = staged.grouped, staged.layout
         stays, to_hub, *_ = layout.split(staged.flow)
         unit = float(self.weight.sum()) / FLOW_UNITS
@@ -274,9 +274,9 @@ class _WeightedInstance:
             class_ = arcs.tail[arc]
             key = int(grouped.class_topic_class[class_]), int(grouped.class_near[class_])
             wanted.setdefault(key, {})[int(layout.hub_rack[arcs.head[arc]])] = float(to_hub[arc]) * unit
-        return self._laid(reader, wanted)
+        return self._assign_by_quota(reader, wanted)
 
-    def _laid(self, reader: Ints, wanted: dict[tuple[int, int], dict[int, float]]) -> Ints:
+    def _assign_by_quota(self, reader: Ints, wanted: dict[tuple[int, int], dict[int, float]]) -> Ints:
         """Assign the rest, heaviest first: to the rack that is to get most of it, and its member with most capacity."""
         problem = self.problem
         load = self.loads(reader)
@@ -303,7 +303,7 @@ class _WeightedInstance:
             load[member] += self.weight[partition]
         return reader
 
-    def evened(self, reader: Ints, movable: Bools) -> Ints:
+    def with_exchanges(self, reader: Ints, movable: Bools) -> Ints:
         """Return the assignment with the fullest members relieved as far as single gifts and swaps can."""
         return _LocalSearch(self, reader, movable).run()
 
@@ -315,7 +315,7 @@ class _WeightedInstance:
         """Return the cost of reading, by weight."""
         return float(self.problem.cost[self.problem.cost_row, self.problem.rack[reader]] @ self.weight)
 
-    def dearest(self) -> float:
+    def max_cost(self) -> float:
         """Return the cost of reading every partition at the highest cost."""
         return float(self.problem.cost.max(initial=0)) * float(self.weight.sum())
 
@@ -384,9 +384,9 @@ class _LocalSearch:
         self, gifts: list[int], other: int, giver: int, difference: float
     ) -> list[tuple[int, int | None, float]]:
         """Return exchanges that move more than nothing and less than the whole difference."""
-        gifts = self._few(gifts)
+        gifts = self._sample(gifts)
         subscription_class = int(self._subscription_class[giver])
-        back = self._few([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
+        back = self._sample([q for q in self._has[other] if self._reads[int(self._topic_class[q]), subscription_class]])
         taken: list[int | None] = [None, *back]
         given = self._weight[gifts][:, None] - np.append(0.0, self._weight[back])[None, :]
         fits = (given > difference * 1e-9) & (given < difference * (1 - 1e-9))
@@ -395,7 +395,7 @@ class _LocalSearch:
         nearest = np.argsort(np.abs(given[rows, columns] - difference / 2), kind="stable")[:4]
         return [(gifts[rows[i]], taken[columns[i]], float(given[rows[i], columns[i]])) for i in nearest.tolist()]
 
-    def _few(self, partitions: list[int]) -> list[int]:
+    def _sample(self, partitions: list[int]) -> list[int]:
         """Return all of them, or if they are many, some of every weight."""
         if len(partitions) <= _MOST_COMPARED:
             return partitions

@@ -11,12 +11,12 @@ from rackassign.model import Partitions
 
 def fallback_range(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
     """Assign each topic in contiguous ranges, where the first members get one partition more."""
-    return _dealt(cluster, members, level=False)
+    return _assign_ranges(cluster, members, level=False)
 
 
 def fallback_balanced(cluster: PartitionList, members: list[JoinMember]) -> dict[str, Partitions]:
     """Assign each topic in contiguous ranges, where the members with the lowest load get one partition more."""
-    return _dealt(cluster, members, level=True)
+    return _assign_ranges(cluster, members, level=True)
 
 
 def exclude_claimed(target: Mapping[str, Partitions], members: list[JoinMember]) -> dict[str, Partitions]:
@@ -35,7 +35,7 @@ def exclude_claimed(target: Mapping[str, Partitions], members: list[JoinMember])
     }
 
 
-def _dealt(cluster: PartitionList, members: list[JoinMember], *, level: bool) -> dict[str, Partitions]:
+def _assign_ranges(cluster: PartitionList, members: list[JoinMember], *, level: bool) -> dict[str, Partitions]:
     target: dict[str, dict[str, tuple[int, ...]]] = {member.id: {} for member in members}
     load = dict.fromkeys(target, 0)
     subscribers: dict[str, list[JoinMember]] = {}

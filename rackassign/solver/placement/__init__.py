@@ -122,12 +122,15 @@ def place_replicas(
     if limits.max_racks is not None and limits.max_racks < len(set(nodes.rack[nodes.assignable].tolist())):
         notes.append("racks were chosen one item after the other")
     budget = SolveBudget(work)
-    dealt = _sets(problem, chosen, budget, notes)
+    dealt = _expanded(problem, chosen, budget, notes)
     by_group = problem.goals.first == "group" or bool((items.group > 0).any())
-    led = (_led(problem, sets, budget, grouped=by_group) if order else _unled(sets) for sets in dealt)
+    led = (
+        _place_with_leaders(problem, sets, budget, grouped=by_group) if order else _place_without_leaders(sets)
+        for sets in dealt
+    )
     best = min(led, key=lambda led: (bool(led.note), led.imbalance))
     lists = tuple(
-        _in_order(own, leader, next_, held, bounds.missing)
+        _ordered(own, leader, next_, held, bounds.missing)
         for own, leader, next_, held, bounds in zip(
             best.sets, best.first, best.second, items.current, chosen.bounds, strict=True
         )
@@ -137,11 +140,16 @@ def place_replicas(
     all_notes = tuple(dict.fromkeys(note for note in (*notes, best.note, away) if note))
     even = order and not best.note and not away and as_even_as_any(problem, best.first)
     return PlacementResult(
-        lists, moved, _least(items, best.sets, nodes, chosen), proven=not all_notes, notes=all_notes, leads_proven=even
+        lists,
+        moved,
+        _min_new_copies(items, best.sets, nodes, chosen),
+        proven=not all_notes,
+        notes=all_notes,
+        leads_proven=even,
     )
 
 
-def _led(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool) -> LeaderChoice:
+def _place_with_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool) -> LeaderChoice:
     """Return sets with leaders, with a fallback if the solver fails."""
     try:
         return choose_leaders(problem, sets, work, grouped=grouped)
@@ -150,12 +158,12 @@ def _led(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped:
         return LeaderChoice(sets, first, second, (0.0, 0), f"leaders: {error}")
 
 
-def _unled(sets: list[list[int]]) -> LeaderChoice:
+def _place_without_leaders(sets: list[list[int]]) -> LeaderChoice:
     none = [_NO_NODE] * len(sets)
     return LeaderChoice(sets, none, none, (0.0, 0))
 
 
-def _sets(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[str]) -> list[list[list[int]]]:
+def _expanded(problem: Problem, chosen: RackChoice, work: SolveBudget, notes: list[str]) -> list[list[list[int]]]:
     """Return the nodes of each item, expanded in one way or in two."""
     items, nodes, goals = problem.items, problem.nodes, problem.goals
     classes = Classes.made(items, nodes, chosen)
@@ -217,7 +225,7 @@ def rank(problem: Problem, sets: list[list[int]]) -> tuple[float, ...]:
     return float(here[nodes.last_resort].sum()), *by_first[goals.first]
 
 
-def _least(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, chosen: RackChoice) -> int:
+def _min_new_copies(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, chosen: RackChoice) -> int:
     """Return a lower bound of the number of new copies: by constraints, item by item, and by loads, node by node."""
     rack, by_limits = nodes.rack.tolist(), 0
     more = [0] * len(rack)
@@ -232,7 +240,7 @@ def _least(items: PartitionArrays, sets: list[list[int]], nodes: BrokerArrays, c
     return max(by_limits, sum(count for count in more if count > 0))
 
 
-def _in_order(own: list[int], leader: int, second: int, held: tuple[int, ...], missing: int) -> tuple[int, ...]:
+def _ordered(own: list[int], leader: int, second: int, held: tuple[int, ...], missing: int) -> tuple[int, ...]:
     """Return the leader, its successor, the other kept copies in their order, new ones by number, and missing ones."""
     front = [node for node in (leader, second) if node != _NO_NODE]
     kept = [node for node in held if node in own and node not in front]

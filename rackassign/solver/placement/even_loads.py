@@ -94,15 +94,15 @@ class LoadBalancer:
         self._at: list[dict[int, int]] = [{} for _ in self._nodes]
         self._arcs: list[int | None] = [None for _ in self._nodes]
         for item, own in enumerate(sets):
-            self._put(item, frozenset(own))
+            self._apply(item, frozenset(own))
 
     def balance(self, rounds: int = MOST_ROUNDS) -> bool:
         """Take paths until none improves the balance; return whether that happened within the limit of rounds."""
-        while rounds and self._path_taken():
+        while rounds and self._improve_along_path():
             rounds -= 1
         return rounds > 0
 
-    def _put(self, item: int, own: frozenset[int]) -> None:
+    def _apply(self, item: int, own: frozenset[int]) -> None:
         for node in self.sets[item]:
             self.loads.count[node] -= 1
             self._arcs[node] = None
@@ -124,7 +124,7 @@ class LoadBalancer:
             self._arcs[node] = known
         return known
 
-    def _path_taken(self) -> bool:
+    def _improve_along_path(self) -> bool:
         """Take the path that balances most, from the most loaded node that has one; return whether there was one."""
         loads, dead = self.loads, 0
         # The first is nearly always sufficient, so the others need not be sorted.
@@ -140,14 +140,14 @@ class LoadBalancer:
                 path = [target]
                 while path[-1] != source:
                     path.append(before[path[-1]])
-                if self._moved(path[::-1]):
+                if self._move_along_path(path[::-1]):
                     return True
             if not ends:
                 # A path that does not improve the balance for this source does so even less for the next ones.
                 dead |= sum(1 << node for node in before)
         return False
 
-    def _moved(self, path: Sequence[int]) -> bool:
+    def _move_along_path(self, path: Sequence[int]) -> bool:
         """Move a copy along each arc of a path; return whether that was feasible."""
         sets: dict[int, frozenset[int]] = {}
         twice = False
@@ -164,7 +164,7 @@ class LoadBalancer:
         if twice and not all(self._sound(item, own) for item, own in sets.items()):
             return False
         for item, own in sets.items():
-            self._put(item, own)
+            self._apply(item, own)
         return True
 
 

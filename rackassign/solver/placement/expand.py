@@ -39,7 +39,7 @@ def expand_classes(
         groups_first: Whether an item prefers the node its group has least of to the one that shares fewest items with
             its other nodes.
     """
-    table = _Table(items, nodes)
+    table = _PlacedCopies(items, nodes)
     members: list[list[int]] = [[] for _ in classes.size]
     for item, class_ in enumerate(classes.of.tolist()):
         members[class_].append(item)
@@ -58,10 +58,10 @@ def expand_classes(
         quota = quotas.direct.get((class_, rack), {})
         through = int(quotas.hubs[class_, rack])
         if len(set(copies)) < len(copies):
-            table.give_apart(copies, quota)
+            table.assign_apart(copies, quota)
             continue
         pool = quotas.pool.get((int(classes.group[class_]) if quotas.grouped else 0, rack), {})
-        rest = _give_stays(table, copies, quota, set(classes.current[class_]), through)
+        rest = _assign_stays(table, copies, quota, set(classes.current[class_]), through)
         free += ((item, rack, pool if hub else quota) for item, hub in rest)
     for item, _, quota in free:
         table.choose(item, quota, groups_first=groups_first)
@@ -79,13 +79,13 @@ def expand_with_exchange(
 
     Applies only where a rack has at most one copy of an item, for which any node of the rack can be used.
     """
-    rack, table = nodes.rack.tolist(), _Table(items, nodes)
+    rack, table = nodes.rack.tolist(), _PlacedCopies(items, nodes)
     quotas: dict[int, dict[int, int]] = {}
     free: list[tuple[int, int]] = []
     for item, own in enumerate(sets):
         for node in sorted(own):
             if node in held[item] or bounds[item].high[rack[node]] > 1 or not nodes.assignable[node]:
-                table.give(item, node)
+                table.assign(item, node)
                 continue
             quota = quotas.setdefault(rack[node], {})
             quota[node] = quota.get(node, 0) + 1
@@ -95,14 +95,14 @@ def expand_with_exchange(
     return table.nodes_of
 
 
-def _give_stays(
-    table: _Table, copies: list[int], quota: dict[int, int], held: set[int], through: int
+def _assign_stays(
+    table: _PlacedCopies, copies: list[int], quota: dict[int, int], held: set[int], through: int
 ) -> list[tuple[int, bool]]:
     """Assign stays to the first items; return the others, and whether their copy comes through a hub."""
     at = 0
     for node in sorted(held.intersection(quota)):
         for item in copies[at : at + quota[node]]:
-            table.give(item, node)
+            table.assign(item, node)
         at += quota.pop(node)
     rest = copies[at:]
     return [(item, number < through) for number, item in enumerate(rest)]
@@ -144,7 +144,7 @@ class _Quotas:
         return cls(direct, hubs, pool, flows.grouped)
 
 
-class _Table:
+class _PlacedCopies:
     """The copies placed so far."""
 
     def __init__(self, items: PartitionArrays, nodes: BrokerArrays) -> None:
@@ -154,7 +154,7 @@ class _Table:
         self._of_group = [[0] * count for _ in range(max(self._group, default=-1) + 1)]
         self._together = [[0] * count for _ in range(count)]
 
-    def give(self, item: int, node: int) -> None:
+    def assign(self, item: int, node: int) -> None:
         """Assign a node to an item."""
         own = self.nodes_of[item]
         for other in own:
@@ -176,12 +176,12 @@ class _Table:
                 node,
             ),
         )
-        self.give(item, node)
+        self.assign(item, node)
         quota[node] -= 1
         if not quota[node]:
             del quota[node]
 
-    def give_apart(self, copies: list[int], quota: dict[int, int]) -> None:
+    def assign_apart(self, copies: list[int], quota: dict[int, int]) -> None:
         """Assign several nodes to each item, no node twice: always those with most quota left (Gale and Ryser)."""
         wants: dict[int, int] = {}
         for item in copies:
@@ -193,5 +193,5 @@ class _Table:
                 key=lambda node: (-quota[node], sum(self._together[node][other] for other in own), node),
             )
             for node in order[: wants[item]]:
-                self.give(item, node)
+                self.assign(item, node)
                 quota[node] -= 1

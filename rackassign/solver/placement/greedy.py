@@ -32,13 +32,15 @@ def greedy(problem: Problem, chosen: RackChoice) -> tuple[list[list[int]], bool]
     fits = FeasibleMoves(nodes, chosen.usable, chosen.bounds, moves_first=moves_first)
     # The placed items are the only group: it is balanced first, then total loads of nodes.
     loads = NodeLoads(nodes.load.tolist(), nodes, fresh=goals.first == "group")
-    sets = [fits.cheapest(item, own) for item, own in enumerate(_placed(nodes, chosen, loads, leads))]
+    sets = [fits.cheapest(item, own) for item, own in enumerate(_place_items(nodes, chosen, loads, leads))]
     evener = LoadBalancer(loads, sets, fits.targets, fits.sound, leads)
     ended = evener.balance()
     return [sorted(own) for own in evener.sets], ended and moves_first
 
 
-def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Sequence[int]) -> list[frozenset[int]]:
+def _place_items(
+    nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Sequence[int]
+) -> list[frozenset[int]]:
     """Return valid nodes of each item: first items that can stay as they are, then one copy after the other."""
     rack = nodes.rack.tolist()
     settled = [
@@ -48,7 +50,7 @@ def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Se
     for usable, stays in zip(chosen.usable, settled, strict=True):
         for node in usable if stays else ():
             count[node] += 1
-    free = _Free(nodes, loads, count)
+    free = _FreeNodes(nodes, loads, count)
     placed: list[frozenset[int]] = []
     for usable, bounds, stays, leader in zip(chosen.usable, chosen.bounds, settled, leads, strict=True):
         if stays:
@@ -70,7 +72,7 @@ def _placed(nodes: BrokerArrays, chosen: RackChoice, loads: NodeLoads, leads: Se
     return placed
 
 
-class _Free:
+class _FreeNodes:
     """Nodes that accept new copies, with the least loaded node of a rack at hand.
 
     Args:

@@ -68,7 +68,7 @@ def _choices(offers: list[tuple[int, tuple[int, ...], int]]) -> _Choices:
     )
 
 
-def _dealt(choices: _Choices, flow: Ints) -> list[int]:
+def _distribute(choices: _Choices, flow: Ints) -> list[int]:
     """Return the node of each item; -1 for one that has no choice."""
     left: dict[int, list[int]] = {}
     for (class_, node, _), count in zip(choices.arcs.tolist(), flow.tolist(), strict=True):
@@ -163,7 +163,7 @@ def leaders(
     if not len(choices.size):
         return [_NO_NODE] * len(sets), ""
     flow, note = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
-    return _dealt(choices, flow), note
+    return _distribute(choices, flow), note
 
 
 def as_even_as_any(problem: Problem, first: list[int]) -> bool:
@@ -251,7 +251,7 @@ class _Leading:
             *self._evenness(builder, node_steps, rack_steps),
             *([builder.objective(group=group_steps.cost)] if self._grouped else []),
             *([builder.objective(choice=-now)] if now.any() else []),
-            *([builder.objective(choice=_mixing(choices.arcs, mix))] if mix else []),
+            *([builder.objective(choice=_costs_without_pattern(choices.arcs, mix))] if mix else []),
         ]
         parts, note = solve(builder, objectives, work)
         loads = (
@@ -271,7 +271,7 @@ class _Leading:
         return both if self._goals.leaders == "broker" else both[::-1]
 
 
-def _mixing(arcs: Ints, mix: int) -> Ints:
+def _costs_without_pattern(arcs: Ints, mix: int) -> Ints:
     """Return costs without a pattern, so that similar classes do not all make the same of several equal choices."""
     return (arcs[:, 0] * 7919 + arcs[:, 1] * 104_729 + mix) * (40_503 + 2 * mix) // 1024 % 16
 
@@ -329,7 +329,7 @@ def choose_successors(
         return builder, objectives, levels
 
     flow, note = _settled(model, most, centre, work)
-    return _dealt(choices, flow), note
+    return _distribute(choices, flow), note
 
 
 def _settled(
@@ -387,7 +387,7 @@ def reorder_leaders(
         found = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
     notes = tuple(note for note in (found.note, leaders_outside_racks(found.first, nodes, racks)) if note)
     lists = tuple(
-        _in_order(held, leader, next_, nodes)
+        _ordered(held, leader, next_, nodes)
         for held, leader, next_ in zip(items.current, found.first, found.second, strict=True)
     )
     return PlacementResult(lists, 0, 0, proven=not notes, notes=notes, leads_proven=not notes)
@@ -399,7 +399,7 @@ def leaders_outside_racks(leading: list[int], nodes: BrokerArrays, racks: frozen
     return f"{count} have no eligible leader in the racks where leaders must be" if count else ""
 
 
-def _in_order(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
+def _ordered(held: tuple[int, ...], leader: int, second: int, nodes: BrokerArrays) -> tuple[int, ...]:
     front = tuple(node for node in (leader, second) if node != _NO_NODE)
     if front == held[: len(front)]:
         return held

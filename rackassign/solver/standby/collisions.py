@@ -239,7 +239,7 @@ class CollisionIndex:
         """Return the best collisions of an item."""
         kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
         if kind not in self._best:
-            self._best[kind] = self._searched(item)
+            self._best[kind] = self._search(item)
         return self._best[kind]
 
     def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
@@ -261,7 +261,7 @@ class CollisionIndex:
                 least = replace(least, collisions=collisions, cells=tuple(cells))
         return least
 
-    def _searched(self, item: ItemDemand) -> CollisionBound:
+    def _search(self, item: ItemDemand) -> CollisionBound:
         others = len(self.of) - (item.fixed >= 0)
         most = min(item.copies, others)
         all_in_all = item.copies + (item.fixed >= 0) if self.field.strict else most + (item.fixed >= 0)
@@ -300,7 +300,7 @@ class CollisionIndex:
         """
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
         capacity = {cell: len(self.nodes[cell]) - (cell in fixed) for cell in order}
-        twin = self._twins(fixed, order)
+        twin = self._equivalent_cells(fixed, order)
         best = [bound]
 
         def add(chosen: list[int], start: int) -> Iterator[tuple[Cells, int]]:
@@ -326,7 +326,7 @@ class CollisionIndex:
 
         return add([], 0)
 
-    def _twins(self, fixed: Sequence[int], order: Sequence[int]) -> dict[int, int]:
+    def _equivalent_cells(self, fixed: Sequence[int], order: Sequence[int]) -> dict[int, int]:
         """Return for each cell the equivalent cell before it: if that one is not used, this one need not be tried.
 
         A cell is equivalent if it has as many nodes and the same values, except for those that no other cell has.

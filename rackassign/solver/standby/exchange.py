@@ -135,21 +135,21 @@ class _Exchange:
         """Improve it as far as exchanges can."""
         self.even()
         # With one dimension loads are optimal by now.
-        while self._left and self._keep() and self.even():
+        while self._left and self._return_copies() and self.even():
             pass
         return self
 
     def even(self) -> bool:
         """Balance loads as far as paths can; return whether anything changed."""
         before = self._left
-        while self._may_go_on() and self._evened():
+        while self._may_go_on() and self._balance_along_path():
             self._left -= 1
         return self._left < before
 
-    def _keep(self) -> bool:
+    def _return_copies(self) -> bool:
         """Return copies to their nodes as far as cycles can; return whether anything changed."""
         before = self._left
-        while self._may_go_on() and self._kept_more():
+        while self._may_go_on() and self._return_along_cycles():
             pass
         return self._left < before
 
@@ -158,7 +158,7 @@ class _Exchange:
             self._left = 0
         return self._left > 0
 
-    def _evened(self) -> bool:
+    def _balance_along_path(self) -> bool:
         """Take the path that balances most; return whether there was one."""
         graph = self.graph
         arcs = [back | same | away for back, same, away in map(graph.arcs, self._nodes)]
@@ -173,14 +173,14 @@ class _Exchange:
                 path = [target]
                 while path[-1] != source:
                     path.append(before[path[-1]])
-                if self._moved(path[::-1]):
+                if self._move_along_path(path[::-1]):
                     return True
             if not ends:
                 # A path that does not improve the balance for this source does so even less for the next ones.
                 dead |= sum(1 << node for node in before)
         return False
 
-    def _moved(self, path: Sequence[int]) -> bool:
+    def _move_along_path(self, path: Sequence[int]) -> bool:
         """Move a copy along each arc of a path; return whether that was feasible."""
         steps: list[tuple[int, int, int]] = []
         for source, target in pairwise(path):
@@ -190,7 +190,7 @@ class _Exchange:
             steps.append((move[1], source, target))
         return self.graph.move(steps)
 
-    def _kept_more(self) -> bool:
+    def _return_along_cycles(self) -> bool:
         """Take cycles along which copies return, those of the fewest arcs; return whether there was one."""
         arcs = self._arcs()
         walks = [_CycleSearch(start, arcs) for start in self._nodes if arcs[start][0]]
@@ -199,7 +199,7 @@ class _Exchange:
             # All were found in the graph as it was, so each is checked again before it is taken.
             taken = False
             for cycle in chain.from_iterable(each.closed() for each in walks):
-                taken |= self._left > 0 and self._cycled(cycle)
+                taken |= self._left > 0 and self._move_along_cycle(cycle)
             if taken or not walks:
                 return taken
         return False
@@ -214,7 +214,7 @@ class _Exchange:
             found.append((back, same | level.get(self.graph.more(node), 0) & ~(1 << node), away))
         return found
 
-    def _cycled(self, cycle: Sequence[int]) -> bool:
+    def _move_along_cycle(self, cycle: Sequence[int]) -> bool:
         """Move copies along a cycle if that is feasible and returns copies; return whether it was done."""
         graph = self.graph
         returned = 0

@@ -51,7 +51,7 @@ class ExchangeGraph:
         self._arcs: list[Arcs | None] = [None for _ in self.count]
         self.sets: list[set[int]] = [set() for _ in items]
         for number in range(len(items)):
-            self._put(number, self._chosen(number) if sets is None else sets[number])
+            self._apply(number, self._best_set(number) if sets is None else sets[number])
 
     def arcs(self, node: int) -> Arcs:
         """Return the targets of the copies on a node."""
@@ -94,7 +94,7 @@ class ExchangeGraph:
         if len(sets) < len(steps) and not all(self.is_feasible(number, own) for number, own in sets.items()):
             return False
         for number, own in sets.items():
-            self._put(number, own)
+            self._apply(number, own)
         return True
 
     def is_feasible(self, number: int, own: set[int]) -> bool:
@@ -135,7 +135,7 @@ class ExchangeGraph:
         fixed = self._items[number].fixed
         return tuple(sorted(self._index.of[node] for node in (*own, *([fixed] if fixed >= 0 else []))))
 
-    def _put(self, number: int, own: set[int]) -> None:
+    def _apply(self, number: int, own: set[int]) -> None:
         for node in self.sets[number]:
             self.count[node] -= 1
             self._arcs[node] = None
@@ -159,7 +159,7 @@ class ExchangeGraph:
         rest = cells[:place] + cells[place + 1 :]
         return self._index.joining(rest, self._all_in_all(number), self._least[number].collisions)
 
-    def _chosen(self, number: int) -> set[int]:
+    def _best_set(self, number: int) -> set[int]:
         """Return a set with the fewest collisions: nodes that have a copy first, then the least loaded."""
         item, least = self._items[number], self._least[number]
         if not least.copies:

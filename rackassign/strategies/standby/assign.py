@@ -67,7 +67,7 @@ def assign_standbys(
     limit = math.inf if active is None or active.time_limit_s is None else active.time_limit_s
     until = time.monotonic() + limit
     stand_ins = _failover_candidates(group, copies, options)
-    stood_in = _standing_in(group, stand_ins)
+    stood_in = _with_failover_claims(group, stand_ins)
     wanted = plan_cooperative(stood_in, active)
     owners, last = _owners(stood_in), dict(_each(wanted.target))
     warm = CaughtUpCopies(group, copies, options.acceptable_recovery_lag)
@@ -84,7 +84,7 @@ def assign_standbys(
         moved=sum(owners.get(p, who) != who for p, who in now.items() if p not in stand_ins),
         optimal=wanted.optimal and not stay,
     )
-    placed = _placed(group, wanted.target, copies, options, until)
+    placed = _place_copies(group, wanted.target, copies, options, until)
     holders = {tp: set(placed.holders.get(tp, ())) for tp in now}
     warming = assign_warmups(holders, PendingMoves(now, last, cold), warm, options.max_warmup_replicas)
     awaited = retained_copies(holders, now, warm, options.num_standby_replicas)
@@ -129,7 +129,7 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
     return found
 
 
-def _standing_in(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
+def _with_failover_claims(group: Group, stand_ins: Mapping[TopicPartition, str]) -> Group:
     """Return the group with replacements claiming the partitions they would take over."""
     claims: dict[str, list[TopicPartition]] = defaultdict(list)
     for tp, member in stand_ins.items():
@@ -195,7 +195,7 @@ def _by_member(group: Group, who: Mapping[TopicPartition, Iterable[str]]) -> dic
 
 
 @dataclass(slots=True)
-class _Placed:
+class _PlacedCopies:
     """The copies placed so far, subscriber set after subscriber set."""
 
     holders: dict[TopicPartition, list[str]] = field(default_factory=dict)
@@ -204,11 +204,11 @@ class _Placed:
     proven: bool = True
 
 
-def _placed(
+def _place_copies(
     group: Group, target: Mapping[str, Partitions], copies: Copies, options: StandbyOptions, until: float
-) -> _Placed:
+) -> _PlacedCopies:
     """Place the copies of all partitions; topics with different subscribers are placed one set after the other."""
-    found = _Placed()
+    found = _PlacedCopies()
     owner = dict(_each(target))
     subscriber_sets: dict[tuple[str, ...], list[TopicPartition]] = defaultdict(list)
     for tp in sorted(owner):
@@ -221,7 +221,7 @@ def _placed(
             [tags[member] for member in ids],
             [load[member] for member in ids],
             [number[owner[tp]] for tp in tps],
-            [_had(tp, number, copies) for tp in tps],
+            [_previous_holders(tp, number, copies) for tp in tps],
             until,
         )
         for tp, holders, missing in zip(tps, *subscribers.solved(options, found), strict=True):
@@ -232,7 +232,7 @@ def _placed(
     return found
 
 
-def _had(tp: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
+def _previous_holders(tp: TopicPartition, number: Mapping[str, int], copies: Copies) -> tuple[int, ...]:
     """Return the members with a copy, the one with the smallest lag first."""
     having = [(lag, number[member]) for member, theirs in copies.items() if member in number
               and (lag := theirs.get(tp)) is not None]  # fmt: skip
@@ -257,7 +257,7 @@ class _SubscriberSet:
     held: Sequence[tuple[int, ...]]
     until: float
 
-    def solved(self, options: StandbyOptions, found: _Placed) -> tuple[list[tuple[int, ...]], list[int]]:
+    def solved(self, options: StandbyOptions, found: _PlacedCopies) -> tuple[list[tuple[int, ...]], list[int]]:
         """Return the members that get a copy of each partition, and the number of its copies that cannot be placed."""
         wanted = options.num_standby_replicas
         if options.mode == "kafka":
