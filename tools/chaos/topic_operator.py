@@ -24,7 +24,7 @@ _ANSWER_MS = 5000
 _PATIENCE_S = 60.0
 
 
-class Desk:
+class TopicOperator:
     """An admin client in a thread of its own, as long as the `with` block lasts.
 
     Args:

@@ -148,7 +148,7 @@ class Member:
         self.log.append(("later", {place: offset for place, (offset, _, _) in offsets.items()}))
 
 
-class Stage:
+class ConsumerHarness:
     """All of it together, but for what is played."""
 
     def __init__(self, **given: Any) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 """Partition and offset."""
 
 
@@ -46,7 +46,7 @@ class Given(NamedTuple):
     owned: Owned
 
 
-class Service:
+class ThreadedConsumer:
     """A consumer that a thread polls, processes and commits for, as long as the `with` block lasts.
 
     Args:
@@ -58,7 +58,7 @@ class Service:
 
     def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200, work_s: float = 0.0) -> None:
         self.given: list[Given] = []
-        self.processed: list[Place] = []
+        self.processed: list[PartitionOffset] = []
         self.commits = True
         self._make = make
         self._poll_ms = poll_ms
@@ -154,7 +154,7 @@ class Service:
             commit(consumer)
 
 
-class Doomed:
+class KillableConsumer:
     """A `RackAwareConsumer` in a process of its own, which can be killed. It polls, processes and commits.
 
     Args:
@@ -167,7 +167,7 @@ class Doomed:
     def __init__(self, bootstrap: str, group: str, topic: str, rack: str) -> None:
         self.state = State()
         self.given: list[Given] = []
-        self.processed: list[Place] = []
+        self.processed: list[PartitionOffset] = []
         fresh = multiprocessing.get_context("spawn")
         self._pipe, self._theirs = fresh.Pipe()
         self._process = fresh.Process(
@@ -204,7 +204,7 @@ class Doomed:
     def assignment(self) -> Owned:
         return self.state.owned
 
-    def _take(self, said: tuple[State, list[Given], list[Place]]) -> None:
+    def _take(self, said: tuple[State, list[Given], list[PartitionOffset]]) -> None:
         self.state = said[0]
         self.given.extend(said[1])
         self.processed.extend(said[2])
@@ -245,7 +245,7 @@ def _note(assignor: Any, note: Callable[[Given], None]) -> None:
     assignor.on_assignment = on_assignment
 
 
-def process(consumer: KafkaConsumer, poll_ms: int) -> list[Place]:
+def process(consumer: KafkaConsumer, poll_ms: int) -> list[PartitionOffset]:
     """Poll once; return what came, in order."""
     polled = consumer.poll(timeout_ms=poll_ms)
     return [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
