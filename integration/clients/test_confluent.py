@@ -24,7 +24,7 @@ from tests.helpers.kafka.confluent_group import (
     PARTITIONS,
     RACKS,
     TWO_EACH,
-    Committing,
+    CommittingConsumer,
     RecordingConsumer,
     all_of,
     committed,
@@ -80,7 +80,7 @@ def test_what_is_kept_flows_and_what_is_revoked_stops_while_others_come_and_go(
     rack_cluster: Cluster, topic: str, group: str
 ) -> None:
     def member(rack: str) -> Callable[[], RecordingConsumer]:
-        return lambda: Committing(rack_cluster, group, [topic], rack)
+        return lambda: CommittingConsumer(rack_cluster, group, [topic], rack)
 
     fill(rack_cluster, topic, 2000)
     with services(member("a"), member("b")) as members:
@@ -89,16 +89,16 @@ def test_what_is_kept_flows_and_what_is_revoked_stops_while_others_come_and_go(
         with services(member("c")) as others:
             wait_until(sharing([*members, *others], topic), "three sharing")
             for one, had in zip(members, before, strict=True):
-                revoked = frozenset().union(*one.told("revoke"))
+                revoked = frozenset().union(*one.recorded("revoke"))
                 assert one.owned() == had - revoked
                 # One that keeps something is not told of it again, and never stops reading it.
-                assert len(one.told("assign")) <= 3
+                assert len(one.recorded("assign")) <= 3
         wait_until(sharing(members, topic), "two sharing again")
         everyone = [*members, *others]
         wait_until(lambda: bool([one.consume() for one in members]) and _all_read(everyone, topic, 2000), "all records")
         for one in everyone:
             one.check()
-            assert not one.told("lost")
+            assert not one.recorded("lost")
         # Each commits before it gives up, and is answered: nobody reads again what another has read.
         assert max(sum((one.read() for one in everyone), Counter()).values()) == 1
 
@@ -131,7 +131,7 @@ def test_a_member_that_was_put_out_commits_nothing_and_is_told_what_it_lost(
             one.consumer.commit(asynchronous=False)
         assert problem.value.args[0].code() in OUT
         wait_until(lambda: one.consume() == 20 * PARTITIONS, "everything read again")
-        assert one.told("lost") == [frozenset(all_of(topic))]
+        assert one.recorded("lost") == [frozenset(all_of(topic))]
         assert [kind for kind, _ in one.journal if kind != "record"] == ["assign", "lost", "assign"]
         assert set(refused) <= OUT
         one.check()
@@ -154,8 +154,8 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
         # It is not kept alive behind its user's back.
         wait_until(lambda: given(admin, group) in (None, {}), "a group without members")
         # The broker knows that the member left before the member does: it resets its generation with the response.
-        wait_until(lambda: one.poll(5) >= 0 and bool(one.told("lost")), "the loss reported")
-        assert one.told("lost") == [frozenset(all_of(topic))]
+        wait_until(lambda: one.poll(5) >= 0 and bool(one.recorded("lost")), "the loss reported")
+        assert one.recorded("lost") == [frozenset(all_of(topic))]
         kinds = [kind for kind, _ in one.journal]
         count = kinds[: kinds.index("lost")].count("record")
         wait_until(lambda: one.consume() == count + 100 * PARTITIONS, "all again")
@@ -174,7 +174,7 @@ def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str
         assert one.consumer.poll(5) is None
         assert time.monotonic() - begun >= 5
         assert one.owned() == set(all_of(topic))
-        assert not one.told("lost")
+        assert not one.recorded("lost")
 
 
 def test_a_mixed_group_with_kafka_python(rack_cluster: Cluster, topic: str, group: str) -> None:
@@ -206,7 +206,7 @@ def test_a_topic_that_does_not_exist_is_told_and_the_others_come_at_once(
             one.consumer.poll(30)
         assert problem.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "the other topic")
-        assert one.told("assign") == [frozenset(all_of(topic))]
+        assert one.recorded("assign") == [frozenset(all_of(topic))]
 
 
 def test_topics_come_and_go_with_the_subscription(
@@ -218,10 +218,10 @@ def test_topics_come_and_go_with_the_subscription(
         wait_until(lambda: one.poll() >= 0 and len(one.owned()) == PARTITIONS + 2, "both topics")
         one.consumer.subscribe([second], one.on_assign, one.on_revoke, one.on_lost)
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(second, 2)), "the second only")
-        assert one.told("revoke") == [frozenset(all_of(topic))]
+        assert one.recorded("revoke") == [frozenset(all_of(topic))]
         one.consumer.subscribe([f"^{topic}"], one.on_assign, one.on_revoke, one.on_lost)
         # From names to a pattern it leaves and joins anew.
-        assert one.told("revoke")[1:] == [frozenset(all_of(second, 2))]
+        assert one.recorded("revoke")[1:] == [frozenset(all_of(second, 2))]
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "what the pattern matches")
         one.consumer.unsubscribe()
         assert not one.owned()
@@ -253,7 +253,7 @@ def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Clust
         return sorted(place for one in members for place in one.owned()) == all_of(topic)
 
     with services(lambda: Failing(rack_cluster, group, [topic])) as [one]:
-        wait_until(lambda: look(one) and len(one.told("record")) == 10 * PARTITIONS, "all records")
+        wait_until(lambda: look(one) and len(one.recorded("record")) == 10 * PARTITIONS, "all records")
         with services(lambda: RecordingConsumer(rack_cluster, group, [topic], "b")) as [two]:
             wait_until(lambda: look(one, two) and len(two.owned()) == 3, "both sharing")
         one.check()

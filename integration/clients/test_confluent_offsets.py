@@ -49,9 +49,9 @@ def test_what_was_delivered_is_committed_by_itself_when_it_closes(
             wanted = 250 if part == 0 else 100 * PARTITIONS - 250
 
             def enough(one: RecordingConsumer = one, wanted: int = wanted) -> bool:
-                for message in one.consumer.consume(min(60, wanted - len(one.told("record"))), 0.2):
+                for message in one.consumer.consume(min(60, wanted - len(one.recorded("record"))), 0.2):
                     one.take(message)
-                return len(one.told("record")) == wanted
+                return len(one.recorded("record")) == wanted
 
             wait_until(enough, "some records")
             one.consumer.close()
@@ -154,7 +154,7 @@ def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
         one.consumer.seek(Offset(topic, 0, 95))
         one.consumer.resume([Offset(topic, 5)])
         wait_until(lambda: one.consume() == 58, "what was sought")
-        assert Counter(place.partition for place, _ in one.told("record")[50:]) == {0: 5, 5: 3}
+        assert Counter(place.partition for place, _ in one.recorded("record")[50:]) == {0: 5, 5: 3}
         with pytest.raises(KafkaException) as problem:
             one.consumer.assign([Offset(topic, 0)])
         assert problem.value.args[0].code() == KafkaError._STATE
@@ -164,7 +164,7 @@ def test_a_seek_right_after_the_assignment_holds(rack_cluster: Cluster, topic: s
     fill(rack_cluster, topic, 100)
     with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: bool([one.poll(0)]) and bool(one.owned()), "an assignment")
-        begun = len(one.told("record"))
+        begun = len(one.recorded("record"))
         one.consumer.seek(Offset(topic, 0, 99))
         wait_until(lambda: one.consume() - begun >= 100 * 5 + 1, "all but the skipped")
         assert one.read()[TopicPartition(topic, 0), 99] == 1

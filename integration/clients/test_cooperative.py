@@ -109,7 +109,7 @@ def test_a_group_lives_through_joins_leaves_and_a_kill(make_team: MakeTeam) -> N
         for name in ("a1", "a2", "b1", "b2", "c1"):
             team.start(name)
         team.settle()
-        team.start_doomed("c2")
+        team.start_killable("c2")
         with team.traffic() as traffic:
             six = team.settle()
             assert team.local(six) == len(ONE_RACK_EACH)

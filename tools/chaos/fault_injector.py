@@ -61,7 +61,7 @@ class FaultInjector:
                 self._cluster.wait_ready()
                 begin += now() - waited
             if event.kind in ADMIN_KINDS:
-                self._desk.ask(event)
+                self._desk.submit(event)
             else:
                 began = now()
                 self._do(event)

@@ -66,7 +66,7 @@ class Outcome:
 
 
 def can_cut(cluster: Cluster) -> bool:
-    """Tell whether brokers can be taken off the network."""
+    """Return whether brokers can be taken off the network."""
     return isinstance(cluster, DockerCluster)
 
 

@@ -18,9 +18,9 @@ from tests.helpers.kafka.consumers import covers, numbers, settled, together
 from tests.helpers.kafka.scenarios import (
     HOST,
     OURS,
-    WHOLE,
-    Broken,
+    VALID_SUBSCRIPTION,
     Kind,
+    MalformedMetadataAssignor,
     ScenarioGroup,
     expelled_beside_a_joiner,
     unsubscribed,
@@ -35,9 +35,9 @@ WATCHED_S = 5.0
 RUNS = 3
 
 BAD = {
-    "rack cut off": WHOLE[:-2],
+    "rack cut off": VALID_SUBSCRIPTION[:-2],
     "no bytes at all": b"",
-    "topic not UTF-8": WHOLE.replace(b"\0\1t", b"\0\1\xff"),
+    "topic not UTF-8": VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"),
     "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
 }
 
@@ -55,7 +55,11 @@ def broken_members(scene: ScenarioCluster) -> list[Row]:
             wait_until(settled(members[:1], topic, 4), "a leader")
             wait_until(settled(members, topic, 4), "two members")
             before = members[0].group_metadata().generation_id
-            bad = lambda: scene.stock(topic, group_id=group, partition_assignment_strategy=[Broken(data)])  # noqa: E731
+
+            def bad() -> KafkaConsumer:
+                strategy = [MalformedMetadataAssignor(data)]
+                return scene.stock(topic, group_id=group, partition_assignment_strategy=strategy)
+
             with scene.consumers(bad) as (third,):
                 raised, begun = 0, time.monotonic()
                 while time.monotonic() - begun < WATCHED_S:

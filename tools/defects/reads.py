@@ -21,7 +21,7 @@ from .environment import Row, ScenarioCluster
 Make = Callable[[], KafkaConsumer]
 
 
-def near(scene: ScenarioCluster, topic: str, meter: FetchMeter, *, patched: bool) -> KafkaConsumer:
+def follower_consumer(scene: ScenarioCluster, topic: str, meter: FetchMeter, *, patched: bool) -> KafkaConsumer:
     """Return a reader in the follower's rack; without patches it is only counted."""
     off = [] if patched else [patch.name for patch in PATCHES]
     consumer = scene.stock(client_rack="a", group_id=None, max_partition_fetch_bytes=1)
@@ -36,7 +36,7 @@ def followers(scene: ScenarioCluster) -> list[Row]:
         topic, meter = scene.topic(replicas=[[LEADER, FOLLOWER]]), FetchMeter()
         fill(scene.cluster, topic, BATCHES)
         begun = time.monotonic()
-        with closing(near(scene, topic, meter, patched=mended)) as consumer:
+        with closing(follower_consumer(scene, topic, meter, patched=mended)) as consumer:
             read(consumer, BATCHES)
         asked = meter.responses_by_broker()
         return f"leader {asked[LEADER]}, follower {asked[FOLLOWER]}; {time.monotonic() - begun:.2f} s"
@@ -44,7 +44,7 @@ def followers(scene: ScenarioCluster) -> list[Row]:
     def death(*, mended: bool) -> str:
         topic = scene.topic(replicas=[[LEADER, FOLLOWER]])
         fill(scene.cluster, topic, BATCHES)
-        with closing(near(scene, topic, FetchMeter(), patched=mended)) as consumer:
+        with closing(follower_consumer(scene, topic, FetchMeter(), patched=mended)) as consumer:
             read(consumer, 3)
             scene.cluster.kill(FOLLOWER)
             begun = time.monotonic()

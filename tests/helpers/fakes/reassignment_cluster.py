@@ -70,7 +70,7 @@ class FakeReassignmentCluster:
             part.in_sync = part.in_sync - {broker} or part.in_sync
 
     def stop(self) -> bool:
-        """Tell whether somebody has pressed Ctrl-C."""
+        """Return whether Ctrl-C was pressed."""
         return 0 <= self.stop_at <= self.calls
 
     def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:

@@ -79,23 +79,23 @@ class RecordingConsumer:
         """Consume once; return how many records there were so far."""
         for message in self.consumer.consume(1000, timeout):
             self.take(message)
-        return len(self.told("record"))
+        return len(self.recorded("record"))
 
     def poll(self, timeout: float = 0.05) -> int:
         """Poll once; return how many records there were so far."""
         message = self.consumer.poll(timeout)
         if message is not None:
             self.take(message)
-        return len(self.told("record"))
+        return len(self.recorded("record"))
 
     def owned(self) -> TopicPartitions:
         return to_tps(self.consumer.assignment())
 
-    def told(self, what: str) -> list[Any]:
+    def recorded(self, what: str) -> list[Any]:
         return [thing for kind, thing in self.journal if kind == what]
 
     def read(self) -> Counter[tuple[TopicPartition, int]]:
-        return Counter(self.told("record"))
+        return Counter(self.recorded("record"))
 
     def check(self) -> None:
         """Fail if anything came of a partition that was not there, or not in the order of its offsets."""
@@ -115,12 +115,12 @@ class RecordingConsumer:
                 tenures[place] = offset + 1
 
 
-class Committing(RecordingConsumer):
+class CommittingConsumer(RecordingConsumer):
     """Commits what it has processed, while it is being revoked too."""
 
     def on_revoke(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
         super().on_revoke(consumer, partitions)
-        if any(place in to_tps(partitions) for place, _ in self.told("record")):
+        if any(place in to_tps(partitions) for place, _ in self.recorded("record")):
             ours = to_tps(consumer.commit(asynchronous=False) or [])
             assert to_tps(partitions) & ours
 

@@ -100,7 +100,7 @@ class GroupHarness:
 
         self._ever.append(self._enter(name, ThreadedConsumer(make, poll_ms=200 if patched else 1000)))
 
-    def start_doomed(self, name: str) -> None:
+    def start_killable(self, name: str) -> None:
         self._ever.append(self._enter(name, KillableConsumer(self.bootstrap, self.group, self.topic, name[0])))
 
     def start_java(self, name: str, command: Sequence[str], assignor: str) -> None:
@@ -119,12 +119,12 @@ class GroupHarness:
         return member
 
     def end(self, name: str) -> None:
-        """Kill the doomed; let any other leave."""
+        """Kill a `KillableConsumer`; close any other member."""
         del self.members[name]
         self._open.pop(name).close()
 
     def noted(self) -> dict[str, ThreadedConsumer | KillableConsumer]:
-        """Return the members that tell what they were given."""
+        """Return the members that record their assignments."""
         return {name: member for name, member in self.members.items() if not isinstance(member, JavaMember)}
 
     def services(self) -> dict[str, ThreadedConsumer]:

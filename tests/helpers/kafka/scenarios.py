@@ -146,7 +146,7 @@ def unsubscribed(stage: ScenarioGroup, staying: Kind, leaving: Kind, *, leaver_l
     return Outcome(2 - len(numbers(owned[0], dropped)), leaver.state.generation - before)
 
 
-class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
+class MalformedMetadataAssignor(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
     """Sends whatever bytes it is given."""
 
     def __init__(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is un
         return self._data
 
 
-WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
+VALID_SUBSCRIPTION = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
 
 LEADER, FOLLOWER = 2, 1
 """In rack b, and in the reader's rack a."""

@@ -40,7 +40,7 @@ class State(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a member was given in a generation."""
+    """The assignment of a member in a generation."""
 
     generation: int
     owned: Owned
@@ -80,7 +80,7 @@ class ThreadedConsumer:
         self.poll()
 
     def stop(self) -> None:
-        """Let it end with the poll it is in; do not wait for that."""
+        """End the loop after the current poll; do not wait for that."""
         self._ended.set()
 
     @property
@@ -93,7 +93,7 @@ class ThreadedConsumer:
         return self.state.id
 
     def poll(self) -> None:
-        """Raise what has ended it, if anything; to poll is its own affair."""
+        """Raise the error that ended the thread, if any; the thread itself polls the consumer."""
         if self._error is not None:
             raise self._error
 
@@ -101,7 +101,7 @@ class ThreadedConsumer:
         return self.state.owned
 
     def do(self, task: Callable[[KafkaConsumer], T]) -> T:
-        """Run this between two of its polls, on its thread, and return what it returns."""
+        """Run a task between two polls, on the consumer's thread, and return its result."""
         answer: Future[T] = Future()
 
         def run(consumer: KafkaConsumer) -> None:
@@ -230,7 +230,7 @@ def _live(pipe: Connection, bootstrap: str, group: str, topic: str, rack: str) -
 
 
 def note_assignments(consumer: KafkaConsumer, note: Callable[[Given], None]) -> None:
-    """Have it noted what the consumer is given in each generation, whatever assignors it has."""
+    """Record the assignment of each generation, with any assignors."""
     for assignor in consumer._coordinator._assignors.values():
         _note(assignor, note)
 
@@ -246,7 +246,7 @@ def _note(assignor: Any, note: Callable[[Given], None]) -> None:
 
 
 def process(consumer: KafkaConsumer, poll_ms: int) -> list[PartitionOffset]:
-    """Poll once; return what came, in order."""
+    """Poll once; return the records received, in order."""
     polled = consumer.poll(timeout_ms=poll_ms)
     return [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
 

@@ -142,7 +142,7 @@ def test_who_comes_back_under_another_name_was_out() -> None:
 
 def test_without_on_lost_on_revoke_is_told() -> None:
     stage = ConsumerHarness()
-    stage.rebalances.callbacks = Callbacks(on_revoke=stage.told("revoke"))
+    stage.rebalances.callbacks = Callbacks(on_revoke=stage.recorder("revoke"))
     stage.give(ONE)
     stage.member.is_lost = True
     assert stage.play() == [("revoke", {0})]
