@@ -50,7 +50,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
         gone = [partition for name in ("ax", "ay") for partition in before[name][0]]
 
         def said() -> Iterator[dict[str, Any]]:
-            return (line for name in fleet.running for line in fleet.told(name) if line["at"] > killed)
+            return (line for name in fleet.running for line in fleet.output_lines(name) if line["at"] > killed)
 
         def processed() -> dict[int, float]:
             """When a record of each of those partitions was first processed."""

@@ -21,11 +21,11 @@ from statistics import median
 
 from benchmarks.show import Sheet, show
 from rackassign.testing import LocalCluster, create_topic
-from tools.chaos.fault_injector import Player
+from tools.chaos.fault_injector import FaultInjector
 from tools.chaos.history import NOTES_FILE, Journal
 from tools.chaos.layout import MEMBERS, RACKS, TOPICS, Event, Kind
 from tools.chaos.processes import Processes
-from tools.chaos.topic_operator import Desk
+from tools.chaos.topic_operator import TopicOperator
 from tools.chaos.traffic import Traffic
 
 GROUP = "soak"
@@ -112,10 +112,10 @@ def soak(minutes: int, directory: Path) -> dict[str, list[Sample]]:
         with (
             closing(Journal(directory / NOTES_FILE)) as journal,
             Processes(cluster.bootstrap, GROUP, directory, 60.0 * minutes + _LIFE_S) as processes,
-            Desk(cluster.bootstrap, GROUP, journal) as desk,
+            TopicOperator(cluster.bootstrap, GROUP, journal) as desk,
             Traffic(cluster.bootstrap, list(TOPICS), journal),
         ):
-            player = Player(cluster, processes, desk, journal)
+            player = FaultInjector(cluster, processes, desk, journal)
             player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
             time.sleep(WARM_S)
             sampler = Sampler(processes.pids)

@@ -45,14 +45,14 @@ class Schedule:
         self.done: Counter[str] = Counter()
 
     def step(self) -> None:
-        """Have something happen, if it can, and something written."""
+        """Apply a random event, if possible, and write some records."""
         kind, name = self._dice.choice(KINDS), self._dice.choice(SIX)
         self.done[kind] += self._happens(kind, name)
         self._fleet.write(self._dice.randrange(200))
         time.sleep(self._dice.random() * _MOST_WAIT_S)
 
     def _happens(self, kind: str, name: str) -> bool:
-        """Have it happen; tell whether it did."""
+        """Apply an event if possible; return whether it was applied."""
         running = self._fleet.running
         lives = name in running and len(running) > 1
         if kind == "kill" and lives:
@@ -75,14 +75,14 @@ class Schedule:
         return True
 
     def all_up(self) -> None:
-        """Start who does not run."""
+        """Start all members that are not running."""
         self.resume_all()
         for name in SIX:
             if name not in self._fleet.running:
                 self._fleet.start(name)
 
     def resume_all(self) -> None:
-        """Leave nobody paused."""
+        """Resume all paused members."""
         for name in list(self._paused):
             self._resume(name)
 

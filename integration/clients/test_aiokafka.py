@@ -37,7 +37,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.assignment_recorder import Owned, settle
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Mixed:
         self._group = group
         self.topic = topic
         self._partitions = partitions
-        self.members: dict[str, AioMember | Service] = {}
+        self.members: dict[str, AioMember | ThreadedConsumer] = {}
         self._open: dict[str, ExitStack] = {}
 
     def __enter__(self) -> Self:
@@ -172,9 +172,9 @@ class Mixed:
         self._enter(name, member)
         return member
 
-    def python(self, name: str, strategy: Any) -> Service:
+    def python(self, name: str, strategy: Any) -> ThreadedConsumer:
         config = self.config(client_rack=name[0], partition_assignment_strategy=[strategy])
-        member = Service(lambda: rackassign.RackAwareConsumer(self.topic, **config))
+        member = ThreadedConsumer(lambda: rackassign.RackAwareConsumer(self.topic, **config))
         self._enter(name, member)
         return member
 
@@ -185,7 +185,7 @@ class Mixed:
         else:
             self.python(name, strategy)
 
-    def _enter(self, name: str, member: AioMember | Service) -> None:
+    def _enter(self, name: str, member: AioMember | ThreadedConsumer) -> None:
         opened = self._open[name] = ExitStack()
         opened.enter_context(member)
         self.members[name] = member
@@ -350,7 +350,7 @@ def test_and_from_its_default_strategy_twice_one_member_at_a_time(make_group: Ma
     group.all_read_once(2)
 
 
-def check_two_phases(group: Mixed, services: Mapping[str, Service]) -> None:
+def check_two_phases(group: Mixed, services: Mapping[str, ThreadedConsumer]) -> None:
     """Nothing is given to a cooperative member while another has it that has not been told to give it up."""
     rounds: dict[int, dict[str, Owned]] = {}
     for name, service in services.items():
@@ -424,9 +424,9 @@ class Broken(PythonRange):  # type: ignore[misc] # kafka-python is untyped
         return self._data
 
 
-def broken(group: Mixed, data: bytes) -> Service:
+def broken(group: Mixed, data: bytes) -> ThreadedConsumer:
     config = group.config(partition_assignment_strategy=[Broken(data)])
-    return Service(lambda: rackassign.attach(KafkaConsumer(group.topic, **config)))
+    return ThreadedConsumer(lambda: rackassign.attach(KafkaConsumer(group.topic, **config)))
 
 
 def test_a_leader_goes_on_beside_broken_members(make_group: MakeGroup, caplog: pytest.LogCaptureFixture) -> None:
@@ -510,7 +510,7 @@ def test_replicas_that_move_are_followed_with_one_rebalance_and_a_bounced_broker
     assert len(asked()) == 1
 
 
-def listed(member: AioMember | Service) -> set[int]:
+def listed(member: AioMember | ThreadedConsumer) -> set[int]:
     assert isinstance(member, AioMember)
 
     async def look(consumer: AIOKafkaConsumer) -> set[int]:

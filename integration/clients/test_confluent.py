@@ -24,14 +24,14 @@ from tests.helpers.kafka.confluent_group import (
     PARTITIONS,
     RACKS,
     TWO_EACH,
-    Committing,
-    Service,
+    CommittingConsumer,
+    RecordingConsumer,
     all_of,
     committed,
     fill,
-    places,
     services,
     sharing,
+    to_tps,
 )
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
@@ -53,8 +53,8 @@ def group(unique_name: Callable[[], str]) -> str:
 def test_three_members_read_everything_once_and_at_home(
     rack_cluster: Cluster, topic: str, group: str, strategy: str
 ) -> None:
-    def member(rack: str) -> Callable[[], Service]:
-        return lambda: Service(rack_cluster, group, [topic], rack, partition_assignment_strategy=strategy)
+    def member(rack: str) -> Callable[[], RecordingConsumer]:
+        return lambda: RecordingConsumer(rack_cluster, group, [topic], rack, partition_assignment_strategy=strategy)
 
     with services(*map(member, RACKS)) as members:
         wait_until(sharing(members, topic), "a settled group")
@@ -71,7 +71,7 @@ def test_three_members_read_everything_once_and_at_home(
             assert [one.consumer.locality().local_share() for one in members] == [1.0] * 3
 
 
-def _by_home(service: Service) -> int:
+def _by_home(service: RecordingConsumer) -> int:
     service.consume()
     return service.consumer.locality().local().records
 
@@ -79,8 +79,8 @@ def _by_home(service: Service) -> int:
 def test_what_is_kept_flows_and_what_is_revoked_stops_while_others_come_and_go(
     rack_cluster: Cluster, topic: str, group: str
 ) -> None:
-    def member(rack: str) -> Callable[[], Service]:
-        return lambda: Committing(rack_cluster, group, [topic], rack)
+    def member(rack: str) -> Callable[[], RecordingConsumer]:
+        return lambda: CommittingConsumer(rack_cluster, group, [topic], rack)
 
     fill(rack_cluster, topic, 2000)
     with services(member("a"), member("b")) as members:
@@ -89,21 +89,21 @@ def test_what_is_kept_flows_and_what_is_revoked_stops_while_others_come_and_go(
         with services(member("c")) as others:
             wait_until(sharing([*members, *others], topic), "three sharing")
             for one, had in zip(members, before, strict=True):
-                revoked = frozenset().union(*one.told("revoke"))
+                revoked = frozenset().union(*one.recorded("revoke"))
                 assert one.owned() == had - revoked
                 # One that keeps something is not told of it again, and never stops reading it.
-                assert len(one.told("assign")) <= 3
+                assert len(one.recorded("assign")) <= 3
         wait_until(sharing(members, topic), "two sharing again")
         everyone = [*members, *others]
         wait_until(lambda: bool([one.consume() for one in members]) and _all_read(everyone, topic, 2000), "all records")
         for one in everyone:
             one.check()
-            assert not one.told("lost")
+            assert not one.recorded("lost")
         # Each commits before it gives up, and is answered: nobody reads again what another has read.
         assert max(sum((one.read() for one in everyone), Counter()).values()) == 1
 
 
-def _all_read(members: Sequence[Service], topic: str, each: int) -> bool:
+def _all_read(members: Sequence[RecordingConsumer], topic: str, each: int) -> bool:
     read = set().union(*(set(one.read()) for one in members))
     return len(read) == each * PARTITIONS and {place for place, _ in read} == set(all_of(topic))
 
@@ -114,7 +114,7 @@ def test_a_member_that_was_put_out_commits_nothing_and_is_told_what_it_lost(
     fill(rack_cluster, topic, 10)
     refused: list[int] = []
 
-    class Stubborn(Service):
+    class Stubborn(RecordingConsumer):
         def on_lost(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
             super().on_lost(consumer, partitions)
             with pytest.raises(KafkaException) as problem:
@@ -131,7 +131,7 @@ def test_a_member_that_was_put_out_commits_nothing_and_is_told_what_it_lost(
             one.consumer.commit(asynchronous=False)
         assert problem.value.args[0].code() in OUT
         wait_until(lambda: one.consume() == 20 * PARTITIONS, "everything read again")
-        assert one.told("lost") == [frozenset(all_of(topic))]
+        assert one.recorded("lost") == [frozenset(all_of(topic))]
         assert [kind for kind, _ in one.journal if kind != "record"] == ["assign", "lost", "assign"]
         assert set(refused) <= OUT
         one.check()
@@ -144,7 +144,9 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
     with (
         # A session so long that the member leaves by itself, and knows it, however busy the machine is.
         services(
-            lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=2000, session_timeout_ms=60_000)
+            lambda: RecordingConsumer(
+                rack_cluster, group, [topic], max_poll_interval_ms=2000, session_timeout_ms=60_000
+            )
         ) as [one],
         closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)) as admin,
     ):
@@ -152,8 +154,8 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
         # It is not kept alive behind its user's back.
         wait_until(lambda: given(admin, group) in (None, {}), "a group without members")
         # The broker knows that the member left before the member does: it resets its generation with the response.
-        wait_until(lambda: one.poll(5) >= 0 and bool(one.told("lost")), "the loss reported")
-        assert one.told("lost") == [frozenset(all_of(topic))]
+        wait_until(lambda: one.poll(5) >= 0 and bool(one.recorded("lost")), "the loss reported")
+        assert one.recorded("lost") == [frozenset(all_of(topic))]
         kinds = [kind for kind, _ in one.journal]
         count = kinds[: kinds.index("lost")].count("record")
         wait_until(lambda: one.consume() == count + 100 * PARTITIONS, "all again")
@@ -161,7 +163,10 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
 
 
 def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str, group: str) -> None:
-    with services(*[lambda: Service(rack_cluster, group, [topic], max_poll_interval_ms=3000)] * 2) as [one, two]:
+    with services(*[lambda: RecordingConsumer(rack_cluster, group, [topic], max_poll_interval_ms=3000)] * 2) as [
+        one,
+        two,
+    ]:
         wait_until(sharing([one, two], topic), "two sharing")
         two.consumer.close()
         begun = time.monotonic()
@@ -169,7 +174,7 @@ def test_a_long_poll_does_not_miss_a_rebalance(rack_cluster: Cluster, topic: str
         assert one.consumer.poll(5) is None
         assert time.monotonic() - begun >= 5
         assert one.owned() == set(all_of(topic))
-        assert not one.told("lost")
+        assert not one.recorded("lost")
 
 
 def test_a_mixed_group_with_kafka_python(rack_cluster: Cluster, topic: str, group: str) -> None:
@@ -177,18 +182,18 @@ def test_a_mixed_group_with_kafka_python(rack_cluster: Cluster, topic: str, grou
     other = KafkaPythonConsumer(
         topic, bootstrap_servers=rack_cluster.bootstrap, group_id=group, client_rack="b", **CONSUMER
     )
-    with closing(other), services(lambda: Service(rack_cluster, group, [topic], "a")) as [one]:
+    with closing(other), services(lambda: RecordingConsumer(rack_cluster, group, [topic], "a")) as [one]:
 
         def look() -> bool:
             one.consume()
             for tp, records in other.poll(timeout_ms=50).items():
                 read.update((TopicPartition(*tp), record.offset) for record in records)
-            theirs = places(other.assignment())
+            theirs = to_tps(other.assignment())
             return len(theirs) == len(one.owned()) == 3 and len(one.read() + read) == 50 * PARTITIONS
 
         read: Counter[tuple[TopicPartition, int]] = Counter()
         wait_until(look, "both sharing, and everything read")
-        assert places(other.assignment()) | one.owned() == set(all_of(topic))
+        assert to_tps(other.assignment()) | one.owned() == set(all_of(topic))
         one.check()
 
 
@@ -196,12 +201,12 @@ def test_a_topic_that_does_not_exist_is_told_and_the_others_come_at_once(
     rack_cluster: Cluster, topic: str, group: str, unique_name: Callable[[], str]
 ) -> None:
     missing = unique_name()
-    with services(lambda: Service(rack_cluster, group, [topic, missing])) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic, missing])) as [one]:
         with pytest.raises(KafkaException, match=missing) as problem:
             one.consumer.poll(30)
         assert problem.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "the other topic")
-        assert one.told("assign") == [frozenset(all_of(topic))]
+        assert one.recorded("assign") == [frozenset(all_of(topic))]
 
 
 def test_topics_come_and_go_with_the_subscription(
@@ -209,14 +214,14 @@ def test_topics_come_and_go_with_the_subscription(
 ) -> None:
     second = make_topic(2)
     fill(rack_cluster, topic, 1)
-    with services(lambda: Service(rack_cluster, group, [topic, second])) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic, second])) as [one]:
         wait_until(lambda: one.poll() >= 0 and len(one.owned()) == PARTITIONS + 2, "both topics")
         one.consumer.subscribe([second], one.on_assign, one.on_revoke, one.on_lost)
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(second, 2)), "the second only")
-        assert one.told("revoke") == [frozenset(all_of(topic))]
+        assert one.recorded("revoke") == [frozenset(all_of(topic))]
         one.consumer.subscribe([f"^{topic}"], one.on_assign, one.on_revoke, one.on_lost)
         # From names to a pattern it leaves and joins anew.
-        assert one.told("revoke")[1:] == [frozenset(all_of(second, 2))]
+        assert one.recorded("revoke")[1:] == [frozenset(all_of(second, 2))]
         wait_until(lambda: one.poll() >= 0 and one.owned() == set(all_of(topic)), "what the pattern matches")
         one.consumer.unsubscribe()
         assert not one.owned()
@@ -225,7 +230,7 @@ def test_topics_come_and_go_with_the_subscription(
 
 
 def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Cluster, topic: str, group: str) -> None:
-    class Failing(Service):
+    class Failing(RecordingConsumer):
         def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
             super().on_assign(consumer, partitions)
             raise LookupError(f"assign {len(partitions)}")
@@ -239,7 +244,7 @@ def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Clust
     fill(rack_cluster, topic, 10)
     heard: list[str] = []
 
-    def look(*members: Service) -> bool:
+    def look(*members: RecordingConsumer) -> bool:
         for one in members:
             try:
                 one.poll()
@@ -248,8 +253,8 @@ def test_a_callback_that_raises_is_heard_and_changes_nothing(rack_cluster: Clust
         return sorted(place for one in members for place in one.owned()) == all_of(topic)
 
     with services(lambda: Failing(rack_cluster, group, [topic])) as [one]:
-        wait_until(lambda: look(one) and len(one.told("record")) == 10 * PARTITIONS, "all records")
-        with services(lambda: Service(rack_cluster, group, [topic], "b")) as [two]:
+        wait_until(lambda: look(one) and len(one.recorded("record")) == 10 * PARTITIONS, "all records")
+        with services(lambda: RecordingConsumer(rack_cluster, group, [topic], "b")) as [two]:
             wait_until(lambda: look(one, two) and len(two.owned()) == 3, "both sharing")
         one.check()
         with pytest.raises(LookupError, match="revoke"):
@@ -270,7 +275,7 @@ def test_one_that_is_dropped_leaves_its_group(rack_cluster: Cluster, topic: str,
         assert time.monotonic() < deadline, "never came: its partitions"
         consumer.poll(0.1)
     del consumer
-    with services(lambda: Service(rack_cluster, group, [topic])) as (other,):
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as (other,):
 
         def has_all() -> bool:
             other.consume()
@@ -282,8 +287,8 @@ def test_one_that_is_dropped_leaves_its_group(rack_cluster: Cluster, topic: str,
 def test_a_static_member_comes_back_to_what_it_had(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 10)
 
-    def member(name: str) -> Service:
-        return Service(rack_cluster, group, [topic], group_instance_id=name, enable_auto_commit=True)
+    def member(name: str) -> RecordingConsumer:
+        return RecordingConsumer(rack_cluster, group, [topic], group_instance_id=name, enable_auto_commit=True)
 
     with services(lambda: member("one"), lambda: member("two")) as [one, two]:
         wait_until(sharing([one, two], topic), "two sharing")

@@ -8,7 +8,7 @@ import pytest
 
 from rackassign.testing import create_topic
 from rackassign.testing.pytest_plugin import MakeCluster
-from tests.helpers.kafka.confluent_group import Service, fill
+from tests.helpers.kafka.confluent_group import RecordingConsumer, fill
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -30,7 +30,7 @@ def test_a_login_is_for_both_clients(make_cluster: MakeCluster, unique_name: Cal
     access = cluster.client_config("SECURE")
     secure = {AS_LIBRDKAFKA[name]: value for name, value in access.items() if name in AS_LIBRDKAFKA}
     assert len(secure) == len(AS_LIBRDKAFKA)
-    one = Service(cluster, group, [topic], **{"bootstrap.servers": access["bootstrap_servers"]}, **secure)
+    one = RecordingConsumer(cluster, group, [topic], **{"bootstrap.servers": access["bootstrap_servers"]}, **secure)
     try:
         wait_until(lambda: one.consume() == 10, "all records")
         assert one.consumer.commit(asynchronous=False)

@@ -17,7 +17,7 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.confluent_group import (
     PARTITIONS,
     TWO_EACH,
-    Service,
+    RecordingConsumer,
     all_of,
     committed,
     fill,
@@ -45,13 +45,13 @@ def test_what_was_delivered_is_committed_by_itself_when_it_closes(
     fill(rack_cluster, topic, 100)
     read: list[Counter[tuple[TopicPartition, int]]] = []
     for part in range(2):
-        with services(lambda: Service(rack_cluster, group, [topic], enable_auto_commit=True)) as [one]:
+        with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_commit=True)) as [one]:
             wanted = 250 if part == 0 else 100 * PARTITIONS - 250
 
-            def enough(one: Service = one, wanted: int = wanted) -> bool:
-                for message in one.consumer.consume(min(60, wanted - len(one.told("record"))), 0.2):
+            def enough(one: RecordingConsumer = one, wanted: int = wanted) -> bool:
+                for message in one.consumer.consume(min(60, wanted - len(one.recorded("record"))), 0.2):
                     one.take(message)
-                return len(one.told("record")) == wanted
+                return len(one.recorded("record")) == wanted
 
             wait_until(enough, "some records")
             one.consumer.close()
@@ -66,9 +66,9 @@ def test_what_was_delivered_is_committed_by_itself_in_time(rack_cluster: Cluster
     fill(rack_cluster, topic, 10)
     told: list[Any] = []
     more: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 300}
-    with services(lambda: Service(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said), **more)) as [
-        one
-    ]:
+    with services(
+        lambda: RecordingConsumer(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said), **more)
+    ) as [one]:
         wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
         wait_until(
             lambda: (
@@ -89,7 +89,9 @@ def test_what_was_delivered_is_committed_by_itself_in_time(rack_cluster: Cluster
 def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 70)
     told: list[Any] = []
-    with services(lambda: Service(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said))) as [one]:
+    with services(
+        lambda: RecordingConsumer(rack_cluster, group, [topic], on_commit=lambda *said: told.append(said))
+    ) as [one]:
         for _ in range(70 * PARTITIONS):
             message = one.consumer.poll(30)
             assert message is not None
@@ -105,7 +107,7 @@ def test_none_of_many_commits_is_missing_after_the_end(rack_cluster: Cluster, to
 
 def test_messages_and_stored_offsets_are_committed(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 10)
-    with services(lambda: Service(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic], enable_auto_offset_store=False)) as [one]:
         first = one.consumer.poll(30)
         assert first is not None
         partition = first.partition()
@@ -133,7 +135,7 @@ def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
 ) -> None:
     fill(rack_cluster, topic, 100)
 
-    class Choosing(Service):
+    class Choosing(RecordingConsumer):
         def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
             super().on_assign(consumer, partitions)
             consumer.incremental_assign([Offset(topic, each.partition, 90) for each in partitions])
@@ -152,7 +154,7 @@ def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
         one.consumer.seek(Offset(topic, 0, 95))
         one.consumer.resume([Offset(topic, 5)])
         wait_until(lambda: one.consume() == 58, "what was sought")
-        assert Counter(place.partition for place, _ in one.told("record")[50:]) == {0: 5, 5: 3}
+        assert Counter(place.partition for place, _ in one.recorded("record")[50:]) == {0: 5, 5: 3}
         with pytest.raises(KafkaException) as problem:
             one.consumer.assign([Offset(topic, 0)])
         assert problem.value.args[0].code() == KafkaError._STATE
@@ -160,9 +162,9 @@ def test_it_begins_where_on_assign_says_and_goes_where_it_is_sent(
 
 def test_a_seek_right_after_the_assignment_holds(rack_cluster: Cluster, topic: str, group: str) -> None:
     fill(rack_cluster, topic, 100)
-    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: bool([one.poll(0)]) and bool(one.owned()), "an assignment")
-        begun = len(one.told("record"))
+        begun = len(one.recorded("record"))
         one.consumer.seek(Offset(topic, 0, 99))
         wait_until(lambda: one.consume() - begun >= 100 * 5 + 1, "all but the skipped")
         assert one.read()[TopicPartition(topic, 0), 99] == 1
@@ -173,7 +175,7 @@ def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
 ) -> None:
     monkeypatch.setattr("rackassign.clients.confluent.stall_detector.QUIET_S", 0.5)
     fill(rack_cluster, topic, 10)
-    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: one.consume() == 10 * PARTITIONS, "all records")
         # Nobody else knows of this, as nobody knows of librdkafka's own troubles.
         one.consumer._reader.consumer.pause([Offset(topic, 3)])
@@ -187,10 +189,10 @@ def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
 
 
 def test_what_comes_back_is_not_paused_any_more(rack_cluster: Cluster, topic: str, group: str) -> None:
-    with services(lambda: Service(rack_cluster, group, [topic])) as [one]:
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
         wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "an assignment")
         one.consumer.pause([Offset(topic, p) for p in range(PARTITIONS)])
-        with services(lambda: Service(rack_cluster, group, [topic])) as [two]:
+        with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [two]:
             wait_until(sharing([one, two], topic), "two sharing")
             kept = one.owned()
         wait_until(lambda: one.consume() == 0 and len(one.owned()) == PARTITIONS, "everything back")

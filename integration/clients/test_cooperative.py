@@ -16,8 +16,8 @@ from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.assignment_recorder import Owned
-from tests.helpers.kafka.group_harness import Ownership, Team, Traffic
-from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.group_harness import GroupHarness, Ownership, Traffic
+from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.brokers
 ONE_RACK_EACH = [[1], [2], [3]] * 6
 TWO_RACKS_EACH = [[1, 2], [2, 3], [3, 1]] * 3
 
-MakeTeam = Callable[[Sequence[Sequence[int]]], Team]
+MakeTeam = Callable[[Sequence[Sequence[int]]], GroupHarness]
 
 
 @pytest.fixture
 def make_team(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> MakeTeam:
-    return lambda replicas: Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas)
+    return lambda replicas: GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas)
 
 
 class Mark(NamedTuple):
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
     processed: int
 
 
-def mark(service: Service) -> Mark:
+def mark(service: ThreadedConsumer) -> Mark:
     def look(consumer: KafkaConsumer) -> Mark:
         positions = {TopicPartition(tp.topic, tp.partition): consumer.position(tp) for tp in consumer.assignment()}
         return Mark(positions, len(service.processed))
@@ -53,7 +53,7 @@ def beyond_committed(consumer: KafkaConsumer) -> bool:
     return all(consumer.position(tp) > (consumer.committed(tp) or 0) for tp in consumer.assignment())
 
 
-def check_two_phases(team: Team, before: Ownership, since: int) -> None:
+def check_two_phases(team: GroupHarness, before: Ownership, since: int) -> None:
     """Nothing is given twice in a generation, nor before the one who has it has been told to give it up."""
     rounds: dict[int, dict[str, Owned]] = {}
     for name, member in team.noted().items():
@@ -68,7 +68,7 @@ def check_two_phases(team: Team, before: Ownership, since: int) -> None:
         held = {place: name for place, name in held.items() if name not in given} | dict(taken)
 
 
-def check_kept(service: Service, before: Mark, kept: Owned) -> None:
+def check_kept(service: ThreadedConsumer, before: Mark, kept: Owned) -> None:
     """What a member kept it has read on: no record twice, none left out."""
     after = mark(service)
     read = service.processed[before.processed : after.processed]
@@ -78,7 +78,7 @@ def check_kept(service: Service, before: Mark, kept: Owned) -> None:
 
 
 @contextmanager
-def change(team: Team, traffic: Traffic) -> Iterator[None]:
+def change(team: GroupHarness, traffic: Traffic) -> Iterator[None]:
     """Hold what comes of a change against what is best, and what it does to members on the way against nothing."""
     before, generation = team.settle(), team.generation()
     services = team.services()
@@ -100,7 +100,7 @@ def change(team: Team, traffic: Traffic) -> Iterator[None]:
         services[name].commits = True
 
 
-def leader_of(team: Team) -> str:
+def leader_of(team: GroupHarness) -> str:
     return next(name for name, service in team.services().items() if service.do(lambda c: c._coordinator._is_leader))
 
 
@@ -109,7 +109,7 @@ def test_a_group_lives_through_joins_leaves_and_a_kill(make_team: MakeTeam) -> N
         for name in ("a1", "a2", "b1", "b2", "c1"):
             team.start(name)
         team.settle()
-        team.start_doomed("c2")
+        team.start_killable("c2")
         with team.traffic() as traffic:
             six = team.settle()
             assert team.local(six) == len(ONE_RACK_EACH)
@@ -126,7 +126,7 @@ def test_a_group_lives_through_joins_leaves_and_a_kill(make_team: MakeTeam) -> N
         wait_until(lambda: team.processed() >= written, "every record processed")
 
 
-def protocols(team: Team) -> set[tuple[str, RebalanceProtocol]]:
+def protocols(team: GroupHarness) -> set[tuple[str, RebalanceProtocol]]:
     """Return by what strategy each member goes, and whether it gives up everything for a rebalance."""
 
     def look(consumer: KafkaConsumer) -> tuple[str, RebalanceProtocol]:

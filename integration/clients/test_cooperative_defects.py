@@ -23,7 +23,7 @@ from tests.helpers.kafka.scenarios import (
     OURS,
     Kind,
     Outcome,
-    Stage,
+    ScenarioGroup,
     expelled_beside_a_joiner,
     unsubscribed,
 )
@@ -68,7 +68,7 @@ ATTEMPTS = 3
 """Of the host. A refresh of the metadata at the right moment makes its leader join once more, and that heals."""
 
 
-def between_polls(stage: Stage, kind: Kind) -> Outcome:
+def between_polls(stage: ScenarioGroup, kind: Kind) -> Outcome:
     """Two members look for records and go on with their work at once: every join finishes between two polls.
 
     There are four partitions, and this is over when the members share them, or have long joined in vain.
@@ -94,7 +94,7 @@ Play = Callable[..., Outcome]
 @pytest.fixture
 def play(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Play:
     def play(scenario: Callable[..., Outcome], *kinds: Kind, **how: bool) -> Outcome:
-        with closing(Stage(rack_cluster.bootstrap, unique_name(), make_topic)) as stage:
+        with closing(ScenarioGroup(rack_cluster.bootstrap, unique_name(), make_topic)) as stage:
             return scenario(stage, *kinds, **how)
 
     return play

@@ -14,7 +14,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.generators.malformed_inputs import broker_survives, subscriptions
 from tests.helpers.kafka.consumers import CONSUMER, consumers
-from tests.helpers.kafka.group_harness import Team, at_rest
+from tests.helpers.kafka.group_harness import GroupHarness, at_rest
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -50,7 +50,7 @@ def test_the_others_keep_their_partitions(
     topic, other = make_topic(replicas=replicas), make_topic(1)
     sent = list(islice(filter(broker_survives, subscriptions(other, topic, PARTITIONS, seed=881)), JOINS))
     hostile = Hostile(sent)
-    with Team(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
         for name in ("a1", "b1"):
             team.start(name, heartbeat_interval_ms=HEARTBEAT_MS)
             owned = team.settle()

@@ -12,7 +12,7 @@ from rackassign import RackAwareStickyAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import java_command
-from tests.helpers.kafka.group_harness import Team, moved
+from tests.helpers.kafka.group_harness import GroupHarness, moved
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -23,18 +23,18 @@ Name = Callable[[], str]
 
 
 @pytest.fixture
-def mixed(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[Team]:
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=ONE_RACK_EACH), ONE_RACK_EACH) as team:
+def mixed(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[GroupHarness]:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=ONE_RACK_EACH), ONE_RACK_EACH) as team:
         yield team
 
 
 @pytest.fixture
-def eager(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[Team]:
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=EVERYWHERE), EVERYWHERE) as team:
+def eager(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[GroupHarness]:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=EVERYWHERE), EVERYWHERE) as team:
         yield team
 
 
-def step(team: Team, change: Callable[[], None]) -> None:
+def step(team: GroupHarness, change: Callable[[], None]) -> None:
     """Let a member come or go: two rebalances at most, and what comes of them is the best there is."""
     before, generation = team.settle(), team.generation()
     change()
@@ -44,7 +44,7 @@ def step(team: Team, change: Callable[[], None]) -> None:
 
 
 @pytest.mark.java
-def test_ours_leads_a_java_member_home(mixed: Team) -> None:
+def test_ours_leads_a_java_member_home(mixed: GroupHarness) -> None:
     command = java_command()
     mixed.start("a")
     mixed.settle()
@@ -54,7 +54,7 @@ def test_ours_leads_a_java_member_home(mixed: Team) -> None:
 
 
 @pytest.mark.java
-def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: Team) -> None:
+def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: GroupHarness) -> None:
     command = java_command()
     mixed.start_java("c", command, "CooperativeStickyAssignor")
     mixed.settle()
@@ -70,15 +70,15 @@ def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: Team) -> 
     assert mixed.local(mixed.settle()) == len(ONE_RACK_EACH)
 
 
-def ours(team: Team, name: str) -> None:
+def ours(team: GroupHarness, name: str) -> None:
     team.start(name, partition_assignment_strategy=[RackAwareStickyAssignor])
 
 
-def java(team: Team, name: str) -> None:
+def java(team: GroupHarness, name: str) -> None:
     team.start_java(name, java_command(), "StickyAssignor")
 
 
-def kafka_python(team: Team, name: str) -> None:
+def kafka_python(team: GroupHarness, name: str) -> None:
     team.start(name, KafkaConsumer, partition_assignment_strategy=[StickyPartitionAssignor])
 
 
@@ -92,7 +92,7 @@ def kafka_python(team: Team, name: str) -> None:
     ],
 )
 def test_an_eager_group_of_two_clients_moves_no_more_than_a_joiner_needs(
-    eager: Team, leader: Callable[[Team, str], None], follower: Callable[[Team, str], None]
+    eager: GroupHarness, leader: Callable[[GroupHarness, str], None], follower: Callable[[GroupHarness, str], None]
 ) -> None:
     leader(eager, "a")
     eager.settle()
@@ -107,7 +107,7 @@ def test_an_eager_group_of_two_clients_moves_no_more_than_a_joiner_needs(
     assert moved(three, again) == 0
 
 
-def test_kafka_pythons_eager_leader_serves_ours(eager: Team) -> None:
+def test_kafka_pythons_eager_leader_serves_ours(eager: GroupHarness) -> None:
     kafka_python(eager, "a")
     eager.settle()
     ours(eager, "b")

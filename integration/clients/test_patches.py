@@ -17,7 +17,7 @@ from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, settled
-from tests.helpers.kafka.scenarios import WHOLE, Broken
+from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
@@ -146,9 +146,9 @@ def test_no_heartbeat_of_a_join_that_was_read_disturbs_the_next(
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(WHOLE[:-2], id="truncated"),
+        pytest.param(VALID_SUBSCRIPTION[:-2], id="truncated"),
         pytest.param(b"", id="empty"),
-        pytest.param(WHOLE.replace(b"\0\1t", b"\0\1\xff"), id="topic not UTF-8"),
+        pytest.param(VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"), id="topic not UTF-8"),
         pytest.param(encode_subscription(Subscription(("bad topic/!",))), id="illegal topic name"),
     ],
 )
@@ -184,7 +184,7 @@ def broken(cluster: Cluster, group: str, topic: str, data: bytes) -> KafkaConsum
         topic,
         bootstrap_servers=cluster.bootstrap,
         group_id=group,
-        partition_assignment_strategy=[Broken(data)],
+        partition_assignment_strategy=[MalformedMetadataAssignor(data)],
         **CONSUMER,
     )
 
@@ -195,7 +195,7 @@ def test_without_the_guard_a_broken_member_stops_the_leader(
     topic, group = make_topic(4), unique_name()
     with consumers(lambda: mended(rack_cluster, group, topic, "tolerate_malformed_metadata")) as (leader,):
         wait_until(settled([leader], topic, 4), "the first member leading")
-        with consumers(lambda: broken(rack_cluster, group, topic, WHOLE[:-2])) as (bad,):
+        with consumers(lambda: broken(rack_cluster, group, topic, VALID_SUBSCRIPTION[:-2])) as (bad,):
             raised: list[BaseException] = []
 
             def stopped() -> bool:

@@ -14,7 +14,7 @@ from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, Ra
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from tests.helpers.kafka.group_harness import Team, at_rest
+from tests.helpers.kafka.group_harness import GroupHarness, at_rest
 from tests.helpers.kafka.scenarios import SOON, WATCHER, Naive
 from tests.helpers.kafka.waiting import wait_until
 
@@ -32,7 +32,7 @@ def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
 
 
-def start(team: Team) -> None:
+def start(team: GroupHarness) -> None:
     for name in ("a1", "b1", "c1"):
         assignor = RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=SOON)
         team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
@@ -46,7 +46,7 @@ def test_rolling_restarts_trigger_nothing(
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
     create_topic(cluster.bootstrap, topic, replicas)
     bounces = 0
-    with Team(cluster.bootstrap, group, topic, replicas) as team:
+    with GroupHarness(cluster.bootstrap, group, topic, replicas) as team:
         start(team)
         settled = team.settle()
         generation = team.generation()
@@ -66,7 +66,7 @@ def test_rolling_restarts_trigger_nothing(
     assert all(view.changes >= 2 * bounces for view in naive.values())
 
 
-def move(team: Team, replicas: Sequence[Sequence[int]]) -> None:
+def move(team: GroupHarness, replicas: Sequence[Sequence[int]]) -> None:
     moved = {HostPartition(team.topic, p): list(ids) for p, ids in enumerate(replicas)}
     assert set(team.admin.alter_partition_reassignments(moved).values()) == {None}
     team.replicas = replicas
@@ -79,7 +79,7 @@ def test_replicas_that_move_are_followed_with_one_trigger(
     asked: Callable[[], list[str]],
 ) -> None:
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         start(team)
         before = team.settle()
         assert team.local(before) == 6
@@ -114,7 +114,7 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
 ) -> None:
     """The leader happens to refresh its metadata, which it keeps for five minutes, in the middle of a reassignment."""
     replicas = [[1], [2], [3]] * 4
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         for name in ("a1", "b1", "c1"):
             strategy = [RackAwareCooperativeStickyAssignor(rack=name[0])]
             team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
@@ -146,7 +146,7 @@ def leads(consumer: KafkaConsumer) -> bool:
     return any(assignor._history.last is not None for assignor in internals.assignors(consumer))
 
 
-def refreshed(team: Team) -> Callable[[KafkaConsumer], bool]:
+def refreshed(team: GroupHarness) -> Callable[[KafkaConsumer], bool]:
     """Return a look at whether a consumer sees the replicas as they are meant to be, which asks for metadata if not."""
 
     def look(consumer: KafkaConsumer) -> bool:
@@ -158,7 +158,7 @@ def refreshed(team: Team) -> Callable[[KafkaConsumer], bool]:
     return look
 
 
-def sees(team: Team) -> Callable[[KafkaConsumer], bool]:
+def sees(team: GroupHarness) -> Callable[[KafkaConsumer], bool]:
     """Return a look at whether a consumer sees the replicas and leaders as they are meant to be."""
     wanted = [(ids[0], list(ids)) for ids in team.replicas]
 
@@ -177,10 +177,10 @@ def test_a_plain_consumer_is_watched_while_it_leads(
 ) -> None:
     """No `attach`: the consumer is found behind the cluster it hands to the assignor."""
     replicas = [[1], [2]]
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         for name in ("a1", "b1"):
             strategy = [RackAwareRangeAssignor(rack=name[0], rack_monitor=SOON)]
-            team.start(name, KafkaConsumer, mended=False, partition_assignment_strategy=strategy, **CONFIG)
+            team.start(name, KafkaConsumer, patched=False, partition_assignment_strategy=strategy, **CONFIG)
         assert team.local(team.settle()) == 2
         move(team, [[2], [1]])
         wait_until(lambda: team.local(team.settle()) == 2, "all local again")

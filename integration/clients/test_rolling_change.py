@@ -10,7 +10,7 @@ from kafka import KafkaConsumer
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.group_harness import Team
+from tests.helpers.kafka.group_harness import GroupHarness
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
@@ -20,23 +20,23 @@ REPLICAS = [[1, 2], [2, 3], [3, 1]] * 3
 
 
 @pytest.fixture
-def team(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Iterator[Team]:
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=REPLICAS), REPLICAS) as made:
+def team(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Iterator[GroupHarness]:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=REPLICAS), REPLICAS) as made:
         yield made
 
 
-def start_old(team: Team, rack: str) -> None:
+def start_old(team: GroupHarness, rack: str) -> None:
     # Members are ordered by their ids, which begin with this, and range is greedy: in another order it may leave the
     # last one a partition of another rack.
     team.start(rack, KafkaConsumer, client_id=f"rack-{rack}")
 
 
-def start_new(team: Team, rack: str) -> None:
+def start_new(team: GroupHarness, rack: str) -> None:
     strategy = [RackAwareRangeAssignor]
     team.start(rack, RackAwareConsumer, client_id=f"rack-{rack}", partition_assignment_strategy=strategy)
 
 
-def test_a_running_group_is_moved_over_member_by_member_and_loses_nothing(team: Team) -> None:
+def test_a_running_group_is_moved_over_member_by_member_and_loses_nothing(team: GroupHarness) -> None:
     for rack in RACKS:
         start_old(team, rack)
     assert team.local(team.settle()) == 6

@@ -41,7 +41,7 @@ END, ACCEPTABLE = 50_000, StandbyOptions().acceptable_recovery_lag
 Copies = frozenset[TopicPartition]
 
 
-class Seat:
+class StandbyMember:
     """A member: zone and cluster are the letters of its name, the zone is its rack.
 
     Args:
@@ -53,7 +53,7 @@ class Seat:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: StandbyGroup,
         name: str,
         kind: type[StandbyAwareAssignor] = StandbyAwareAssignor,
         client_tags: Mapping[str, str] | None = None,
@@ -91,7 +91,7 @@ class Seat:
             self.faults.append(f"told {sorted(self.told)}, has {sorted(self.assignor.standbys)}")
 
 
-class Crew:
+class StandbyGroup:
     """Members of one group, polled one after the other.
 
     Args:
@@ -109,11 +109,11 @@ class Crew:
         self.partitions = partitions
         self.options = options
         self.ends: dict[TopicPartition, int] = {}
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, StandbyMember] = {}
 
     def start(self, *names: str, **options: Any) -> None:
         for name in names:
-            self.seats[name] = Seat(self, name, **options)
+            self.seats[name] = StandbyMember(self, name, **options)
 
     def end(self, *names: str) -> None:
         for name in names:
@@ -185,17 +185,17 @@ class Crew:
         return {p: [owner[letter], *(name[letter] for name in keeps[p])] for p, owner in self.owners().items()}
 
 
-MakeCrew = Callable[..., Crew]
+MakeCrew = Callable[..., StandbyGroup]
 
 
 @pytest.fixture
 def make_crew(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]) -> Iterator[MakeCrew]:
     with ExitStack() as opened:
 
-        def make(partitions: int, standbys: int, tags: tuple[str, ...] = ("zone",), **options: Any) -> Crew:
+        def make(partitions: int, standbys: int, tags: tuple[str, ...] = ("zone",), **options: Any) -> StandbyGroup:
             topic = make_topic(replicas=[[1, 2], [2, 3], [3, 1]] * (partitions // 3))
             chosen = StandbyOptions(standbys, tags, **{"max_warmup_replicas": AT_ONCE, **options})
-            crew = Crew(rack_cluster.bootstrap, unique_name(), topic, partitions, chosen)
+            crew = StandbyGroup(rack_cluster.bootstrap, unique_name(), topic, partitions, chosen)
             opened.callback(crew.close)
             return crew
 

@@ -26,7 +26,7 @@ from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.assignment_recorder import settle
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -129,16 +129,16 @@ class Members:
         self.group = group
         self.topic = topic
 
-    def ours(self, name: str, rack: str | None = "a", strategy: Any = RackAwareRangeAssignor) -> Service:
+    def ours(self, name: str, rack: str | None = "a", strategy: Any = RackAwareRangeAssignor) -> ThreadedConsumer:
         more = {"partition_assignment_strategy": strategy if isinstance(strategy, list) else [strategy]}
         return self._service(PatientOurs, name, client_rack=rack, **more)
 
-    def malformed(self, name: str, data: bytes) -> Service:
+    def malformed(self, name: str, data: bytes) -> ThreadedConsumer:
         return self._service(PatientHost, name, partition_assignment_strategy=[Malformed(data)])
 
-    def _service(self, client: Callable[..., KafkaConsumer], name: str, **more: Any) -> Service:
+    def _service(self, client: Callable[..., KafkaConsumer], name: str, **more: Any) -> ThreadedConsumer:
         where = {"bootstrap_servers": self.cluster.bootstrap, "group_id": self.group, "client_id": name}
-        return Service(lambda: client(self.topic, **where, **CONSUMER, **more))
+        return ThreadedConsumer(lambda: client(self.topic, **where, **CONSUMER, **more))
 
     @contextmanager
     def librdkafka(self, name: str, **config: str) -> Iterator[None]:

@@ -31,8 +31,8 @@ from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import java_command
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled, together
-from tests.helpers.kafka.group_harness import Team
-from tests.helpers.kafka.members import UNHURRIED, Aiokafka, Animal, Java, KafkaPython, Librdkafka, properties
+from tests.helpers.kafka.group_harness import GroupHarness
+from tests.helpers.kafka.members import UNHURRIED, Aiokafka, Java, KafkaPython, Librdkafka, MemberHarness, properties
 from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
@@ -62,7 +62,7 @@ def write(bootstrap: str, topics: list[str], counts: list[list[int]]) -> None:
         to.flush()
 
 
-def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
+def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[MemberHarness]:
     """Return a member of each client; all send their racks but aiokafka's own, since it cannot."""
     config = partial(properties, bootstrap, group)
     python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
@@ -87,7 +87,7 @@ def with_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
     ]
 
 
-def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]:
+def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[MemberHarness]:
     """Return the same without a rack, each with a client id that says where it stands."""
     config = partial(properties, bootstrap, group)
     python = {"bootstrap_servers": bootstrap, "group_id": group, **UNHURRIED}
@@ -109,7 +109,7 @@ def without_racks(bootstrap: str, group: str, topics: list[str]) -> list[Animal]
 Pairs = dict[tuple[str | None, str], int]
 
 
-def metered(animals: list[Animal]) -> Pairs:
+def metered(animals: list[MemberHarness]) -> Pairs:
     """Return what all of them have read, by the rack it came from and the one they are in."""
     pairs: Pairs = {}
     for animal in animals:
@@ -162,7 +162,7 @@ def test_its_figures_are_those_that_all_clients_meter(
     assert found[names[1]].partitions.cross > 0
 
 
-def have_read(zoo: list[list[Animal]], records: int) -> bool:
+def have_read(zoo: list[list[MemberHarness]], records: int) -> bool:
     """Tell whether each group has read so many."""
     return all(sum(animal.records() for animal in group) >= records for group in zoo)
 
@@ -187,7 +187,7 @@ def test_the_gain_that_was_foretold_is_the_gain_that_comes(
     replicas = [[2], [3], [1], [2], [3], [1]]
     topic = make_topic(replicas=replicas)
     racks = RackMap({"a*": "a", "b*": "b"}, follower_fetchers=("*",))
-    with Team(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
         with team.traffic() as traffic:
             for name in ("a1", "b1"):
                 team.start(name, KafkaConsumer, client_id=name)

@@ -27,7 +27,7 @@ from rackassign.placement.state_file import read as read_registry
 from rackassign.testing import Cluster, create_topic
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.command import rackassign
-from tests.helpers.kafka.group_harness import Team
+from tests.helpers.kafka.group_harness import GroupHarness
 from tests.helpers.kafka.waiting import wait_until
 from tools.chaos.history import Acked, Journal, read
 from tools.chaos.traffic import Traffic
@@ -273,7 +273,7 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     watcher = "rackassign.clients.kafka_python.watcher"
     caplog.set_level("INFO", watcher)
     run = commands(rack_cluster.bootstrap, tmp_path)
-    with Team(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
         for name in ("a1", "b1"):
             watch = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
             strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]

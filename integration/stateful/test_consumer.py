@@ -54,7 +54,7 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
     six.write(3000)
     wait_until(lambda: six.settled(1), "four members with their copies", patience_s=PATIENCE_S)
     for partition in (*before["ax"][0], *before["ay"][0]):
-        since = [(name, line) for name in six.running for line in six.told(name) if line["at"] > killed]
+        since = [(name, line) for name in six.running for line in six.output_lines(name) if line["at"] > killed]
         _, heir = min((line["at"], name) for name, line in since if partition in line.get("runs", ()))
         assert partition in before[heir][1], f"{heir} runs {partition}, and another has the copy"
         # Of a copy that is warm nothing is lacking: none of what the dead one had written was to be read.

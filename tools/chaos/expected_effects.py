@@ -138,7 +138,7 @@ _STARTS = frozenset({Kind.MEMBER_START, Kind.MEMBER_JOIN, Kind.MEMBER_BACK})
 
 
 def _overslept(wake: Played, played: list[Played]) -> bool:
-    """Tell whether a member was stopped for so long that it may have been put out."""
+    """Return whether a member was stopped for so long that it may have been put out."""
     stopped = [
         each
         for each in played
@@ -152,7 +152,7 @@ def _overslept(wake: Played, played: list[Played]) -> bool:
 
 
 def _woke(wake: Played, name: str, at: float, played: list[Played]) -> bool:
-    """Tell whether it was this event that let a process find out that it had slept for too long."""
+    """Return whether this event let a process find out that it had been stopped for too long."""
     return (
         wake.event.kind is Kind.MEMBER_WAKE
         and wake.event.target == name.partition(".")[0]

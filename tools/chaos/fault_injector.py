@@ -11,12 +11,12 @@ from rackassign.testing.docker.cluster import DockerCluster
 from .history import Journal, Played, now
 from .layout import ADMIN_KINDS, Event, Kind
 from .processes import Processes
-from .topic_operator import Desk
+from .topic_operator import TopicOperator
 
 _BROKER_FAULTS = frozenset({Kind.BROKER_KILL, Kind.BROKER_PAUSE, Kind.BROKER_CUT, Kind.RACK_DOWN})
 
 
-class Player:
+class FaultInjector:
     """Plays events on a cluster and a group.
 
     Args:
@@ -26,7 +26,7 @@ class Player:
         journal: Told of what is done.
     """
 
-    def __init__(self, cluster: Cluster, processes: Processes, desk: Desk, journal: Journal) -> None:
+    def __init__(self, cluster: Cluster, processes: Processes, desk: TopicOperator, journal: Journal) -> None:
         self._cluster = cluster
         self._processes = processes
         self._desk = desk
@@ -61,7 +61,7 @@ class Player:
                 self._cluster.wait_ready()
                 begin += now() - waited
             if event.kind in ADMIN_KINDS:
-                self._desk.ask(event)
+                self._desk.submit(event)
             else:
                 began = now()
                 self._do(event)

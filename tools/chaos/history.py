@@ -220,16 +220,16 @@ def _thing(said: dict[str, Any]) -> Any:
     return kind(**{name: _SHAPES[name](value) if name in _SHAPES else value for name, value in said.items()})
 
 
-def _place(said: Iterable[Any]) -> TopicPartition:
+def _tp(said: Iterable[Any]) -> TopicPartition:
     return TopicPartition(*said)
 
 
-def _places(said: Iterable[Any]) -> tuple[TopicPartition, ...]:
-    return tuple(map(_place, said))
+def _tps(said: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    return tuple(map(_tp, said))
 
 
 def _given(said: dict[str, Any] | None) -> dict[str, tuple[TopicPartition, ...]] | None:
-    return None if said is None else {member: _places(places) for member, places in said.items()}
+    return None if said is None else {member: _tps(places) for member, places in said.items()}
 
 
 def event_of(said: dict[str, Any]) -> Event:
@@ -240,9 +240,9 @@ def event_of(said: dict[str, Any]) -> Event:
 
 
 _SHAPES: dict[str, Callable[[Any], Any]] = {
-    "place": _place,
-    "places": _places,
-    "owned": _places,
+    "place": _tp,
+    "places": _tps,
+    "owned": _tps,
     "numbers": tuple,
     "names": tuple,
     "given": _given,

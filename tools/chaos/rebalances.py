@@ -15,7 +15,7 @@ from rackassign.model import TopicPartition
 from .expected_effects import Cause, causes
 from .history import Given, History
 
-Handed = dict[str, frozenset[TopicPartition]]
+Assignments = dict[str, frozenset[TopicPartition]]
 """What was given to each member id, as far as they lived to say so."""
 
 
@@ -37,14 +37,14 @@ class Rebalance:
 def rebalances(history: History) -> list[Rebalance]:
     """Return all generations of the group, by number."""
     first: dict[int, float] = {}
-    handed: dict[int, Handed] = defaultdict(dict)
+    handed: dict[int, Assignments] = defaultdict(dict)
     for log in history.members:
         for entry in log.entries:
             if isinstance(entry, Given):
                 first[entry.generation] = min(entry.at, first.get(entry.generation, entry.at))
                 handed[entry.generation][entry.member_id] = frozenset(entry.owned)
     found: list[Rebalance] = []
-    before: Handed = {}
+    before: Assignments = {}
     revoked = False
     for generation in sorted(first):
         begin = found[-1].generation + 1 if found else 1

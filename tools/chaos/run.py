@@ -13,14 +13,14 @@ from rackassign.testing import Cluster, create_topic
 from rackassign.testing.docker.cluster import DockerCluster
 
 from .checker import QUIET_S, SETTLE_S, Violation, check, lost_records, unsettled
-from .fault_injector import Player
+from .fault_injector import FaultInjector
 from .history import NOTES_FILE, Acked, Batch, Calm, History, Journal, Played, Stays, now, read_history
 from .layout import MEMBERS, TOPICS, UNDONE_BY, Event, Kind
 from .member import KAFKA_PYTHON
 from .processes import Processes
 from .rebalances import rebalances
 from .schedule import plan
-from .topic_operator import Desk
+from .topic_operator import TopicOperator
 from .traffic import Traffic
 
 GROUP = "chaos"
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def can_cut(cluster: Cluster) -> bool:
-    """Tell whether brokers can be taken off the network."""
+    """Return whether brokers can be taken off the network."""
     return isinstance(cluster, DockerCluster)
 
 
@@ -87,9 +87,9 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
     with (
         closing(Journal(directory / NOTES_FILE)) as journal,
         Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S, client) as processes,
-        Desk(cluster.bootstrap, GROUP, journal) as desk,
+        TopicOperator(cluster.bootstrap, GROUP, journal) as desk,
     ):
-        player = Player(cluster, processes, desk, journal)
+        player = FaultInjector(cluster, processes, desk, journal)
         with Traffic(cluster.bootstrap, list(TOPICS), journal):
             player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
             _wait(lambda: _all_have_something(directory), _STARTED_S)

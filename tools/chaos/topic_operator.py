@@ -24,7 +24,7 @@ _ANSWER_MS = 5000
 _PATIENCE_S = 60.0
 
 
-class Desk:
+class TopicOperator:
     """An admin client in a thread of its own, as long as the `with` block lasts.
 
     Args:
@@ -55,7 +55,7 @@ class Desk:
         self._thread.join(_PATIENCE_S)
         assert not self._thread.is_alive(), "an admin client that does not close"
 
-    def ask(self, event: Event) -> None:
+    def submit(self, event: Event) -> None:
         """Have a topic changed as soon as that can be done."""
         self._wanted += 1
         self._asked.put((event, now()))

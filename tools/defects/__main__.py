@@ -12,9 +12,9 @@ from benchmarks.show import Sheet, show, write_markdown
 from rackassign.testing import LocalCluster
 
 from . import joins, reads
-from .environment import Row, Scene
+from .environment import Row, ScenarioCluster
 
-SCENES: Mapping[str, tuple[str, Callable[[Scene], list[Row]]]] = {
+SCENES: Mapping[str, tuple[str, Callable[[ScenarioCluster], list[Row]]]] = {
     "members": (
         "A member that sends malformed metadata (left: all patches but tolerate_malformed_metadata)",
         joins.broken_members,
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stock = f"kafka-python {version('kafka-python')}"
     sheets = []
     with LocalCluster(["a", "b", "c"]) as cluster:
-        scene = Scene(cluster)
+        scene = ScenarioCluster(cluster)
         for name in chosen.scenes or SCENES:
             title, play = SCENES[name]
             sheets.append(Sheet(title, ("", stock, "rackassign"), play(scene)))

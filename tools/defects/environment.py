@@ -19,7 +19,7 @@ Row = tuple[str, str, str]
 
 
 @dataclass
-class Scene:
+class ScenarioCluster:
     """A cluster, and names that were not used before."""
 
     cluster: Cluster
@@ -49,7 +49,7 @@ class Scene:
         """Return a consumer as kafka-python has it."""
         return KafkaConsumer(*topics, bootstrap_servers=self.cluster.bootstrap, **{**CONSUMER, **config})
 
-    def mended(self, *topics: str, **config: Any) -> KafkaConsumer:
+    def patched(self, *topics: str, **config: Any) -> KafkaConsumer:
         return attach(self.stock(*topics, **config))
 
     def without(self, patch: str) -> Callable[..., KafkaConsumer]:

@@ -15,10 +15,19 @@ from kafka.errors import KafkaError
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import covers, numbers, settled, together
-from tests.helpers.kafka.scenarios import HOST, OURS, WHOLE, Broken, Kind, Stage, expelled_beside_a_joiner, unsubscribed
+from tests.helpers.kafka.scenarios import (
+    HOST,
+    OURS,
+    VALID_SUBSCRIPTION,
+    Kind,
+    MalformedMetadataAssignor,
+    ScenarioGroup,
+    expelled_beside_a_joiner,
+    unsubscribed,
+)
 from tests.helpers.kafka.waiting import wait_until
 
-from .environment import Row, Scene, shown
+from .environment import Row, ScenarioCluster, shown
 
 WATCHED_S = 5.0
 """How long a scene is watched that may never come to its end."""
@@ -26,14 +35,14 @@ WATCHED_S = 5.0
 RUNS = 3
 
 BAD = {
-    "rack cut off": WHOLE[:-2],
+    "rack cut off": VALID_SUBSCRIPTION[:-2],
     "no bytes at all": b"",
-    "topic not UTF-8": WHOLE.replace(b"\0\1t", b"\0\1\xff"),
+    "topic not UTF-8": VALID_SUBSCRIPTION.replace(b"\0\1t", b"\0\1\xff"),
     "illegal topic name": encode_subscription(Subscription(("bad topic/!",))),
 }
 
 
-def broken_members(scene: Scene) -> list[Row]:
+def broken_members(scene: ScenarioCluster) -> list[Row]:
     """Return what a leader does beside a member that sends broken bytes."""
 
     def play(make: Callable[..., KafkaConsumer], strategy: Callable[[], object], data: bytes) -> str:
@@ -46,7 +55,11 @@ def broken_members(scene: Scene) -> list[Row]:
             wait_until(settled(members[:1], topic, 4), "a leader")
             wait_until(settled(members, topic, 4), "two members")
             before = members[0].group_metadata().generation_id
-            bad = lambda: scene.stock(topic, group_id=group, partition_assignment_strategy=[Broken(data)])  # noqa: E731
+
+            def bad() -> KafkaConsumer:
+                strategy = [MalformedMetadataAssignor(data)]
+                return scene.stock(topic, group_id=group, partition_assignment_strategy=strategy)
+
             with scene.consumers(bad) as (third,):
                 raised, begun = 0, time.monotonic()
                 while time.monotonic() - begun < WATCHED_S:
@@ -65,13 +78,13 @@ def broken_members(scene: Scene) -> list[Row]:
         (
             f"a member sends: {what}",
             play(scene.without("tolerate_malformed_metadata"), RangePartitionAssignor, data),
-            play(scene.mended, lambda: RackAwareRangeAssignor(rack="a"), data),
+            play(scene.patched, lambda: RackAwareRangeAssignor(rack="a"), data),
         )
         for what, data in BAD.items()
     ]
 
 
-def joins_between_polls(scene: Scene) -> list[Row]:
+def joins_between_polls(scene: ScenarioCluster) -> list[Row]:
     """Return how long a lone consumer needs to its first assignment, by the rhythm of its loop."""
 
     def play(make: Callable[..., KafkaConsumer], poll_ms: int, work_s: float) -> str:
@@ -87,18 +100,18 @@ def joins_between_polls(scene: Scene) -> list[Row]:
 
     rhythms = [(0, 0.001), (0, 0.01), (0, 0.1), (0, 0.7), (10, 0.5), (100, 1.0), (1000, 1.0)]
     return [
-        (f"poll({ms}), then {work:g} s of work", play(scene.stock, ms, work), play(scene.mended, ms, work))
+        (f"poll({ms}), then {work:g} s of work", play(scene.stock, ms, work), play(scene.patched, ms, work))
         for ms, work in rhythms
     ]
 
 
-def claims(scene: Scene) -> list[Row]:
+def claims(scene: ScenarioCluster) -> list[Row]:
     """Return what partitions are left to nobody in a stable cooperative group."""
 
     def play(kind: Kind, name: str) -> str:
         unowned = []
         for _ in range(RUNS):
-            stage = Stage(scene.cluster.bootstrap, scene.name(), scene.topic)
+            stage = ScenarioGroup(scene.cluster.bootstrap, scene.name(), scene.topic)
             with closing(stage):
                 outcome = (
                     expelled_beside_a_joiner(stage, kind, kind)
@@ -145,7 +158,7 @@ class Reader(Thread):
                     self.consumer.commit()
 
 
-def pauses(scene: Scene) -> list[Row]:
+def pauses(scene: ScenarioCluster) -> list[Row]:
     """Return the longest pause of a partition that its member keeps, when a third member joins."""
 
     def play(
@@ -200,7 +213,7 @@ def pauses(scene: Scene) -> list[Row]:
         (
             f"pause of kept partitions, {what}",
             play(scene.without("fetch_during_rebalance"), CooperativeStickyAssignor, work_s, commits=commits),
-            play(scene.mended, ours, work_s, commits=commits),
+            play(scene.patched, ours, work_s, commits=commits),
         )
         for what, work_s, commits in (
             ("all members poll at once", 0.0, False),
@@ -210,7 +223,7 @@ def pauses(scene: Scene) -> list[Row]:
     ]
 
 
-def partitions_added(scene: Scene) -> list[Row]:
+def partitions_added(scene: ScenarioCluster) -> list[Row]:
     """Return whether a consumer of short polls goes on after partitions were added to its topic."""
 
     def play(make: Callable[..., KafkaConsumer]) -> str:
@@ -228,4 +241,4 @@ def partitions_added(scene: Scene) -> list[Row]:
                 time.sleep(0.2)
             return f"never in {2 * WATCHED_S:.0f} s; state {consumer.group_metadata().state}"
 
-    return [("poll(0), then 0.2 s of work, a partition is added", play(scene.stock), play(scene.mended))]
+    return [("poll(0), then 0.2 s of work, a partition is added", play(scene.stock), play(scene.patched))]

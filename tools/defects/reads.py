@@ -16,27 +16,27 @@ from tests.helpers.kafka.consumers import covers
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, SOON, WATCHER, Naive, fill, read
 from tests.helpers.kafka.waiting import wait_until
 
-from .environment import Row, Scene
+from .environment import Row, ScenarioCluster
 
 Make = Callable[[], KafkaConsumer]
 
 
-def near(scene: Scene, topic: str, meter: FetchMeter, *, mended: bool) -> KafkaConsumer:
+def follower_consumer(scene: ScenarioCluster, topic: str, meter: FetchMeter, *, patched: bool) -> KafkaConsumer:
     """Return a reader in the follower's rack; without patches it is only counted."""
-    off = [] if mended else [patch.name for patch in PATCHES]
+    off = [] if patched else [patch.name for patch in PATCHES]
     consumer = scene.stock(client_rack="a", group_id=None, max_partition_fetch_bytes=1)
     consumer.assign([HostPartition(topic, 0)])
     return attach(consumer, disable_patches=off, meter=meter)
 
 
-def followers(scene: Scene) -> list[Row]:
+def followers(scene: ScenarioCluster) -> list[Row]:
     """Return who is asked when a topic is read from a follower, and for how long nothing is read when it dies."""
 
     def answers(*, mended: bool) -> str:
         topic, meter = scene.topic(replicas=[[LEADER, FOLLOWER]]), FetchMeter()
         fill(scene.cluster, topic, BATCHES)
         begun = time.monotonic()
-        with closing(near(scene, topic, meter, mended=mended)) as consumer:
+        with closing(follower_consumer(scene, topic, meter, patched=mended)) as consumer:
             read(consumer, BATCHES)
         asked = meter.responses_by_broker()
         return f"leader {asked[LEADER]}, follower {asked[FOLLOWER]}; {time.monotonic() - begun:.2f} s"
@@ -44,7 +44,7 @@ def followers(scene: Scene) -> list[Row]:
     def death(*, mended: bool) -> str:
         topic = scene.topic(replicas=[[LEADER, FOLLOWER]])
         fill(scene.cluster, topic, BATCHES)
-        with closing(near(scene, topic, FetchMeter(), mended=mended)) as consumer:
+        with closing(follower_consumer(scene, topic, FetchMeter(), patched=mended)) as consumer:
             read(consumer, 3)
             scene.cluster.kill(FOLLOWER)
             begun = time.monotonic()
@@ -60,7 +60,7 @@ def followers(scene: Scene) -> list[Row]:
     ]
 
 
-class Asked(logging.Handler):
+class TriggerCounter(logging.Handler):
     """Counts what the watch asks for."""
 
     def __init__(self) -> None:
@@ -72,9 +72,9 @@ class Asked(logging.Handler):
         self.count += 1
 
 
-def watching(scene: Scene) -> list[Row]:
+def watching(scene: ScenarioCluster) -> list[Row]:
     """Return how often racks seem to change, and how often a rebalance is asked for."""
-    log, asked = logging.getLogger(WATCHER), Asked()
+    log, asked = logging.getLogger(WATCHER), TriggerCounter()
     log.addHandler(asked)
     log.setLevel(logging.INFO)
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
@@ -82,7 +82,7 @@ def watching(scene: Scene) -> list[Row]:
 
     def member(rack: str) -> KafkaConsumer:
         strategy = [RackAwareCooperativeStickyAssignor(rack=rack, rack_monitor=SOON)]
-        return scene.mended(
+        return scene.patched(
             topic, group_id=group, client_rack=rack, partition_assignment_strategy=strategy, metadata_max_age_ms=300
         )
 

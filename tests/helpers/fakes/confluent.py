@@ -148,7 +148,7 @@ class Member:
         self.log.append(("later", {place: offset for place, (offset, _, _) in offsets.items()}))
 
 
-class Stage:
+class ConsumerHarness:
     """All of it together, but for what is played."""
 
     def __init__(self, **given: Any) -> None:
@@ -161,7 +161,7 @@ class Stage:
         self.now = 0.0
         self.stalls = StallDetector(lambda: self.now)
         self.rebalances = RebalanceHandler(self, self.member, self.reader, self.commits, self.stalls)  # type: ignore[arg-type]
-        self.rebalances.callbacks = Callbacks(self.told("assign"), self.told("revoke"), self.told("lost"))
+        self.rebalances.callbacks = Callbacks(self.recorder("assign"), self.recorder("revoke"), self.recorder("lost"))
 
     def make(self) -> Any:
         self.sources.append(Source())
@@ -172,7 +172,7 @@ class Stage:
         """The newest."""
         return self.sources[-1]
 
-    def told(self, what: str) -> Any:
+    def recorder(self, what: str) -> Any:
         def callback(consumer: object, partitions: list[Offset]) -> None:
             assert consumer is self
             self.member.log.append((what, {each.partition for each in partitions}))

@@ -16,7 +16,7 @@ class CrashError(BaseException):
 
 
 @dataclass
-class Played:
+class FakePartition:
     """A partition; of one that is being reassigned, `replicas` has also what will be removed."""
 
     replicas: Replicas
@@ -33,7 +33,7 @@ def _set(kept: dict[str, str], keys: Mapping[str, str | None]) -> None:
             kept[key] = value
 
 
-class Stage:
+class FakeReassignmentCluster:
     """Plays brokers and a controller; time passes only while somebody rests.
 
     Args:
@@ -46,7 +46,7 @@ class Stage:
         self.chance = Random(seed)
         self.brokers = set(brokers)
         self.away: set[int] = set()
-        self.partitions = {place: Played(row, set(row), led_by=row[0]) for place, row in lists.items()}
+        self.partitions = {place: FakePartition(row, set(row), led_by=row[0]) for place, row in lists.items()}
         self.shown: dict[TopicPartition, tuple[Replicas, frozenset[int]]] = {}
         self.topics: dict[str, dict[str, str]] = {}
         self.defaults: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Stage:
             part.in_sync = part.in_sync - {broker} or part.in_sync
 
     def stop(self) -> bool:
-        """Tell whether somebody has pressed Ctrl-C."""
+        """Return whether Ctrl-C was pressed."""
         return 0 <= self.stop_at <= self.calls
 
     def describe(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionStatus]:
@@ -153,7 +153,7 @@ class Stage:
         if 0 <= self.crash_at <= self.calls:
             raise CrashError
 
-    def _leader(self, part: Played) -> int | None:
+    def _leader(self, part: FakePartition) -> int | None:
         able = [broker for broker in part.replicas if broker in part.in_sync and broker not in self.away]
         if part.led_by not in able:
             part.led_by = next(iter(able), None)
@@ -189,7 +189,7 @@ class Stage:
         return ""
 
     @staticmethod
-    def _cancel(part: Played) -> str:
+    def _cancel(part: FakePartition) -> str:
         if part.target is None:
             return "NoReassignmentInProgressError"
         rest = [broker for broker in part.replicas if broker not in part.adding]
@@ -199,13 +199,13 @@ class Stage:
         part.adding = set()
         return ""
 
-    def _copy(self, part: Played) -> None:
+    def _copy(self, part: FakePartition) -> None:
         if self._leader(part) is not None:
             part.in_sync |= {b for b in part.replicas if b not in self.away and self.chance.random() < 0.4}
         self._finish(part)
 
     @staticmethod
-    def _finish(part: Played) -> None:
+    def _finish(part: FakePartition) -> None:
         if part.target is None:
             return
         needed = part.adding or (set(part.target) if set(part.target) != set(part.replicas) else set())

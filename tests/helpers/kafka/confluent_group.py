@@ -24,14 +24,14 @@ TWO_EACH = [[1, 2], [2, 3], [3, 1]] * 2
 OUT = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 """What a commit is refused with by those who are not in the group any more."""
 
-Places = frozenset[TopicPartition]
+TopicPartitions = frozenset[TopicPartition]
 
 
-def places(partitions: Sequence[Any]) -> Places:
+def to_tps(partitions: Sequence[Any]) -> TopicPartitions:
     return frozenset(TopicPartition(each.topic, each.partition) for each in partitions)
 
 
-class Service:
+class RecordingConsumer:
     """A consumer that writes down in one list what it is told and what it is given."""
 
     def __init__(self, cluster: Cluster, group: str, topics: Sequence[str], rack: str = "a", **more: Any) -> None:
@@ -57,16 +57,16 @@ class Service:
 
     def on_assign(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
         assert consumer is self.consumer
-        self.journal.append(("assign", places(partitions)))
+        self.journal.append(("assign", to_tps(partitions)))
 
     def on_revoke(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
         # What is revoked is still here, and may be committed.
-        assert places(partitions) <= places(consumer.assignment())
-        self.journal.append(("revoke", places(partitions)))
+        assert to_tps(partitions) <= to_tps(consumer.assignment())
+        self.journal.append(("revoke", to_tps(partitions)))
 
     def on_lost(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
-        assert not places(partitions) & places(consumer.assignment())
-        self.journal.append(("lost", places(partitions)))
+        assert not to_tps(partitions) & to_tps(consumer.assignment())
+        self.journal.append(("lost", to_tps(partitions)))
 
     def take(self, message: Message) -> None:
         topic, partition = message.topic(), message.partition()
@@ -79,23 +79,23 @@ class Service:
         """Consume once; return how many records there were so far."""
         for message in self.consumer.consume(1000, timeout):
             self.take(message)
-        return len(self.told("record"))
+        return len(self.recorded("record"))
 
     def poll(self, timeout: float = 0.05) -> int:
         """Poll once; return how many records there were so far."""
         message = self.consumer.poll(timeout)
         if message is not None:
             self.take(message)
-        return len(self.told("record"))
+        return len(self.recorded("record"))
 
-    def owned(self) -> Places:
-        return places(self.consumer.assignment())
+    def owned(self) -> TopicPartitions:
+        return to_tps(self.consumer.assignment())
 
-    def told(self, what: str) -> list[Any]:
+    def recorded(self, what: str) -> list[Any]:
         return [thing for kind, thing in self.journal if kind == what]
 
     def read(self) -> Counter[tuple[TopicPartition, int]]:
-        return Counter(self.told("record"))
+        return Counter(self.recorded("record"))
 
     def check(self) -> None:
         """Fail if anything came of a partition that was not there, or not in the order of its offsets."""
@@ -115,18 +115,18 @@ class Service:
                 tenures[place] = offset + 1
 
 
-class Committing(Service):
+class CommittingConsumer(RecordingConsumer):
     """Commits what it has processed, while it is being revoked too."""
 
     def on_revoke(self, consumer: RackAwareConsumer, partitions: list[Offset]) -> None:
         super().on_revoke(consumer, partitions)
-        if any(place in places(partitions) for place, _ in self.told("record")):
-            ours = places(consumer.commit(asynchronous=False) or [])
-            assert places(partitions) & ours
+        if any(place in to_tps(partitions) for place, _ in self.recorded("record")):
+            ours = to_tps(consumer.commit(asynchronous=False) or [])
+            assert to_tps(partitions) & ours
 
 
 @contextmanager
-def services(*makers: Callable[[], Service]) -> Iterator[list[Service]]:
+def services(*makers: Callable[[], RecordingConsumer]) -> Iterator[list[RecordingConsumer]]:
     with ExitStack() as opened:
         made = []
         for make in makers:
@@ -136,7 +136,7 @@ def services(*makers: Callable[[], Service]) -> Iterator[list[Service]]:
         yield made
 
 
-def sharing(members: Sequence[Service], topic: str, partitions: int = PARTITIONS) -> Callable[[], bool]:
+def sharing(members: Sequence[RecordingConsumer], topic: str, partitions: int = PARTITIONS) -> Callable[[], bool]:
     """Let each consume a little at every look; true once all have as many, and all of the topic."""
 
     def look() -> bool:

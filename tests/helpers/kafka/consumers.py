@@ -34,7 +34,7 @@ def consumers(*makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsum
 
 
 def covers(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> bool:
-    """Tell whether each partition of the topic has exactly one owner among the members."""
+    """Return whether each partition of the topic has exactly one owner among the members."""
     owned = [tp for member in members for tp in member.assignment() if tp.topic == topic]
     return sorted(owned) == [HostPartition(topic, p) for p in range(partitions)]
 
@@ -51,7 +51,7 @@ def settled(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> Ca
 
 
 def together(members: Sequence[KafkaConsumer], topic: str, partitions: int) -> bool:
-    """Tell whether the members are stable in one generation and own the topic between them."""
+    """Return whether the members are stable in one generation and own the topic between them."""
     states = {(m.group_metadata().generation_id, m.group_metadata().state) for m in members}
     return len(states) == 1 and states.pop()[1] == "<stable>" and covers(members, topic, partitions)
 

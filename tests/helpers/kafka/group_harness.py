@@ -17,7 +17,7 @@ from rackassign.strategies import plan_sticky
 from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import Owned, given, settle
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.threaded_consumer import Doomed, Place, Service, State
+from tests.helpers.kafka.threaded_consumer import KillableConsumer, PartitionOffset, State, ThreadedConsumer
 from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ RACK_OF_BROKER = {1: "a", 2: "b", 3: "c"}
 Ownership = Mapping[str, Owned]
 """What each member has, by its name."""
 
-AnyMember = TypeVar("AnyMember", Service, Doomed, JavaMember)
+AnyMember = TypeVar("AnyMember", ThreadedConsumer, KillableConsumer, JavaMember)
 
 
 def moved(before: Ownership, after: Ownership) -> int:
@@ -50,7 +50,7 @@ def moved(before: Ownership, after: Ownership) -> int:
     return sum(len(before.get(name, Owned()) - owned) for name, owned in after.items())
 
 
-class Team:
+class GroupHarness:
     """Members by name, each in the rack that its name begins with.
 
     Args:
@@ -65,9 +65,9 @@ class Team:
         self.group = group
         self.topic = topic
         self.replicas = replicas
-        self.members: dict[str, Service | Doomed | JavaMember] = {}
+        self.members: dict[str, ThreadedConsumer | KillableConsumer | JavaMember] = {}
         self._open: dict[str, ExitStack] = {}
-        self._ever: list[Service | Doomed] = []
+        self._ever: list[ThreadedConsumer | KillableConsumer] = []
 
     def __enter__(self) -> Self:
         self.admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -84,7 +84,7 @@ class Team:
                 all_of_them.push(opened)
 
     def start(
-        self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, *, mended: bool = True, **config: Any
+        self, name: str, client: type[KafkaConsumer] = RackAwareConsumer, *, patched: bool = True, **config: Any
     ) -> None:
         def make() -> KafkaConsumer:
             consumer = client(
@@ -96,12 +96,12 @@ class Team:
             )
             # Any member gets the patches: without them one may be silent from its start on, by chance, and a join
             # that finishes between two polls is lost.
-            return attach(consumer) if mended else consumer
+            return attach(consumer) if patched else consumer
 
-        self._ever.append(self._enter(name, Service(make, poll_ms=200 if mended else 1000)))
+        self._ever.append(self._enter(name, ThreadedConsumer(make, poll_ms=200 if patched else 1000)))
 
-    def start_doomed(self, name: str) -> None:
-        self._ever.append(self._enter(name, Doomed(self.bootstrap, self.group, self.topic, name[0])))
+    def start_killable(self, name: str) -> None:
+        self._ever.append(self._enter(name, KillableConsumer(self.bootstrap, self.group, self.topic, name[0])))
 
     def start_java(self, name: str, command: Sequence[str], assignor: str) -> None:
         config = {
@@ -119,16 +119,16 @@ class Team:
         return member
 
     def end(self, name: str) -> None:
-        """Kill the doomed; let any other leave."""
+        """Kill a `KillableConsumer`; close any other member."""
         del self.members[name]
         self._open.pop(name).close()
 
-    def noted(self) -> dict[str, Service | Doomed]:
-        """Return the members that tell what they were given."""
+    def noted(self) -> dict[str, ThreadedConsumer | KillableConsumer]:
+        """Return the members that record their assignments."""
         return {name: member for name, member in self.members.items() if not isinstance(member, JavaMember)}
 
-    def services(self) -> dict[str, Service]:
-        return {name: member for name, member in self.members.items() if isinstance(member, Service)}
+    def services(self) -> dict[str, ThreadedConsumer]:
+        return {name: member for name, member in self.members.items() if isinstance(member, ThreadedConsumer)}
 
     def settle(self) -> dict[str, Owned]:
         """Wait until everything is owned exactly once and all agree on it; return what each has, by name."""
@@ -165,14 +165,14 @@ class Team:
     def traffic(self) -> Traffic:
         return Traffic(self.bootstrap, self.topic, len(self.replicas))
 
-    def processed(self) -> set[Place]:
+    def processed(self) -> set[PartitionOffset]:
         """Return what all have processed, those that have left too."""
         for member in self.members.values():
             member.poll()
-        return set[Place]().union(*(member.processed.copy() for member in self._ever))
+        return set[PartitionOffset]().union(*(member.processed.copy() for member in self._ever))
 
 
-def at_rest(admin: KafkaAdminClient, group: str, services: Sequence[Service]) -> list[Owned]:
+def at_rest(admin: KafkaAdminClient, group: str, services: Sequence[ThreadedConsumer]) -> list[Owned]:
     """Wait until each has what the coordinator gave it, and nobody means to join again; return what each has.
 
     Nothing is asked of what that is. A group that has come to rest stays as it is until something happens to it, so
@@ -223,7 +223,7 @@ class Traffic:
         goal = len(self._sent) + 5 * self._partitions
         wait_until(lambda: len(self._sent) >= goal, "more records sent")
 
-    def written(self) -> set[Place]:
+    def written(self) -> set[PartitionOffset]:
         """Return the places of all records, once the block has ended; raise what kept one from being written."""
         written = [future.get(timeout=PATIENCE_S) for future in self._sent]
         return {(record.partition, record.offset) for record in written}

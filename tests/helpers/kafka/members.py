@@ -30,7 +30,7 @@ RACKS = {1: "a", 2: "b", 3: "c"}
 _STATS_MS = 100
 
 
-class Animal(ABC):
+class MemberHarness(ABC):
     """A member as long as the `with` block lasts.
 
     Args:
@@ -59,7 +59,7 @@ class Animal(ABC):
         """Return the bytes it has read, by the rack of the brokers."""
 
 
-class _Threaded(Animal):
+class _Threaded(MemberHarness):
     """A member that a thread of ours polls."""
 
     def __init__(self, rack: str, *, tells: bool) -> None:
@@ -171,7 +171,7 @@ class Aiokafka(_Threaded):
         return None if self._consumer is None else self._consumer.locality()
 
 
-class Java(Animal):
+class Java(MemberHarness):
     """Kafka's own consumer; what it counts is all that comes from a broker, answers without records too."""
 
     def __init__(

@@ -23,7 +23,7 @@ from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.assignment_recorder import Owned, settle
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.group_harness import at_rest
-from tests.helpers.kafka.threaded_consumer import Service
+from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
 from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 
@@ -49,18 +49,18 @@ class Outcome(NamedTuple):
     rebalances: int
 
 
-class Stage:
+class ScenarioGroup:
     """A group of a test, and the admin client that watches it."""
 
     def __init__(self, bootstrap: str, group: str, make_topic: MakeTopic) -> None:
         self._bootstrap = bootstrap
         self.group = group
         self.make_topic = make_topic
-        self._services: list[Service] = []
+        self._services: list[ThreadedConsumer] = []
         self._opened = ExitStack()
         self.admin = self._opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
 
-    def start(self, kind: Kind, *topics: str, poll_ms: int | None = None, work_s: float = 0.0) -> Service:
+    def start(self, kind: Kind, *topics: str, poll_ms: int | None = None, work_s: float = 0.0) -> ThreadedConsumer:
         def make() -> KafkaConsumer:
             strategy = {"partition_assignment_strategy": [kind.strategy()]} if kind.strategy else {}
             return kind.client(
@@ -72,22 +72,22 @@ class Stage:
                 **strategy,
             )
 
-        service = Service(make, poll_ms=kind.poll_ms if poll_ms is None else poll_ms, work_s=work_s)
+        service = ThreadedConsumer(make, poll_ms=kind.poll_ms if poll_ms is None else poll_ms, work_s=work_s)
         self._services.append(service)
         return self._opened.enter_context(service)
 
-    def lead(self, kind: Kind, *topics: str) -> Service:
+    def lead(self, kind: Kind, *topics: str) -> ThreadedConsumer:
         """Start the first member and wait until the group is its own."""
         leader = self.start(kind, *topics)
         wait_until(lambda: leader.state.generation > 0, "a first member")
         return leader
 
-    def settle(self, topics: Mapping[str, int], *services: Service) -> list[Owned]:
+    def settle(self, topics: Mapping[str, int], *services: ThreadedConsumer) -> list[Owned]:
         """Wait until all of the topics, given with their numbers of partitions, are owned; return what each has."""
         settled = settle(self.admin, self.group, services, topics)
         return [settled[service.id] for service in services]
 
-    def rest(self, *services: Service) -> list[Owned]:
+    def rest(self, *services: ThreadedConsumer) -> list[Owned]:
         return at_rest(self.admin, self.group, services)
 
     def joined(self) -> int:
@@ -103,7 +103,7 @@ def numbers(owned: Owned, topic: str) -> set[int]:
     return {place.partition for place in owned if place.topic == topic}
 
 
-def expelled_beside_a_joiner(stage: Stage, lead: Kind, other: Kind) -> Outcome:
+def expelled_beside_a_joiner(stage: ScenarioGroup, lead: Kind, other: Kind) -> Outcome:
     """A member loses its membership and comes back in the very generation in which another one joins.
 
     It had four partitions.
@@ -123,7 +123,7 @@ def expelled_beside_a_joiner(stage: Stage, lead: Kind, other: Kind) -> Outcome:
     return Outcome(4 - sum(len(numbers(each, topic)) for each in owned), leader.state.generation - before)
 
 
-def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bool) -> Outcome:
+def unsubscribed(stage: ScenarioGroup, staying: Kind, leaving: Kind, *, leaver_leads: bool) -> Outcome:
     """A member subscribes to fewer topics than before.
 
     It had two partitions that should go to the other member.
@@ -146,7 +146,7 @@ def unsubscribed(stage: Stage, staying: Kind, leaving: Kind, *, leaver_leads: bo
     return Outcome(2 - len(numbers(owned[0], dropped)), leaver.state.generation - before)
 
 
-class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
+class MalformedMetadataAssignor(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
     """Sends whatever bytes it is given."""
 
     def __init__(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ class Broken(RangePartitionAssignor):  # type: ignore[misc] # kafka-python is un
         return self._data
 
 
-WHOLE = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
+VALID_SUBSCRIPTION = encode_subscription(Subscription(("t",), b"", {}, 1, "rack"))
 
 LEADER, FOLLOWER = 2, 1
 """In rack b, and in the reader's rack a."""

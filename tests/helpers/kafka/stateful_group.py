@@ -45,14 +45,14 @@ class Fleet:
 
     def start(self, name: str) -> None:
         # What one of that name has said in an earlier life is not about this one.
-        self._before[name] = len(self.told(name))
+        self._before[name] = len(self.output_lines(name))
         words = (name, *self._words, str(self._folder / name), str(self._standbys))
         with (self._folder / f"{name}.out").open("ab") as out, (self._folder / f"{name}.err").open("ab") as err:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.helpers.kafka.stateful_member", *words], stdout=out, stderr=err
             )
 
-    def told(self, name: str) -> list[dict[str, Any]]:
+    def output_lines(self, name: str) -> list[dict[str, Any]]:
         file = self._folder / f"{name}.out"
         whole = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
         return [json.loads(line) for line in whole if line.endswith("\n")]
@@ -65,7 +65,7 @@ class Fleet:
         found = {}
         for name, process in self.running.items():
             assert process.poll() is None, (self._folder / f"{name}.err").read_text("utf-8")[-3000:]
-            said = [line for line in self.told(name)[self._before[name] :] if "runs" in line]
+            said = [line for line in self.output_lines(name)[self._before[name] :] if "runs" in line]
             if said:
                 found[name] = said[-1]
         return found
@@ -95,16 +95,16 @@ class Fleet:
         self._producer.flush()
 
     def settled(self, copies: int) -> bool:
-        """Tell whether each partition is run by one member, and kept by as many others."""
+        """Return whether each partition is active on one member and a standby on the given number of others."""
         now = self.now()
         runs = Counter(p for theirs, _ in now.values() for p in theirs)
         keeps = Counter(p for _, theirs in now.values() for p in theirs)
         return len(now) == len(self.running) and all(runs[p] == 1 and keeps[p] == copies for p in range(PARTITIONS))
 
     def done(self) -> int:
-        """How many records all that ever ran have processed, as they say."""
+        """Return how many records all members, past and present, report as processed."""
         files = self._folder.glob("*.out")
-        return sum(line.get("done", 0) for file in files for line in self.told(file.stem))
+        return sum(line.get("done", 0) for file in files for line in self.output_lines(file.stem))
 
     def kill(self, *names: str) -> None:
         killed = [self.running.pop(name) for name in names]
@@ -135,7 +135,7 @@ class Fleet:
         return dict(found)
 
     def _states(self, name: str) -> list[dict[str, dict[str, int]]]:
-        return [line["state"] for line in self.told(name) if "state" in line]
+        return [line["state"] for line in self.output_lines(name) if "state" in line]
 
     def end(self) -> None:
         """End all as a service is ended, and see that they do."""

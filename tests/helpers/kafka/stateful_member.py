@@ -29,7 +29,7 @@ def count(record: Any, store: StateStore) -> None:
         store.put(word, b"%d" % (int(store.get(word) or 0) + 1))
 
 
-def say(**told: Any) -> None:
+def write_line(**told: Any) -> None:
     """Write a line."""
     print(json.dumps({"at": time.time(), **told}), flush=True)
 
@@ -61,7 +61,7 @@ def main() -> None:
         state_dir=folder,
         client_tags=dict(zip(TAGS, name, strict=False)),
         standbys=options,
-        on_restore=lambda place, done, total: say(restored=[place.partition, done, total]),
+        on_restore=lambda place, done, total: write_line(restored=[place.partition, done, total]),
         client_rack=name[0],
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -78,7 +78,7 @@ def main() -> None:
             ]
             now.append(rest(member))
             if done or now != seen:
-                say(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
+                write_line(done=done, of=sorted(of), runs=now[0], keeps=now[1], rests=now[2])
                 seen = now
                 of.clear()
             if signal.SIGUSR1 in asked:
@@ -87,7 +87,7 @@ def main() -> None:
                     place.partition: {key.decode(): int(value) for key, value in member.store(place).items()}
                     for place in member.active_partitions()
                 }
-                say(state=state)
+                write_line(state=state)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 """Partition and offset."""
 
 
@@ -40,13 +40,13 @@ class State(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a member was given in a generation."""
+    """The assignment of a member in a generation."""
 
     generation: int
     owned: Owned
 
 
-class Service:
+class ThreadedConsumer:
     """A consumer that a thread polls, processes and commits for, as long as the `with` block lasts.
 
     Args:
@@ -58,7 +58,7 @@ class Service:
 
     def __init__(self, make: Callable[[], KafkaConsumer], *, poll_ms: int = 200, work_s: float = 0.0) -> None:
         self.given: list[Given] = []
-        self.processed: list[Place] = []
+        self.processed: list[PartitionOffset] = []
         self.commits = True
         self._make = make
         self._poll_ms = poll_ms
@@ -80,7 +80,7 @@ class Service:
         self.poll()
 
     def stop(self) -> None:
-        """Let it end with the poll it is in; do not wait for that."""
+        """End the loop after the current poll; do not wait for that."""
         self._ended.set()
 
     @property
@@ -93,7 +93,7 @@ class Service:
         return self.state.id
 
     def poll(self) -> None:
-        """Raise what has ended it, if anything; to poll is its own affair."""
+        """Raise the error that ended the thread, if any; the thread itself polls the consumer."""
         if self._error is not None:
             raise self._error
 
@@ -101,7 +101,7 @@ class Service:
         return self.state.owned
 
     def do(self, task: Callable[[KafkaConsumer], T]) -> T:
-        """Run this between two of its polls, on its thread, and return what it returns."""
+        """Run a task between two polls, on the consumer's thread, and return its result."""
         answer: Future[T] = Future()
 
         def run(consumer: KafkaConsumer) -> None:
@@ -154,7 +154,7 @@ class Service:
             commit(consumer)
 
 
-class Doomed:
+class KillableConsumer:
     """A `RackAwareConsumer` in a process of its own, which can be killed. It polls, processes and commits.
 
     Args:
@@ -167,7 +167,7 @@ class Doomed:
     def __init__(self, bootstrap: str, group: str, topic: str, rack: str) -> None:
         self.state = State()
         self.given: list[Given] = []
-        self.processed: list[Place] = []
+        self.processed: list[PartitionOffset] = []
         fresh = multiprocessing.get_context("spawn")
         self._pipe, self._theirs = fresh.Pipe()
         self._process = fresh.Process(
@@ -204,7 +204,7 @@ class Doomed:
     def assignment(self) -> Owned:
         return self.state.owned
 
-    def _take(self, said: tuple[State, list[Given], list[Place]]) -> None:
+    def _take(self, said: tuple[State, list[Given], list[PartitionOffset]]) -> None:
         self.state = said[0]
         self.given.extend(said[1])
         self.processed.extend(said[2])
@@ -230,7 +230,7 @@ def _live(pipe: Connection, bootstrap: str, group: str, topic: str, rack: str) -
 
 
 def note_assignments(consumer: KafkaConsumer, note: Callable[[Given], None]) -> None:
-    """Have it noted what the consumer is given in each generation, whatever assignors it has."""
+    """Record the assignment of each generation, with any assignors."""
     for assignor in consumer._coordinator._assignors.values():
         _note(assignor, note)
 
@@ -245,8 +245,8 @@ def _note(assignor: Any, note: Callable[[Given], None]) -> None:
     assignor.on_assignment = on_assignment
 
 
-def process(consumer: KafkaConsumer, poll_ms: int) -> list[Place]:
-    """Poll once; return what came, in order."""
+def process(consumer: KafkaConsumer, poll_ms: int) -> list[PartitionOffset]:
+    """Poll once; return the records received, in order."""
     polled = consumer.poll(timeout_ms=poll_ms)
     return [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rackassign.model import Broker, TopicPartition
 from rackassign.placement import OptimalPlacer
 from rackassign.placement.creation_policy import POLICIES, KnownBroker, NotEnoughBrokersError, Policy, place_new
-from tests.helpers.fakes.reassignment_cluster import Stage
+from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
 
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "placement_vectors.json").read_text("utf-8"))
 VECTORS: list[dict[str, Any]] = RECORDED["controller_behaviour"]
@@ -108,7 +108,7 @@ def test_what_a_policy_places_is_never_refused(
     ids=lambda vector: str(vector["name"]),
 )
 def test_the_played_cluster_reassigns_as_recorded(vector: dict[str, Any]) -> None:
-    stage = Stage({PLACE: tuple(vector["current"])}, vector.get("registered", vector["current"]))
+    stage = FakeReassignmentCluster({PLACE: tuple(vector["current"])}, vector.get("registered", vector["current"]))
     part = stage.partitions[PLACE]
     part.in_sync = set(vector["isr"])
     refused = stage.alter_reassignments({PLACE: vector["target"]})

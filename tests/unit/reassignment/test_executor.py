@@ -39,7 +39,7 @@ from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import archive, begin, open_exclusive, read, write
 from rackassign.reassignment.plan_status import plan_status
 from rackassign.reassignment.throttle import FOLLOWING, LEADING, SavedConfigs
-from tests.helpers.fakes.reassignment_cluster import CrashError, Stage
+from tests.helpers.fakes.reassignment_cluster import CrashError, FakeReassignmentCluster
 
 PACE = ExecutionLimits(batch_size=3, rate=1_000_000, stall_timeout_s=20)
 BROKERS = range(1, 7)
@@ -60,7 +60,7 @@ BEFORE = {where: move.before for where, move in MOVES.items()}
 AFTER = {where: move.after for where, move in MOVES.items()}
 
 
-class Desk:
+class PlanRunner:
     """Keeps what a journal says, as a file would."""
 
     def __init__(self, journal: Journal) -> None:
@@ -69,7 +69,9 @@ class Desk:
     def keep(self, journal: Journal) -> None:
         self.kept = journal
 
-    def run(self, stage: Stage, direction: Direction = "apply", pace: ExecutionLimits = PACE) -> ExecutionResult:
+    def run(
+        self, stage: FakeReassignmentCluster, direction: Direction = "apply", pace: ExecutionLimits = PACE
+    ) -> ExecutionResult:
         return execute_plan(stage, self.kept, direction, keep=self.keep, limits=pace, stop=stage.stop)[1]
 
 
@@ -77,12 +79,16 @@ def refuse(_: object) -> None:
     raise AuthorizationError("ALTER", "the cluster")
 
 
-def untouched(stage: Stage) -> bool:
+def untouched(stage: FakeReassignmentCluster) -> bool:
     return not stage.defaults and not any(stage.topics.values())
 
 
 def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_down() -> None:
-    stage, desk, told = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES)), list[Progress]()
+    stage, desk, told = (
+        FakeReassignmentCluster(BEFORE, BROKERS),
+        PlanRunner(Journal("c", moves=MOVES)),
+        list[Progress](),
+    )
     ended, outcome = execute_plan(stage, desk.kept, "apply", keep=desk.keep, limits=PACE, report_progress=told.append)
     assert stage.lists() == AFTER
     assert outcome.done == tuple(MOVES)
@@ -96,7 +102,7 @@ def test_partitions_get_their_lists_and_their_leaders_wave_by_wave_and_slowed_do
 
 
 def test_a_rollback_makes_the_very_same_lists_again() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     desk.run(stage)
     desk.run(stage, "rollback")
     assert stage.lists() == BEFORE
@@ -114,7 +120,7 @@ def test_a_rollback_makes_the_very_same_lists_again() -> None:
 def test_killed_or_stopped_anywhere_it_goes_on_and_nothing_is_left_behind(
     ends: list[int], seed: int, last: Direction, how: str
 ) -> None:
-    stage, desk = Stage(BEFORE, BROKERS, seed), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS, seed), PlanRunner(Journal("c", moves=MOVES))
     others = {"t": {LEADING: "9:9"}}
     stage.topics = {"t": dict(others["t"])}
     for after in ends:
@@ -139,7 +145,7 @@ def test_killed_or_stopped_anywhere_it_goes_on_and_nothing_is_left_behind(
 @settings(deadline=None)
 @given(seed=st.integers(0, 99), dies=st.sampled_from([4, 5, 6]), at=st.floats(0, 3))
 def test_what_waits_for_a_broker_that_died_is_taken_back_in_its_old_order(seed: int, dies: int, at: float) -> None:
-    stage, desk = Stage(BEFORE, BROKERS, seed), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS, seed), PlanRunner(Journal("c", moves=MOVES))
     stage.events.append((at, lambda: stage.kill(dies)))
     outcome = desk.run(stage)
     assert stage.lists() == {where: BEFORE[where] if where in outcome.failed else AFTER[where] for where in MOVES}
@@ -153,7 +159,7 @@ def test_what_waits_for_a_broker_that_died_is_taken_back_in_its_old_order(seed: 
 
 
 def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     stage.partitions[place(0)].replicas = (5, 6)
     stage.partitions[place(1)].target = (1, 2, 6)
     stage.partitions[place(1)].adding = {6}
@@ -170,14 +176,14 @@ def test_a_list_nobody_knows_and_what_others_reassign_are_left_alone() -> None:
 
 
 def test_what_the_controller_refuses_is_told_and_the_others_go_on() -> None:
-    stage, desk = Stage(BEFORE, {1, 2, 3, 5, 6}), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, {1, 2, 3, 5, 6}), PlanRunner(Journal("c", moves=MOVES))
     outcome = desk.run(stage)
     assert outcome.failed == dict.fromkeys([place(0), place(1), place(4)], "InvalidReplicationAssignmentError")
     assert set(outcome.done) == {place(2), place(3)}
 
 
 def test_when_time_is_up_what_is_not_done_goes_back() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     outcome = desk.run(stage, pace=replace(PACE, timeout_s=0))
     assert set(outcome.failed.values()) == {"time limit reached"}
     assert {place(3), place(4)} <= set(outcome.failed)
@@ -186,7 +192,7 @@ def test_when_time_is_up_what_is_not_done_goes_back() -> None:
 
 
 def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves={place(0): MOVES[place(0)]}))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves={place(0): MOVES[place(0)]}))
     stage.defaults = {RATES[0]: "7"}
     stage.topics = {"t": {LEADING: "9:9", FOLLOWING: "*"}}
     seen: list[dict[str, str]] = []
@@ -198,7 +204,10 @@ def test_a_throttle_of_others_is_added_to_and_put_back() -> None:
 
 def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
     moves = {TopicPartition("t", n): ReplicaMove((1, 2), (2, 3)) for n in range(100)}
-    stage, desk = Stage({where: move.before for where, move in moves.items()}, BROKERS), Desk(Journal("c", moves=moves))
+    stage, desk = (
+        FakeReassignmentCluster({where: move.before for where, move in moves.items()}, BROKERS),
+        PlanRunner(Journal("c", moves=moves)),
+    )
     stage.stop_at = 40
     calls: list[TopicPartition] = []
     stage.on_reassign = calls.extend
@@ -212,8 +221,8 @@ def test_what_is_not_begun_when_it_is_to_end_is_not_touched() -> None:
 def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every_wave() -> None:
     moves = {TopicPartition(topic, n): ReplicaMove((1, 2), (2, 3)) for topic in ("gone", "t") for n in range(20)}
     stage, desk = (
-        Stage({p: m.before for p, m in moves.items() if p.topic == "t"}, BROKERS),
-        Desk(Journal("c", moves=moves)),
+        FakeReassignmentCluster({p: m.before for p, m in moves.items() if p.topic == "t"}, BROKERS),
+        PlanRunner(Journal("c", moves=moves)),
     )
     stage.kill(3)
     outcome = desk.run(stage, pace=replace(PACE, batch_size=1))
@@ -225,7 +234,7 @@ def test_a_dead_broker_and_a_topic_that_is_gone_are_waited_for_once_not_in_every
 def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
     monkeypatch: pytest.MonkeyPatch, refuses: str
 ) -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     stage.crash_at = 12
     with pytest.raises(CrashError):
         desk.run(stage)
@@ -241,7 +250,7 @@ def test_a_throttle_that_was_left_is_not_forgotten_by_who_may_not_take_it_away(
 
 
 def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves={place(0): MOVES[place(0)]}))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves={place(0): MOVES[place(0)]}))
     stage.defaults = dict.fromkeys(RATES, "500000")
     stage.partitions[place(1)].target = (4, 5, 6)
     with pytest.raises(ConfigError, match="throttled reassignments of another process are in progress"):
@@ -252,7 +261,7 @@ def test_two_throttled_repairs_do_not_put_back_each_other_s_throttle() -> None:
 
 @pytest.mark.parametrize("refuses", ["alter_reassignments", "alter_cluster_configs", "alter_topic_configs"])
 def test_who_may_not_do_it_has_done_nothing(monkeypatch: pytest.MonkeyPatch, refuses: str) -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     monkeypatch.setattr(stage, refuses, refuse)
     with pytest.raises(AuthorizationError):
         desk.run(stage)
@@ -381,7 +390,7 @@ def test_a_repair_that_goes_on_still_knows_the_first_lists() -> None:
 
 
 def test_a_rollback_ends_when_all_that_can_be_taken_back_is() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     desk.run(stage)
     stage.partitions[place(0)].replicas, stage.partitions[place(0)].in_sync = (5, 6), {5, 6}
     stage.partitions[place(1)].replicas, stage.partitions[place(1)].in_sync = (5, 6, 4), {5, 6, 4}
@@ -398,7 +407,7 @@ def test_a_rollback_ends_when_all_that_can_be_taken_back_is() -> None:
 
 
 def test_what_others_reassign_now_may_still_be_taken_back() -> None:
-    stage, desk = Stage(BEFORE, BROKERS), Desk(Journal("c", moves=MOVES))
+    stage, desk = FakeReassignmentCluster(BEFORE, BROKERS), PlanRunner(Journal("c", moves=MOVES))
     desk.run(stage)
     stage.away.add(6)
     stage.partitions[place(0)].target, stage.partitions[place(0)].adding = (1, 2, 6), {6}
@@ -409,7 +418,7 @@ def test_what_others_reassign_now_may_still_be_taken_back() -> None:
 
 
 def test_where_a_plan_stands_is_told_partition_by_partition() -> None:
-    stage = Stage(BEFORE, BROKERS)
+    stage = FakeReassignmentCluster(BEFORE, BROKERS)
     stage.partitions[place(0)].replicas = MOVES[place(0)].after
     stage.partitions[place(1)].replicas, stage.partitions[place(1)].target = (5, 6, 4, 1, 2, 3), (5, 6, 4)
     stage.partitions[place(2)].replicas = (3, 6)
@@ -430,7 +439,7 @@ def test_what_is_abandoned_is_left_as_it_is_and_its_throttle_taken_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    stage = Stage(BEFORE, BROKERS)
+    stage = FakeReassignmentCluster(BEFORE, BROKERS)
     stage.defaults = dict.fromkeys(RATES, "1")
     stage.partitions[place(2)].replicas = (3, 6)
     stage._show(1.0)

@@ -14,7 +14,7 @@ from rackassign.placement import state_file
 from rackassign.reassignment import ExecutionLimits, Journal, Progress, ReassignmentRunner, ReplicaMove, runner, service
 from rackassign.reassignment.batches import ProgressCallback
 from rackassign.reassignment.journal import open_exclusive, read, write
-from tests.helpers.fakes.reassignment_cluster import Stage
+from tests.helpers.fakes.reassignment_cluster import FakeReassignmentCluster
 
 TP = TopicPartition("t", 0)
 MOVES = {TP: ReplicaMove((1, 2), (1, 3))}
@@ -23,8 +23,8 @@ LIMITS = ExecutionLimits(stall_timeout_s=5)
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    simulated = Stage({TP: (1, 2)}, {1, 2, 3})
+def stage(monkeypatch: pytest.MonkeyPatch) -> FakeReassignmentCluster:
+    simulated = FakeReassignmentCluster({TP: (1, 2)}, {1, 2, 3})
     monkeypatch.setattr(service, "KafkaReassignmentCluster", lambda _: simulated)
     monkeypatch.setattr(service, "cluster_id", lambda _: "c")
     monkeypatch.setattr(service, "list_brokers", lambda _: [Broker(number, None) for number in (1, 2, 3)])
@@ -32,7 +32,9 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return simulated
 
 
-def test_a_plan_is_applied_and_rolled_back_without_a_command_line(stage: Stage, tmp_path: Path) -> None:
+def test_a_plan_is_applied_and_rolled_back_without_a_command_line(
+    stage: FakeReassignmentCluster, tmp_path: Path
+) -> None:
     plan, state = tmp_path / "plan.json", tmp_path / "state.json"
     write(plan, Journal("c", moves=MOVES, waiting={TopicPartition("t", 1): (1, -1)}))
     with open_exclusive(plan) as journal:
@@ -46,7 +48,9 @@ def test_a_plan_is_applied_and_rolled_back_without_a_command_line(stage: Stage, 
     assert (stage.lists(), read(plan).phase) == ({TP: (1, 2)}, "rolled-back")
 
 
-def test_what_failed_is_executed_again_while_brokers_are_awaited(stage: Stage, tmp_path: Path) -> None:
+def test_what_failed_is_executed_again_while_brokers_are_awaited(
+    stage: FakeReassignmentCluster, tmp_path: Path
+) -> None:
     plan, shown, problems = tmp_path / "plan.json", list[list[Progress]](), list[str]()
 
     @contextmanager

@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from rackassign.model import TopicPartition
-from tests.helpers.fakes.confluent import ONE, TWO, Stage, message
+from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness, message
 
 FOR_A_WHILE = KafkaError(KafkaError._TRANSPORT, "x", retriable=True)
 REBALANCING = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 FOR_EVER = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
-class Committing(Stage):
+class Committing(ConsumerHarness):
     """Two partitions, committed by hand, and what `on_commit` is told."""
 
     def __init__(self) -> None:

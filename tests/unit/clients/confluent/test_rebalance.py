@@ -12,18 +12,18 @@ from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.rebalance import Callbacks
 from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
-from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, Stage, message
+from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, ConsumerHarness, message
 
 
 def test_partitions_begin_where_they_are_committed() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.member.known = {TWO: CommittedOffset(7, 3)}
     assert stage.give(ONE, TWO) == [("assign", {0, 1})]
     assert stage.source.reading == {ONE: OFFSET_BEGINNING, TWO: 7}
 
 
 def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.member.known = None
     stage.give(ONE)
     assert stage.source.reading == {}
@@ -36,7 +36,7 @@ def test_nothing_is_read_until_it_is_known_what_is_committed() -> None:
 
 
 def test_what_waits_can_be_given_up_paused_and_sought() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.member.known = None
     stage.give(ONE, TWO)
     stage.reader.pause([Offset(*TWO)])
@@ -49,7 +49,7 @@ def test_what_waits_can_be_given_up_paused_and_sought() -> None:
 
 
 def test_what_was_told_where_to_begin_does_not_wait_for_others() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.member.known = None
     stage.give(ONE, TWO)
     stage.reader.seek(Offset(*TWO, 40))
@@ -59,7 +59,7 @@ def test_what_was_told_where_to_begin_does_not_wait_for_others() -> None:
 
 
 def test_what_comes_back_is_not_paused_any_more() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     stage.reader.pause([Offset(*ONE), Offset(*TWO)])
     stage.give(TWO)
@@ -70,7 +70,7 @@ def test_what_comes_back_is_not_paused_any_more() -> None:
 
 
 def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     stage.reader.pause([Offset(*ONE)])
     stage.source.failing = {"seek": KafkaError._STATE}
@@ -83,7 +83,7 @@ def test_a_seek_of_what_librdkafka_has_not_begun_begins_it_there() -> None:
 
 @pytest.mark.parametrize("call", ["seek", "pause", "resume"])
 def test_what_is_not_assigned_is_refused(call: str) -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     argument: Any = Offset(*TWO, 1) if call == "seek" else [Offset(*ONE), Offset(*TWO)]
     with pytest.raises(KafkaException) as problem:
@@ -93,7 +93,7 @@ def test_what_is_not_assigned_is_refused(call: str) -> None:
 
 
 def test_whatever_librdkafka_says_nothing_is_read_that_is_not_held() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO, THREE)
     stage.source.delivered = {ONE: 10, TWO: 20}
     stage.source.failing = {"incremental_unassign": KafkaError._FAIL}
@@ -103,7 +103,7 @@ def test_whatever_librdkafka_says_nothing_is_read_that_is_not_held() -> None:
 
 
 def test_what_was_delivered_is_committed_before_it_is_given_up() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10, TWO: 20}
     assert stage.give(ONE) == [("revoke", {1}), ("commit", {TWO: 20})]
@@ -111,7 +111,7 @@ def test_what_was_delivered_is_committed_before_it_is_given_up() -> None:
 
 
 def test_what_must_be_given_up_before_a_join_is() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10}
     due = RevocationRequired(frozenset({ONE, TWO}), lost=False)
@@ -124,7 +124,7 @@ def test_what_must_be_given_up_before_a_join_is() -> None:
 
 
 def test_what_is_lost_is_dropped_at_once_and_not_committed() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10}
     stage.member.is_lost = True
@@ -135,14 +135,14 @@ def test_what_is_lost_is_dropped_at_once_and_not_committed() -> None:
 
 
 def test_who_comes_back_under_another_name_was_out() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE, TWO)
     assert stage.give(ONE, member_id="another", generation=5) == [("lost", {0, 1}), ("assign", {0})]
 
 
 def test_without_on_lost_on_revoke_is_told() -> None:
-    stage = Stage()
-    stage.rebalances.callbacks = Callbacks(on_revoke=stage.told("revoke"))
+    stage = ConsumerHarness()
+    stage.rebalances.callbacks = Callbacks(on_revoke=stage.recorder("revoke"))
     stage.give(ONE)
     stage.member.is_lost = True
     assert stage.play() == [("revoke", {0})]
@@ -152,7 +152,7 @@ def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
     def fail(*_: object) -> None:
         raise LookupError
 
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     stage.source.delivered = {ONE: 10}
     stage.rebalances.callbacks = Callbacks(fail, fail, fail)
@@ -170,7 +170,7 @@ def test_a_callback_that_raises_keeps_nothing_from_being_done() -> None:
 
 def test_a_last_commit_that_fails_is_told_and_stops_nothing() -> None:
     told: list[Any] = []
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.commits = Commits(
         stage.member,  # type: ignore[arg-type]
         stage.reader,
@@ -188,7 +188,7 @@ def test_a_last_commit_that_fails_is_told_and_stops_nothing() -> None:
 
 
 def test_commits_in_time_send_what_is_new() -> None:
-    stage = Stage(auto_commit_interval_ms=1)
+    stage = ConsumerHarness(auto_commit_interval_ms=1)
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10, TWO: 20}
 
@@ -212,7 +212,7 @@ def test_commits_in_time_send_what_is_new() -> None:
 
 
 def test_a_message_is_committed_with_the_offset_after_it() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     [done] = stage.commits.commit(message(ONE, 4), None, asynchronous=False, timeout=1) or []
     assert (done.partition, done.offset) == (0, 5)
@@ -222,7 +222,7 @@ def test_a_message_is_committed_with_the_offset_after_it() -> None:
 
 
 def test_what_is_not_assigned_is_not_committed() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     done = stage.commits.commit(None, [Offset(*ONE, 9), Offset(*TWO, 9)], asynchronous=False, timeout=1)
     assert done == [Offset(*ONE)]
@@ -234,7 +234,7 @@ def test_what_is_not_assigned_is_not_committed() -> None:
 
 
 def test_nothing_to_commit_is_said_to_who_waits() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     assert stage.commits.commit(None, None, asynchronous=True, timeout=1) is None
     for offsets in (None, [], [Offset(*ONE, OFFSET_INVALID)]):
@@ -249,7 +249,7 @@ def test_nothing_to_commit_is_said_to_who_waits() -> None:
 
 
 def test_what_is_stored_is_what_is_committed() -> None:
-    stage = Stage(enable_auto_offset_store=False)
+    stage = ConsumerHarness(enable_auto_offset_store=False)
     stage.give(ONE, TWO)
     stage.source.delivered = {ONE: 10, TWO: 20}
     stage.commits.store(message(ONE, 4), None)
@@ -267,7 +267,7 @@ def test_what_is_stored_is_what_is_committed() -> None:
 
 
 def test_storing_needs_its_switch() -> None:
-    stage = Stage()
+    stage = ConsumerHarness()
     stage.give(ONE)
     with pytest.raises(KafkaException) as problem:
         stage.commits.store(message(ONE, 4), None)

@@ -10,11 +10,11 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
-from tests.helpers.fakes.confluent import ONE, TWO, Stage
+from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
 
-class Quiet(Stage):
+class Quiet(ConsumerHarness):
     """Two partitions that are read, and statistics of the first."""
 
     def __init__(self) -> None:

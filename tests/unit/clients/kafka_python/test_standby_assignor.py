@@ -26,7 +26,7 @@ def at(*partitions: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition("t", partition) for partition in partitions)
 
 
-class Seat:
+class StandbyMember:
     """A member: its assignor, and what it was told of copies."""
 
     def __init__(self, name: str, cluster: FakeCluster, **options: Any) -> None:
@@ -40,8 +40,8 @@ class Seat:
             **{"positions": lambda: self.have, **options},
             on_standbys=lambda added, removed: self.changes.append((added, removed)),
         )
-        self.assignor.bind(Tied(cluster))
-        self.tied: Tied = self.assignor._member.membership  # type: ignore[assignment]
+        self.assignor.bind(FakeStandbyMembership(cluster))
+        self.tied: FakeStandbyMembership = self.assignor._member.membership  # type: ignore[assignment]
 
     def joins(self) -> Any:
         sent = self.assignor.metadata(["t"])
@@ -55,7 +55,7 @@ class Seat:
         )
 
 
-class Tied:
+class FakeStandbyMembership:
     """As much of a membership as an assignor uses."""
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -104,7 +104,7 @@ def cluster() -> FakeCluster:
     return made
 
 
-def a_round(seats: list[Seat], generation: int, *, others: Any = ()) -> dict[str, ConsumerProtocolAssignment]:
+def a_round(seats: list[StandbyMember], generation: int, *, others: Any = ()) -> dict[str, ConsumerProtocolAssignment]:
     """A whole join, through bytes both ways; the first leads."""
     members = [*(seat.joins() for seat in seats), *others]
     answers = seats[0].assignor.assign(seats[0].tied.cluster(), members)
@@ -121,7 +121,7 @@ def a_round(seats: list[Seat], generation: int, *, others: Any = ()) -> dict[str
 
 def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
     shared = cluster()
-    seats = [Seat(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
+    seats = [StandbyMember(name, shared) for name in ("ax", "ay", "bx", "by", "cx", "cy")]
     a_round(seats, 1)
     owners = {p: seat.name for seat in seats for p in seat.tied.holds["t"]}
     holders = {place.partition: seat.name for seat in seats for place in seat.assignor.standbys}
@@ -145,10 +145,10 @@ def test_members_learn_of_their_copies_and_the_warm_take_over() -> None:
 def test_a_new_member_warms_up_and_asks_for_its_part_when_it_is() -> None:
     shared = cluster()
     ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
-    seats = [Seat("ax", shared, ends=lambda: ends)]
+    seats = [StandbyMember("ax", shared, ends=lambda: ends)]
     a_round(seats, 1)
     assert seats[0].tied.holds == {"t": (0, 1, 2, 3, 4, 5)}
-    seats.append(Seat("by", shared, ends=lambda: ends))
+    seats.append(StandbyMember("by", shared, ends=lambda: ends))
     decoded = a_round(seats, 2)
     new = seats[1]
     assert new.tied.holds == {}
@@ -173,7 +173,7 @@ def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less
     caplog.set_level(logging.WARNING, "rackassign")
     shared = cluster()
     far = {TopicPartition("t", partition): 10**9 for partition in range(6)}
-    seats = [Seat("ax", shared, ends=lambda: far), Seat("by", shared), Seat("cx", shared)]
+    seats = [StandbyMember("ax", shared, ends=lambda: far), StandbyMember("by", shared), StandbyMember("cx", shared)]
     a_round(seats[:1], 1)
     a_round(seats, 2)
     warm = [seat for seat in seats[1:] if seat.tied.waiting or seat.tied.asked]
@@ -194,9 +194,9 @@ def test_rounds_that_a_leader_of_another_mind_answers_in_vain_are_asked_for_less
 
 def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
     shared = cluster()
-    seats = [Seat("ax", shared)]
+    seats = [StandbyMember("ax", shared)]
     a_round(seats, 1)
-    seats.append(Seat("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
+    seats.append(StandbyMember("by", shared, ends=lambda: {TopicPartition("t", p): 50_000 for p in range(6)}))
     a_round(seats, 2)
     waits = seats[1].tied.waiting.pop()
     seats[1].assignor._copies.on_assigned(None)
@@ -207,7 +207,11 @@ def test_what_waits_for_warmth_ends_with_the_next_round() -> None:
 
 def test_without_positions_what_is_kept_counts_as_warm() -> None:
     shared = cluster()
-    seats = [Seat("ax", shared, positions=None), Seat("bx", shared, positions=None), Seat("cx", shared, positions=None)]
+    seats = [
+        StandbyMember("ax", shared, positions=None),
+        StandbyMember("bx", shared, positions=None),
+        StandbyMember("cx", shared, positions=None),
+    ]
     for members in ((0,), (0, 1), (0, 1, 2)):
         for generation in range(1, 12):
             a_round([seats[number] for number in members], generation)
@@ -218,7 +222,7 @@ def test_without_positions_what_is_kept_counts_as_warm() -> None:
 def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
     shared = cluster()
     ends = {TopicPartition("t", partition): 50_000 for partition in range(6)}
-    seats = [Seat(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
+    seats = [StandbyMember(name, shared, ends=lambda: ends) for name in ("ax", "bx", "cx")]
     a_round(seats[:2], 1)
     for seat in seats[:2]:
         seat.have = dict.fromkeys(seat.assignor.standbys, 50_000)
@@ -236,9 +240,9 @@ def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
 def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rackassign")
     shared = cluster()
-    seats = [Seat("ax", shared), Seat("by", shared)]
+    seats = [StandbyMember("ax", shared), StandbyMember("by", shared)]
     plain = StandbyAwareAssignor("c", client_tags={"zone": "c"})
-    plain.bind(Tied(shared))
+    plain.bind(FakeStandbyMembership(shared))
     for generation in (1, 2, 3):
         a_round(seats[:1], generation)
     a_round(seats, 4)
@@ -274,7 +278,7 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
         raise RuntimeError("the owner's")
 
     shared = cluster()
-    seats = [Seat("ax", shared, **{broken: fails}), Seat("by", shared), Seat("cx", shared)]
+    seats = [StandbyMember("ax", shared, **{broken: fails}), StandbyMember("by", shared), StandbyMember("cx", shared)]
     a_round(seats, 1)
     before = [seat.tied.holds for seat in seats]
     works[0] = False
@@ -309,7 +313,7 @@ def test_a_member_that_says_nothing_sensible_gets_its_part_all_the_same(
     garbage: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
-    seats = [Seat("ax", cluster())]
+    seats = [StandbyMember("ax", cluster())]
     for generation in (1, 2):
         decoded = a_round(seats, generation, others=[member("odd", ["t"], rack="b", user_data=garbage)])
     assert sorted(tp[1] for told in decoded.values() for tp in told.partitions()) == list(range(6))
@@ -327,8 +331,8 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
     broken = StandbyAwareAssignor(
         "b", client_tags={"zone": "b", "cluster": "x"}, standbys=OPTIONS, positions=fails, ends=fails, on_standbys=fails
     )
-    seat = Seat("by", shared)
-    broken.bind(Tied(shared))
+    seat = StandbyMember("by", shared)
+    broken.bind(FakeStandbyMembership(shared))
     for generation in (1, 2):
         sent = broken.metadata(["t"])
         other = member("bx", ["t"], rack="b", user_data=sent.user_data)
@@ -347,7 +351,7 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
 
 def test_what_cannot_be_read_leaves_copies_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rackassign")
-    seats = [Seat("ax", cluster()), Seat("by", cluster())]
+    seats = [StandbyMember("ax", cluster()), StandbyMember("by", cluster())]
     a_round(seats, 1)
     before = seats[1].assignor.standbys
     assert before
