@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """How long a condition may take on a busy machine. Nothing is slower for it: waiting ends with the condition."""
 
 
