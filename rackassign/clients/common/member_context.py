@@ -50,7 +50,6 @@ class MemberContext:
         self, adapter: ClientAdapter, package: str, *, rack: str | EnvRackDefault | None, locality: str, name: object
     ) -> None:
         self.adapter = adapter
-        self.package = package
         self.rack = check_rack(rack_from_environment() if isinstance(rack, EnvRackDefault) else rack)
         self.locality = validate_locality_mode(locality)
         if not isinstance(name, str):

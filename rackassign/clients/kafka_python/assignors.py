@@ -16,7 +16,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from rackassign.clients.common.adapter import ClientAdapter
 from rackassign.clients.common.assignor import DEFAULT_RACK_MONITOR, Assignor
 from rackassign.clients.common.codec import CooperativeCodec, RangeCodec, StickyCodec
-from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault, check_rack
+from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.planner import OptimalPlanner, RangePlanner, Weights
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.common.standby import (
@@ -34,16 +34,6 @@ from rackassign.clients.kafka_python.subscriptions import KafkaPythonMember, joi
 from rackassign.model import Partitions, TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.wire import NEWEST
-
-__all__ = [
-    "DEFAULT_RACK_MONITOR",
-    "FROM_ENVIRONMENT",
-    "EnvRackDefault",
-    "RackAwareAssignor",
-    "RackAwareRangeAssignor",
-    "check_rack",
-    "partitions_of",
-]
 
 
 class RackAwareAssignor(Assignor, AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python is untyped
