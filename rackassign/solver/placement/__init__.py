@@ -123,11 +123,7 @@ def place_replicas(
         notes.append("racks were chosen one item after the other")
     budget = SolveBudget(work)
     dealt = _expanded(problem, chosen, budget, notes)
-    by_group = problem.goals.first == "group" or bool((items.group > 0).any())
-    led = (
-        _place_with_leaders(problem, sets, budget, grouped=by_group) if order else _place_without_leaders(sets)
-        for sets in dealt
-    )
+    led = (_place_with_leaders(problem, sets, budget) if order else _place_without_leaders(sets) for sets in dealt)
     best = min(led, key=lambda led: (bool(led.note), led.imbalance))
     lists = tuple(
         _ordered(own, leader, next_, held, bounds.missing)
@@ -149,10 +145,10 @@ def place_replicas(
     )
 
 
-def _place_with_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool) -> LeaderChoice:
+def _place_with_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget) -> LeaderChoice:
     """Return sets with leaders, with a fallback if the solver fails."""
     try:
-        return choose_leaders(problem, sets, work, grouped=grouped)
+        return choose_leaders(problem, sets, work)
     except SolverError as error:
         first, second = greedy_leads(problem, sets)
         return LeaderChoice(sets, first, second, (0.0, 0), f"leaders: {error}")

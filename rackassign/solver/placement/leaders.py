@@ -97,9 +97,7 @@ class LeaderChoice:
     note: str = ""
 
 
-def choose_leaders(
-    problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, keep: bool = False
-) -> LeaderChoice:
+def choose_leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, keep: bool = False) -> LeaderChoice:
     """Return the leader of each item and its successor.
 
     Among equally good leaders, some allow better successors. No flow optimizes both, so a few choices are tried.
@@ -108,7 +106,6 @@ def choose_leaders(
         problem: The problem.
         sets: Nodes of each item.
         work: Budget. The iterations used are deducted.
-        grouped: Whether leaders are balanced within each group.
         keep: Whether items that keep their nodes and their leader keep the successor as well.
 
     Raises:
@@ -116,7 +113,7 @@ def choose_leaders(
     """
     best: LeaderChoice | None = None
     for mix in range(MIXES if len(sets) <= MOST_MIXED else 1):
-        first, note = leaders(problem, sets, work, grouped=grouped, mix=mix)
+        first, note = leaders(problem, sets, work, mix=mix)
         second, other = choose_successors(problem, sets, first, work, keep=keep)
         found = LeaderChoice(sets, first, second, _burden(first, second, problem.nodes), note or other)
         if best is None or (not found.note and found.imbalance < best.imbalance):
@@ -137,16 +134,13 @@ def _burden(first: list[int], second: list[int], nodes: BrokerArrays) -> tuple[f
     return float((after / nodes.weight).max(initial=0)), int((after**2).sum())
 
 
-def leaders(
-    problem: Problem, sets: list[list[int]], work: SolveBudget, *, grouped: bool, mix: int = 0
-) -> tuple[list[int], str]:
+def leaders(problem: Problem, sets: list[list[int]], work: SolveBudget, *, mix: int = 0) -> tuple[list[int], str]:
     """Return the leader of each item, -1 if none of its nodes may lead, and a note on what is not proven.
 
     Args:
         problem: The problem.
         sets: Nodes of each item.
         work: Budget. The iterations used are deducted.
-        grouped: Whether leaders are balanced within each group.
         mix: Index of the choice among equally good ones.
 
     Raises:
@@ -158,11 +152,11 @@ def leaders(
         nodes_of = nodes.may_lead(own, leader_racks)
         now = held[0] if held and held[0] in nodes_of else _NO_NODE
         nodes_of = (kept,) if kept in nodes_of else nodes_of
-        offers.append((group if grouped else 0, nodes_of, now))
+        offers.append((group, nodes_of, now))
     choices = _choices(offers)
     if not len(choices.size):
         return [_NO_NODE] * len(sets), ""
-    flow, note = _Leading(choices, nodes, problem.goals, grouped=grouped).solved(work, mix)
+    flow, note = _Leading(choices, nodes, problem.goals).solved(work, mix)
     return _distribute(choices, flow), note
 
 
@@ -192,27 +186,26 @@ def _as_even(count: Ints, base: Ints, scale: Ints) -> bool:
 
 
 class _Leading:
-    def __init__(self, choices: _Choices, nodes: BrokerArrays, goals: Objectives, *, grouped: bool) -> None:
-        self._choices, self._nodes, self._goals, self._grouped = choices, nodes, goals, grouped
+    def __init__(self, choices: _Choices, nodes: BrokerArrays, goals: Objectives) -> None:
+        self._choices, self._nodes, self._goals = choices, nodes, goals
         count = len(nodes.rack)
         self._racks = int(nodes.rack.max(initial=-1)) + 1
         class_, node, _ = choices.arcs.T
         size = choices.size[class_]
         self._most = np.bincount(node, size, count).astype(np.int64)
         self._rack_most = np.bincount(nodes.rack, self._most, self._racks).astype(np.int64)
-        self._groups = int(choices.key.max(initial=0)) + 1 if grouped else 0
-        self._group_at = choices.key[class_] * count + node if grouped else node
-        per_group = np.bincount(self._group_at, size, self._groups * count).astype(np.int64)
-        self._group_most = per_group if grouped else per_group[:0]
+        # One group is balanced as well: nodes of unequal weights or loads can be equally even in unequal ways.
+        self._groups = int(choices.key.max(initial=0)) + 1
+        self._group_at = choices.key[class_] * count + node
+        self._group_most = np.bincount(self._group_at, size, self._groups * count).astype(np.int64)
 
     def solved(self, work: SolveBudget, mix: int) -> tuple[Ints, str]:
         """Solve until every load is within its single segments."""
         nodes, count, total = self._nodes, len(self._nodes.rack), int(self._choices.size.sum())
         share = (total + nodes.leader_load.sum()) / max(1, int(nodes.weight[self._most > 0].sum()))
         centre = np.clip(np.rint(share * nodes.weight - nodes.leader_load), 0, self._most).astype(np.int64)
-        of_group = np.rint(np.repeat(np.bincount(self._choices.key, self._choices.size, max(1, self._groups)), count))
+        of_group = np.rint(np.repeat(np.bincount(self._choices.key, self._choices.size, self._groups), count))
         of_group = np.clip(of_group // max(1, int((self._most > 0).sum())), 0, None).astype(np.int64)
-        of_group = of_group[: self._groups * count]
         per_rack = np.bincount(nodes.rack, share * nodes.weight - nodes.leader_load, self._racks)
         of_rack = np.clip(np.rint(per_rack), 0, self._rack_most).astype(np.int64)
         for _ in range(_ROUNDS):
@@ -242,14 +235,13 @@ class _Leading:
         node_row, rack_row = builder.add_rows(count), builder.add_rows(self._racks)
         sink = builder.add_rows(1, np.asarray([-int(choices.size.sum())]))
         class_, _, now = choices.arcs.T
-        arrive = group_row if self._grouped else node_row
-        builder.add("choice", class_row + class_, arrive + self._group_at, choices.size[class_])
+        builder.add("choice", class_row + class_, group_row + self._group_at, choices.size[class_])
         builder.add("group", group_row + group_steps.owner, node_row + group_steps.owner % count, group_steps.width)
         builder.add("node", node_row + node_steps.owner, rack_row + nodes.rack[node_steps.owner], node_steps.width)
         builder.add("rack", rack_row + rack_steps.owner, np.full(len(rack_steps.owner), sink), rack_steps.width)
         objectives = [
             *self._evenness(builder, node_steps, rack_steps),
-            *([builder.objective(group=group_steps.cost)] if self._grouped else []),
+            builder.objective(group=group_steps.cost),
             *([builder.objective(choice=-now)] if now.any() else []),
             *([builder.objective(choice=_costs_without_pattern(choices.arcs, mix))] if mix else []),
         ]
@@ -379,9 +371,7 @@ def reorder_leaders(
                 [], first, second, (0.0, 0), "there are too many groups to prove the balance of the leaders of each"
             )
         else:
-            found = choose_leaders(
-                problem, [list(held) for held in items.current], SolveBudget(work), grouped=True, keep=keep
-            )
+            found = choose_leaders(problem, [list(held) for held in items.current], SolveBudget(work), keep=keep)
     except SolverError as error:
         first, second = greedy_leads(problem, items.current)
         found = LeaderChoice([], first, second, (0.0, 0), f"leaders: {error}")
