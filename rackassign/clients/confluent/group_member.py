@@ -175,11 +175,12 @@ class GroupMember:
             return self._member.committed(partitions, 1000 * wait_s)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], wait_s: float) -> Mapping[TopicPartition, int]:
-        """Return the end offset of each partition; nothing if they are not known in time."""
-        asked = [KafkaPythonPartition(*tp) for tp in partitions]
+        """Return the end offset of each partition with a leader; nothing if they are not known in time."""
+        known = internals.partitions_with_leader(self._consumer, partitions)
         try:
-            found = self._consumer.end_offsets(asked, timeout_ms=1000 * wait_s)
-        except KafkaPythonError as error:
+            found = self._consumer.end_offsets([KafkaPythonPartition(*tp) for tp in known], timeout_ms=1000 * wait_s)
+        except (KafkaPythonError, KeyError) as error:
+            # A partition can lose its leader in between: the KeyError of `partitions_with_leader`.
             log.debug("%s: %s", type(error).__name__, error)
             return {}
         return {TopicPartition(*tp): end for tp, end in found.items()}

@@ -47,7 +47,7 @@ class RebalanceHandler:
         member: Member that gets assignments.
         reader: Fetcher that reads them.
         commits: Commits of delivered records.
-        stalls: Detector of partitions that should be read but are not.
+        stalls: Detector of partitions that should be read but are not, and of the reverse.
     """
 
     def __init__(
@@ -132,9 +132,10 @@ class RebalanceHandler:
 
     def _wake(self) -> None:
         quiet = self._stalls.suspects(self._reader.reading())
-        if quiet and self._stalls.stalled(self._member.end_offsets(quiet, _ENDS_S)):
+        stray = self._stalls.strays(self._reader.held)
+        if stray or (quiet and self._stalls.stalled(self._member.end_offsets(quiet, _ENDS_S))):
             self._reader.recreate()
-            self._stalls.forget(self._reader.held)
+            self._stalls.restart()
 
     def _drop(self, tps: Places) -> None:
         self._commits.drop(tps)

@@ -1,13 +1,19 @@
-"""Detection of partitions that librdkafka has silently stopped reading.
+"""Detection of partitions that librdkafka has silently stopped reading, or still reads after they were unassigned.
 
-Occasionally, after a change of leaders, librdkafka stops reading a partition although its state is active. This was
-seen in two of a dozen runs of the chaos tests, with 2.16, when a follower that was read became the leader; its issues
-3399 and 4492 are similar. There is no error, and the partition looks like one without new records. Unassigning and
-assigning it again does not help, so the consumer of librdkafka is replaced.
+**Stalled.** Occasionally, after a change of leaders, librdkafka stops reading a partition although its state is active.
+This was seen in two of a dozen runs of the chaos tests, with 2.16, when a follower that was read became the leader; its
+issues 3399 and 4492 are similar. There is no error, and the partition looks like one without new records. Unassigning
+and assigning it again does not help, so the consumer of librdkafka is replaced.
 
 Two conditions together identify such a partition: by the statistics nothing more was fetched although all fetched
 records are delivered, and by the member's request the end offset is further. Both must hold twice in a row, since
 neither is of the current moment. Without statistics nothing is detected.
+
+**Stray.** A partition that is unassigned while librdkafka asks for its first offset is fetched all the same once that
+response comes (seen with 2.16: "outdated offset response: (re)starting offset query timer", in the state "stopped").
+No record of it is delivered, but its bytes cross the network and fill memory, up to `queued.max.messages.kbytes`. The
+statistics show such a partition as active for two reports in a row although it is not assigned. The consumer of
+librdkafka is replaced then, too: assigning and unassigning it once more would need the same request again.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ from rackassign.util.librdkafka_statistics import ClientStatistics, PartitionSta
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
+
+_ACTIVE = "active"
 
 QUIET_S = 5.0
 """Seconds without fetched records after which the end offset is requested, and again after the same time."""
@@ -58,6 +66,8 @@ class StallDetector:
         self._once = WarnOnce(log)
         self._seen: dict[Place, _Seen] = {}
         self._tried: dict[Place, int] = {}
+        self._active: dict[Place, tuple[float, float]] = {}
+        """First and last time at which a partition was reported as being fetched."""
         self._next_look = 0.0
 
     def __call__(self, statistics: str) -> None:
@@ -70,6 +80,10 @@ class StallDetector:
 
     def _see(self, reported: PartitionStatistics) -> None:
         tp, now, offset = Place(reported.topic, reported.partition), self._clock(), reported.next_offset
+        if reported.fetch_state == _ACTIVE:
+            self._active[tp] = (self._active.get(tp, (now, now))[0], now)
+        else:
+            self._active.pop(tp, None)
         last = self._seen.get(tp)
         if 0 <= reported.delivered_offset < offset:
             # There are records left to deliver.
@@ -83,6 +97,27 @@ class StallDetector:
         """Restart detection for partitions that were taken, dropped or sought."""
         for tp in tps:
             self._seen.pop(tp, None)
+            self._active.pop(tp, None)
+
+    def restart(self) -> None:
+        """Restart detection for all partitions: the next statistics are those of another client."""
+        self._seen.clear()
+        self._active.clear()
+
+    def strays(self, held: frozenset[Place]) -> list[Place]:
+        """Return the partitions that have been fetched for a while without being assigned.
+
+        Args:
+            held: All assigned partitions.
+        """
+        found = [
+            tp for tp in sorted(self._active.keys() - held) if self._active[tp][1] - self._active[tp][0] >= QUIET_S
+        ]
+        for tp in found:
+            log.warning(
+                "librdkafka still fetches %s-%d, which is not assigned to this member; its consumer is replaced", *tp
+            )
+        return found
 
     def suspects(self, among: Iterable[Place]) -> list[Place]:
         """Return the partitions whose end offsets should be requested now."""

@@ -25,6 +25,7 @@ from rackassign.clients.kafka_python.internals.metadata import (
     cluster_of,
     missed_local_replica,
     on_refresh,
+    partitions_with_leader,
     topology,
 )
 from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
@@ -46,6 +47,7 @@ __all__ = [
     "missed_local_replica",
     "observe_fetches",
     "on_refresh",
+    "partitions_with_leader",
     "topology",
     "warn_on_join_response",
 ]

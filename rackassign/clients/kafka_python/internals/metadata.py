@@ -91,6 +91,19 @@ def missed_local_replica(consumer: Any, rack: str, broker: int, partition: Topic
     return known is not None and any(_rack_of(cluster, replica) == rack for replica in known.isr_nodes)
 
 
+def partitions_with_leader(consumer: Any, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return those of the partitions whose leader the consumer knows.
+
+    Before a request for offsets: kafka-python (3.0.12) sends it for these only, and then `end_offsets` raises KeyError
+    for the first of the others. Reads `_cluster.leader_for_partition`, which is None for an unknown partition, and -1
+    for one without a leader. If it is missing, all partitions are returned.
+    """
+    leader = getattr(cluster_of(consumer), "leader_for_partition", None)
+    if not callable(leader):
+        return list(partitions)
+    return [tp for tp in partitions if leader(tp) not in {None, -1}]
+
+
 def _rack_of(cluster: Any, broker: int) -> str | None:
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack

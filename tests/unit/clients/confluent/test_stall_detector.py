@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
+from rackassign.clients.kafka_python.internals import MemberAssignment
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 
@@ -53,6 +54,37 @@ def test_what_is_behind_its_end_twice_goes_on_with_another_client(caplog: pytest
     assert stage.source.reading == {ONE: 10, TWO: OFFSET_BEGINNING}
     assert [source.closed for source in stage.sources] == [True, False]
     assert "reads nothing of t-0 from offset 10 on, though its end offset is 20 (its state: active)" in caplog.text
+
+
+def test_what_is_fetched_though_it_was_dropped_ends_with_another_client(caplog: pytest.LogCaptureFixture) -> None:
+    group = Quiet()
+    group.source.delivered = {TWO: 4}
+    group.see(0)
+    group.play(MemberAssignment(2, "m", frozenset({TWO})))
+    group.member.end = 0
+    # The first report may be from before it was dropped.
+    assert group.see(7) == []
+    assert len(group.sources) == 1
+    with caplog.at_level(logging.WARNING):
+        assert group.see(9) == []
+    assert [source.closed for source in group.sources] == [True, False]
+    assert group.source.reading == {TWO: 4}
+    assert "still fetches t-0, which is not assigned to this member" in caplog.text
+    # The new client does not fetch it, and nothing of the old one is remembered.
+    group.now += 10 * QUIET_S
+    group.play()
+    assert len(group.sources) == 2
+
+
+def test_what_is_dropped_and_taken_again_is_no_stray() -> None:
+    group = Quiet()
+    group.member.end = 5
+    for generation, owned in enumerate(([TWO], [ONE, TWO], [TWO], [ONE, TWO]), start=2):
+        group.play(MemberAssignment(generation, "m", frozenset(owned)))
+        group.see(5, after_s=QUIET_S - 1)
+    for _ in range(3):
+        group.see(5)
+    assert len(group.sources) == 1
 
 
 def test_what_was_in_vain_is_not_done_again() -> None:
