@@ -17,6 +17,7 @@ from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.traffic import traffic_matrix
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -128,9 +129,10 @@ class ReportMetrics(Collector):
             odd = {odd.name for odd in survey.skipped}
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             for inspected in survey.inspections:
-                for pair, rate in inspected.flows.pairs.items():
+                # Bytes, and not rates times seconds: the time between the samples differs between brokers.
+                for pair, size in traffic_matrix(inspected.now, survey.measured.bytes_written).pairs.items():
                     key = (inspected.snapshot.live.name, pair)
-                    self._read[key] = self._read.get(key, 0.0) + rate * survey.measured.seconds
+                    self._read[key] = self._read.get(key, 0.0) + size
 
     def fail(self) -> None:
         """Count a report that could not be made."""
@@ -141,7 +143,9 @@ class ReportMetrics(Collector):
         """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
             last, failed, read = self._last, self._failed, dict(self._read)
-        yield CounterMetricFamily("rackassign_surveys_failed", "Surveys that Kafka did not answer.", value=failed)
+        yield CounterMetricFamily(
+            "rackassign_surveys_failed", "Reports that failed because Kafka did not respond.", value=failed
+        )
         if last is None:
             return
         bytes_ = _read_bytes()

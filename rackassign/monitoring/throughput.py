@@ -58,14 +58,16 @@ class Throughput:
     Args:
         bytes_s: Bytes of record batches per second; unknown for missing partitions.
         records_s: Offsets per second; unknown for missing partitions.
-        seconds: Time between the samples.
+        seconds: Time between the samples; the longest, since brokers are sampled one after the other.
         problems: Why some are unknown.
+        bytes_written: Bytes of record batches between the samples; unknown for missing partitions.
     """
 
     bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
     records_s: Mapping[TopicPartition, float] = field(default_factory=dict)
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
+    bytes_written: Mapping[TopicPartition, float] = field(default_factory=dict)
 
 
 def sample_logs(
@@ -122,6 +124,7 @@ def _offsets(admin: KafkaAdminClient, tps: Sequence[TopicPartition]) -> dict[Top
 def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
     """Compute the throughput from two samples."""
     bytes_s: dict[TopicPartition, float] = {}
+    bytes_written: dict[TopicPartition, float] = {}
     records_s: dict[TopicPartition, float] = {}
     longest = 0.0
     for tp, now in after.logs.items():
@@ -134,8 +137,9 @@ def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
         records_s[tp] = came / seconds
         grown = _grown(then, now, came)
         if grown is not None:
-            bytes_s[tp] = grown / seconds
-    return Throughput(bytes_s, records_s, longest, tuple(dict.fromkeys(before.problems + after.problems)))
+            bytes_s[tp], bytes_written[tp] = grown / seconds, grown
+    problems = tuple(dict.fromkeys(before.problems + after.problems))
+    return Throughput(bytes_s, records_s, longest, problems, bytes_written)
 
 
 def _grown(then: LogSample, now: LogSample, came: int) -> float | None:

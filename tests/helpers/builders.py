@@ -54,7 +54,8 @@ def group(*members: MemberDescription, name: str = "g", **more: Any) -> GroupDes
 
 def rates(bytes_s: Mapping[tuple[str, int], float]) -> Throughput:
     known = {TopicPartition(*place): rate for place, rate in bytes_s.items()}
-    return Throughput(known, dict.fromkeys(known, 1.0), 10.0)
+    written = {place: 10.0 * rate for place, rate in known.items()}
+    return Throughput(known, dict.fromkeys(known, 1.0), 10.0, bytes_written=written)
 
 
 def inspected(

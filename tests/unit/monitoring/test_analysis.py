@@ -299,6 +299,14 @@ def test_what_is_written_shows_in_what_a_log_grows_by(then: LogSample, now: LogS
     assert compared(LogSamples({place: then}), LogSamples({place: now})).bytes_s == {place: bytes_s}
 
 
+def test_bytes_are_those_of_the_logs_whenever_each_broker_was_asked() -> None:
+    early, late = TopicPartition("t", 0), TopicPartition("t", 1)
+    before = LogSamples({early: log(0, 0, 0, 0.0), late: log(0, 0, 0, 0.5)})
+    measured = compared(before, LogSamples({early: log(3000, 0, 30, 2.0), late: log(600, 0, 6, 1.5)}))
+    assert measured.bytes_written == {early: 3000, late: 600}
+    assert (measured.bytes_s, measured.seconds) == ({early: 1500.0, late: 600.0}, 2.0)
+
+
 def test_what_came_and_is_gone_already_is_not_measured() -> None:
     place = TopicPartition("t", 0)
     measured = compared(LogSamples({place: log(5000, 0, 10)}), LogSamples({place: log(0, 500, 500, 1.0)}))
