@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rackassign.spark.fetch_size import ONE_BATCH, UNKNOWN, RecordStats
 from rackassign.spark.range_reader import consumer_properties
 from rackassign.spark.splits import OffsetRange
-from rackassign.util.librdkafka_statistics import ClientStatistics
+from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -41,7 +41,7 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
     try:
         # Metadata is requested before the read, so that its bytes do not count.
         consumer.list_topics(offsets.tp.topic, timeout=_MAX_S)
-        seen.await_next(consumer)
+        seen.await_current(consumer)
         before = seen.received
         consumer.assign([TopicPartition(*offsets.tp, offsets.start)])
         deadline = time.monotonic() + _MAX_S
@@ -50,7 +50,7 @@ def sample(client: Mapping[str, str], offsets: OffsetRange) -> RecordStats:
             # This is the last record of the range, or the end of the log.
             if any(message.error() is not None or (message.offset() or 0) >= offsets.end - 1 for message in got):
                 break
-        seen.await_next(consumer)
+        seen.await_current(consumer)
         size = seen.received - before
     finally:
         consumer.close()
@@ -78,7 +78,6 @@ class _Statistics:
         """Return whether the data received since then is a sufficient sample."""
         return self.fetches >= _MAX_FETCHES or (self.records > 0 and self.received - before >= _MAX_BYTES)
 
-    def await_next(self, consumer: Consumer) -> None:
-        count, deadline = self._count, time.monotonic() + _MAX_S
-        while self._count == count and time.monotonic() < deadline:
-            consumer.consume(1, _STATISTICS_MS / 1000)
+    def await_current(self, consumer: Consumer) -> None:
+        """Wait for statistics of all requests so far; records that arrive meanwhile are dropped."""
+        await_reports(lambda wait_s: consumer.consume(1, wait_s), lambda: self._count, timeout_s=_MAX_S)

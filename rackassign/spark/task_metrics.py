@@ -10,14 +10,13 @@ import functools
 import json
 import os
 import socket
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.spark.splits import Split
-from rackassign.util.librdkafka_statistics import ClientStatistics
+from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -73,12 +72,7 @@ class Meter:
         A fetch that was in flight when the partition was unassigned is awaited as well. Its bytes would otherwise be
         counted for the next range that this process reads.
         """
-        deadline = time.monotonic() + _MAX_WAIT_S
-        # Statistics that are queued already can be older than the last bytes. The first ones after them can be, too.
-        consumer.poll(0)
-        enough = self._count + 2
-        while (self._count < enough or self._in_flight) and time.monotonic() < deadline:
-            consumer.poll(_INTERVAL_MS / 1000)
+        await_reports(consumer.poll, lambda: self._count, timeout_s=_MAX_WAIT_S, settled=lambda: not self._in_flight)
 
 
 @functools.cache

@@ -7,12 +7,14 @@ tasks. They are read here once, so that a change of librdkafka's format has one 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 _Value = TypeVar("_Value", int, str)
 _NO_ID = -1
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,34 @@ class ClientStatistics:
                 if _typed(counts, "partition", int) != _NO_ID
             ),
         )
+
+
+def await_reports(
+    poll: Callable[[float], object],
+    reports: Callable[[], int],
+    *,
+    timeout_s: float,
+    settled: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Wait for statistics that include all that a client did before this call; return whether they came in time.
+
+    Reports that are queued already can be older than that, and the first one after them can be, too. So the queue is
+    emptied first, and the second report after that is the one.
+
+    Args:
+        poll: Calls the client's callbacks, for up to the given seconds.
+        reports: Returns the number of reports that the callback received so far.
+        timeout_s: Time limit in seconds.
+        settled: A further condition on the last report.
+    """
+    deadline = time.monotonic() + timeout_s
+    poll(0.0)
+    enough = reports() + 2
+    while reports() < enough or not settled():
+        if time.monotonic() >= deadline:
+            return False
+        poll(_POLL_S)
+    return True
 
 
 def _broker(name: str, counts: Mapping[str, Any]) -> BrokerStatistics:
