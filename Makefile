@@ -78,7 +78,7 @@ lint: $(VENV)/dev.stamp ## Style, types and import rules
 .PHONY: bench
 bench: $(VENV)/dev.stamp ## Speed and decay beside the Java assignors, in one run
 	$(BIN)/python -m benchmarks.assignors
-	$(BIN)/python -m benchmarks.decay
+	$(BIN)/python -m benchmarks.long_run
 
 .PHONY: bench-placement
 bench-placement: $(VENV)/dev.stamp ## How even placers are, how much they move, and how long an audit takes

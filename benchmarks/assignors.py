@@ -1,7 +1,6 @@
-"""Our strategies beside Kafka's own, in one run and on one machine: `python -m benchmarks.assignors`.
+"""Planning time and quality beside Kafka's own assignors, in one run: `python -m benchmarks.assignors`.
 
-Times differ from machine to machine and hour to hour; the ratio of two medians taken one after the other is what
-to look at.
+Times differ between machines and hours. Compare the ratio of two medians that were measured one after the other.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import host_path
+from benchmarks import leader_join
 from benchmarks.cases import BEYOND, NAMED, QUICK, Case, grid
-from benchmarks.cells import Cell, Verdict, run, sheets, verdicts
 from benchmarks.groups import Shape
-from benchmarks.java_side import WarmJava
-from benchmarks.ours import BRIEF, THOROUGH, Effort
-from benchmarks.ours import QUICK as QUICK_EFFORT
-from benchmarks.show import Sheet, show, write_markdown
+from benchmarks.java_assignors import WarmJava
+from benchmarks.planner import BRIEF, THOROUGH, Effort
+from benchmarks.planner import QUICK as QUICK_EFFORT
+from benchmarks.results import Cell, Verdict, run, sheets, verdicts
+from benchmarks.tables import Sheet, show, write_markdown
 from tests.helpers.java.assignor_peer import NoJdkError
 
 JAVA_THOROUGH = Effort(rounds=15, warmup=30, budget_s=20)
 JAVA_BRIEF = Effort(rounds=5, warmup=10, budget_s=10)
 
-HOST_CASES = (
+LEADER_CASES = (
     Case("range", Shape(1_000, 50_000, 100, 2)),
     Case("cooperative-sticky", Shape(1_000, 50_000, 100, 2)),
     Case("cooperative-sticky", Shape(1_000, 50_000, 100, 2, owners="all but one")),
 )
-QUICK_HOST_CASES = (
+QUICK_LEADER_CASES = (
     Case("range", Shape(20, 200, 10, 2)),
     Case("cooperative-sticky", Shape(20, 200, 10, 2, owners="all but one")),
 )
@@ -47,7 +46,7 @@ class Amount:
 
     Args:
         cases: Which.
-        host: Groups for the way from bytes to bytes.
+        leader: Groups for the measurement of a leader, from bytes to bytes.
         ours: Effort on our side.
         java: Effort on Java's.
         warm_up: Whether the JVM is warmed up first.
@@ -55,7 +54,7 @@ class Amount:
     """
 
     cases: Sequence[Case]
-    host: Sequence[Case] = HOST_CASES
+    leader: Sequence[Case] = LEADER_CASES
     ours: Effort = THOROUGH
     java: Effort = JAVA_THOROUGH
     warm_up: bool = True
@@ -77,12 +76,14 @@ def main() -> None:
     if options.full:
         amount_ = Amount((*grid(), *BEYOND), ours=BRIEF, java=JAVA_BRIEF, skip=True)
     elif options.quick:
-        amount_ = Amount(QUICK, QUICK_HOST_CASES, QUICK_EFFORT, QUICK_EFFORT, warm_up=False)
+        amount_ = Amount(QUICK, QUICK_LEADER_CASES, QUICK_EFFORT, QUICK_EFFORT, warm_up=False)
     else:
         amount_ = Amount((*NAMED, *BEYOND))
     cases = [case for case in amount_.cases if options.only in str(case)]
-    host = [case for case in amount_.host if options.only in str(case)]
-    Run(replace(amount_, cases=cases, host=host), java=not options.no_java, json_file=options.json).go(options.markdown)
+    leader = [case for case in amount_.leader if options.only in str(case)]
+    Run(replace(amount_, cases=cases, leader=leader), java=not options.no_java, json_file=options.json).go(
+        options.markdown
+    )
 
 
 class Run:
@@ -100,7 +101,7 @@ class Run:
         self._json_file = json_file
         self._machine: dict[str, str | int | float | None] = {}
         self._cells: list[Cell] = []
-        self._ways: dict[Case, list[host_path.Stage]] = {}
+        self._ways: dict[Case, list[leader_join.Stage]] = {}
         self._not_planned: list[Verdict] = []
 
     def go(self, markdown: Path | None) -> None:
@@ -121,11 +122,11 @@ class Run:
                 skip = java is not None and self._amount.skip and _hopeless(case, self._cells)
                 self._cells.append(run(case, java, self._amount.ours, skip_java=skip))
                 self._write_json()
-            for case in self._amount.host:
+            for case in self._amount.leader:
                 status.update(f"from bytes to bytes: {case}")
                 try:
-                    self._ways[case] = host_path.measure(case, rounds=self._amount.ours.rounds, warmup=2)
-                except host_path.NotPlannedError as error:
+                    self._ways[case] = leader_join.measure(case, rounds=self._amount.ours.rounds, warmup=2)
+                except leader_join.NotPlannedError as error:
                     # All that has been measured before is still to be shown.
                     self._not_planned.append(Verdict(str(case), str(error), reached=False))
         self._write_json()
@@ -135,7 +136,7 @@ class Run:
             write_markdown(markdown, "assignors", made_sheets)
 
     def _verdicts(self) -> list[Verdict]:
-        ways = [verdict for case, stages in self._ways.items() for verdict in host_path.verdicts(case, stages)]
+        ways = [verdict for case, stages in self._ways.items() for verdict in leader_join.verdicts(case, stages)]
         return [*verdicts(self._cells), *ways, *self._not_planned]
 
     def _write_json(self) -> None:
@@ -158,7 +159,7 @@ class Run:
         against = f"Java {machine['java']}, Kafka {machine['kafka']}" if machine["java"] else machine["missing"]
         about = f"Python {machine['python']} against {against}; {machine['cores']} cores, load {machine['load']}"
         made = [replace(sheet, title=f"{sheet.title}: {about}") for sheet in sheets(self._cells)]
-        made += [host_path.sheet(case, stages) for case, stages in self._ways.items()]
+        made += [leader_join.sheet(case, stages) for case, stages in self._ways.items()]
         judged = [verdict.row() for verdict in self._verdicts()]
         return [*made, Sheet("Targets", ("target", "measured", ""), judged)]
 

@@ -18,7 +18,7 @@ from statistics import median
 
 from kafka import KafkaAdminClient
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.admin.cluster import MIN_ISR, describe_topics_on, list_brokers, topic_configs
 from rackassign.admin.raw_requests import fetch_metadata
 from rackassign.admin.reassignments import ReassignmentAdmin
@@ -34,7 +34,7 @@ _HEAP = "-Xmx1g"
 """With the heap that suffices for tests brokers fall minutes behind with so many replicas."""
 
 _AT_ONCE = 50
-_PATIENCE_S = 900.0
+_TIMEOUT_S = 900.0
 _PAUSE_S = 2.0
 
 HEADINGS = ("what", "s", "of a Metadata request")
@@ -50,7 +50,7 @@ def fill(admin: KafkaAdminClient, topics: int, partitions: int) -> None:
 
 def await_whole(cluster: Cluster, admin: KafkaAdminClient, topics: int) -> None:
     """Wait until every broker knows of all topics, with all replicas in sync."""
-    until = time.monotonic() + _PATIENCE_S
+    until = time.monotonic() + _TIMEOUT_S
     for broker in cluster.brokers:
         while True:
             seen = describe_topics_on(admin, broker.id).values()

@@ -1,4 +1,4 @@
-"""What is measured, and what it is to reach."""
+"""The cases to measure, and their targets."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What it costs to join with kafka-python and read with librdkafka, beside either alone, on a real broker here.
+"""Throughput of a consumer that joins with kafka-python and fetches with librdkafka, beside each alone.
 
-Each reads the same records in a group of its own, as it comes and with the same batches, from the first record that it
-is given to the last: joining is not counted. They take turns, and each pair of rounds is compared with itself, since
-the machine's speed varies by more than what is measured. librdkafka is many times faster than kafka-python because it
-is C; what a program does with the records comes on top, with any of them.
+Each reads the same records of a real broker in a group of its own, in equal batches, from the first record that it is
+given to the last; joining is not counted. They take turns, and each pair of rounds is compared with itself, because the
+machine's speed varies by more than what is measured. librdkafka is several times faster than kafka-python because it is
+written in C. The time of your own processing is added to each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 from kafka import KafkaConsumer
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.testing import LocalCluster, create_topic
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.fleet import AS_IS, WHAT_IFS, FleetAudit, audit_groups, storage
 from rackassign.fleet.audit import SCHEMA
 from rackassign.model import STRATEGY_NAMES, Broker, Partition, TopicPartition, Topology

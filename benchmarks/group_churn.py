@@ -1,8 +1,8 @@
-"""A cluster and a group that change all the time: what happens to a consumer group in months, as steps.
+"""Changes of a cluster and a group over months, as steps.
 
-Two brokers on each of three racks, partitions of one and of two copies. Members come and go, also a whole rack of
-them with its brokers; copies are moved and topics grow. What happens does not depend on who assigns, so that the
-same months can be lived through with any assignor.
+Two brokers in each of three racks, partitions with one and two replicas. Members join and leave, also a whole rack of
+them with its brokers; replicas are moved, and topics grow. The steps do not depend on the assignor, so all assignors
+are compared on the same steps.
 """
 
 from __future__ import annotations

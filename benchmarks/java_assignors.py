@@ -1,4 +1,4 @@
-"""How long Kafka's assignors take, and what they decide, with a limit to both our patience and theirs."""
+"""Time and results of Kafka's assignors, with a time limit on both sides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.cases import Case, StrategyName
 from benchmarks.groups import Shape
-from benchmarks.ours import Effort
+from benchmarks.planner import Effort
 from benchmarks.quality import Quality, count, readable
 from rackassign.model import Group
 from rackassign.scenario import write_group

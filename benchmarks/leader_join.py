@@ -1,7 +1,7 @@
-"""What a group's leader does around the plan: from the bytes of a join to the bytes of its answer.
+"""Time of a group leader around the plan: from the bytes of a JoinGroup response to those of a SyncGroup request.
 
-The objects are kafka-python's own, decoded from what a broker would send, and the assignor is the one that users
-have, so that the shares are those of a real rebalance.
+The objects are kafka-python's own, decoded from what a broker sends, and the assignor is the public one. So the shares
+are those of a real rebalance.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import MetadataResponse
 
 from benchmarks.cases import Case
-from benchmarks.cells import Verdict
-from benchmarks.show import Sheet
+from benchmarks.results import Verdict
+from benchmarks.tables import Sheet
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
 from rackassign.clients.common.subscriptions import decode_join
 from rackassign.model import Member, Plan, Topology

@@ -1,4 +1,4 @@
-"""Who decides for a group: our strategy, kafka-python's own assignors, and Java's, each as on a group's leader."""
+"""Leaders of a group to compare: rackassign, kafka-python's own assignors, and Java's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from benchmarks.host_path import cluster_of
+from benchmarks.leader_join import cluster_of
 from rackassign.model import Group, Partitions
 from rackassign.scenario import write_group
 from rackassign.strategies import Options, plan_cooperative
@@ -19,7 +19,7 @@ from tests.helpers.java.assignor_peer import JavaPeer, JavaRaisedError, PeerLost
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 """Java's general builder may go round in circles for ever."""
 
 
@@ -121,7 +121,7 @@ class Java:
         if self._peer is None:
             self._peer = JavaPeer().__enter__()
         try:
-            return self._peer.assign(write_group(group), "cooperative-sticky", timeout_s=PATIENCE_S).assignment
+            return self._peer.assign(write_group(group), "cooperative-sticky", timeout_s=TIMEOUT_S).assignment
         except JavaRaisedError as error:
             raise NoAnswerError(str(error)) from None
         except PeerLostError as error:

@@ -1,7 +1,7 @@
-"""Does it stay good? Hundreds of changes, one after the other, each settled: `python -m benchmarks.decay`.
+"""Quality over hundreds of changes, each planned from the result of the last: `python -m benchmarks.long_run`.
 
-A fresh assignment is easily good. A sticky assignor goes on from what it did before, and what it did not see then
-it does not mend: locality is lost a bit at each change, for as long as the group lives.
+A sticky assignor starts from its earlier result. If it does not restore what a change has made cross-rack, locality
+falls a little with each change, for the lifetime of the group.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.churn import Churn, Step
+from benchmarks.group_churn import Churn, Step
 from benchmarks.leaders import Java, KafkaPython, Leader, NoAnswerError, Ours
 from benchmarks.quality import Quality, count, readable
-from benchmarks.show import Sheet, show, write_markdown
+from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.model import Group, Member, Partitions
 from rackassign.strategies import Options, plan_cooperative
 from tests.helpers.java.assignor_peer import NoJdkError
@@ -188,7 +188,7 @@ def summed_up(name: str, done: Sequence[Settled]) -> Decay:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.decay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.long_run", description=__doc__)
     parser.add_argument("--steps", type=int, default=STEPS, help="changes (%(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of all that happens (%(default)s)")
     parser.add_argument("--no-java", action="store_true", help="without Java's assignor")

@@ -1,7 +1,7 @@
-"""What it costs a consumer to count what it reads from where, on a real broker of this machine.
+"""Cost of counting the fetched bytes by rack, on a real broker of this machine.
 
-Rounds with and without the meter take turns. A round's speed on a busy machine varies by more than the meter costs, so
-the time that is spent in it is measured as well, and set against the time of the whole round.
+Rounds with and without the meter take turns. The speed of a round on a busy machine varies by more than the meter
+costs, so the time that is spent in the meter is measured as well, and compared with the time of the whole round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as HostPartition
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign import attach
 from rackassign.clients.kafka_python import PATCHES
 from rackassign.testing import LocalCluster, create_topic
@@ -73,7 +73,7 @@ class Timed:
             original(*arguments)
             inside += time.perf_counter() - begun
 
-        # The host's own work is put between two clocks, and what is around it is the meter's.
+        # The client's own work is put between two clocks, and what is around it is the meter's.
         timed_original.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
         fetcher._handle_fetch_response = timed_original
         metered(consumer)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.show import Sheet, show, write_markdown
+from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.model import Broker
 from rackassign.placement import Layout, LayoutMetrics, Placement, PlacementConstraints, load_placer, rebalance
 from rackassign.placement.placers.optimal import rebalance_leaders

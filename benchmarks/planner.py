@@ -1,7 +1,7 @@
-"""How long our strategies take, and how much memory the large groups need.
+"""Time of rackassign's strategies, and the peak memory of large groups.
 
-A large group is measured in a process of its own, `python -m benchmarks.ours CASE`, which does nothing else: what
-it needs at its peak is then the group's and the plan's.
+A large group is measured in a process of its own, `python -m benchmarks.planner CASE`: its peak is that of the group
+and the plan.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def timed(plan: Callable[[Group], Plan], group: Group, effort: Effort) -> float:
 def _measure_alone(case: Case, effort: Effort) -> Taken:
     request = json.dumps({"case": asdict(case), "effort": asdict(effort)})
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ours", request], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-m", "benchmarks.planner", request], stdout=subprocess.PIPE, text=True, check=True
     )
     return Taken(**json.loads(ran.stdout))
 

@@ -1,4 +1,4 @@
-"""How good an assignment is, told by none of the strategies: balance, then locality, then moves."""
+"""Quality of an assignment, computed by none of the strategies: balance, then locality, then moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of a case, and whether that is what it was to reach."""
+"""The measurement of a case, and whether it reaches its target."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.cases import GENERAL_RATIO, Case
-from benchmarks.java_side import CAP_S, TOO_LONG, JavaTaken, WarmJava
-from benchmarks.ours import Effort, measure
+from benchmarks.java_assignors import CAP_S, TOO_LONG, JavaTaken, WarmJava
+from benchmarks.planner import Effort, measure
 from benchmarks.quality import Quality
-from benchmarks.show import Sheet
+from benchmarks.tables import Sheet
 
 HEADINGS = (
     "members / partitions / topics",

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.model import TopicPartition
 from rackassign.spark.fetch_size import fetch_size
 from rackassign.spark.range_reader import ReadOptions, consumer_properties, read

@@ -1,8 +1,8 @@
-"""What share of a batch Spark reads at home in three racks, and how fast: its own source beside ours, on real brokers.
+"""Local share and speed of batches that Spark reads in three racks: its own source beside ours, on real brokers.
 
-A stand-alone Spark with a worker of one core in each rack, as three zones have them. What is read at home is counted by
-the clients themselves: by librdkafka for ours, by the metrics of the Java consumers for Spark's own. The machine does
-all the work at once, so times mean nothing but as ratios within a round; each round has the ways in another order.
+A stand-alone Spark has a worker with one core in each rack. Local bytes are counted by the clients: by librdkafka for
+rackassign, by the metrics of the Java consumers for Spark's own source. One machine does all the work, so times are
+comparable only as ratios within a round; each round has another order.
 
 Spark's own source (`jvm`, `jvm-racks`) needs Spark 4.0 and a JDK, as `make bench-spark` has them.
 """
@@ -22,16 +22,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.spark import Coordinator, kafka_options, read_barrier
 from rackassign.spark.barrier import total_slots
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.processes.listing import processes
 from rackassign.testing.spark import SparkCluster, session
 from tests.helpers.java.assignor_peer import compiled, find_jdk
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
 from tests.helpers.kafka.spark_harness import fill, told_in, wire_size
-from tests.helpers.kafka.waiting import wait_until
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 PAIRS = [[1, 2], [2, 1], [2, 3], [3, 2], [3, 1], [1, 3]]
@@ -40,7 +40,7 @@ TOPIC = "rows"
 JVM = ("jvm", "jvm-racks")
 OURS = ("none", "executor", "pull", "barrier")
 _COUNTER = Path(__file__).parent / "java" / "NodeBytes.java"
-_PATIENCE_S = 180.0
+_TIMEOUT_S = 180.0
 _COUNTED_S = 0.5
 """The counter of the JVM writes ten times a second."""
 
@@ -203,7 +203,7 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Found], int]:
         wire = sum(wire_size(cluster, TOPIC, partition, 0, options.records) for partition in range(PARTITIONS))
         workers = stage.enter_context(SparkCluster(list(RACKS.values()), memory="2g"))
         spark = stage.enter_context(session(workers.master, config))
-        wait_until(lambda: total_slots(spark) == len(RACKS), "an executor in each rack", patience_s=_PATIENCE_S)
+        wait_until(lambda: total_slots(spark) == len(RACKS), "an executor in each rack", timeout_s=_TIMEOUT_S)
         held = stage.enter_context(Coordinator(spark))
         reading = Stage(spark, workers, cluster, folder, held)
         # The first round warms executors, and does not count.

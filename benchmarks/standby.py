@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import MODES, Copies, Mode, StandbyOptions, assign_standbys
 from tests.helpers.standby_groups import KEYS, carried_out, crowdedness, group_of

@@ -1,8 +1,8 @@
-"""How long it takes to the next record when a zone is killed: with a warm copy elsewhere, and with none.
+"""Time until the next record of each partition after a zone is killed: with a warm standby, and without.
 
-Six members in three zones and two clusters, with as much state in each partition as is asked for. A zone of them is
-killed while records are written; until the brokers have noticed, nobody can do anything, so that is told apart. Times
-mean nothing but as a ratio of the two, in one run.
+Six members in three zones and two clusters, with state of the given size in each partition. One zone is killed while
+records are written. The time until the brokers have noticed is shown separately. Times are comparable only as a ratio
+of the two, in one run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.testing import LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_group import PARTITIONS, SIX, SPREAD, Fleet, fill_changelog
-from tests.helpers.kafka.waiting import wait_until
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 VALUE = bytes(range(256)) * 4
 
 
@@ -42,7 +42,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
     try:
         for name in SIX:
             fleet.start(name)
-        wait_until(lambda: fleet.settled(standbys), "six members", patience_s=PATIENCE_S)
+        wait_until(lambda: fleet.settled(standbys), "six members", timeout_s=TIMEOUT_S)
         fleet.write(600)
         before = fleet.now()
         killed = time.time()
@@ -64,7 +64,7 @@ def stand_still(cluster: LocalCluster, standbys: int, records: int, folder: Path
             fleet.write(60)
             return len(processed()) == len(gone)
 
-        wait_until(all_go_on, "records of all partitions", patience_s=PATIENCE_S)
+        wait_until(all_go_on, "records of all partitions", timeout_s=TIMEOUT_S)
         taken = min(
             line["at"]
             for line in said()
