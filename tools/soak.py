@@ -19,14 +19,14 @@ from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
-from benchmarks.show import Sheet, show
+from benchmarks.tables import Sheet, show
 from rackassign.testing import LocalCluster, create_topic
 from tools.chaos.fault_injector import FaultInjector
 from tools.chaos.history import NOTES_FILE, Journal
 from tools.chaos.layout import MEMBERS, RACKS, TOPICS, Event, Kind
 from tools.chaos.processes import Processes
 from tools.chaos.topic_operator import TopicOperator
-from tools.chaos.traffic import Traffic
+from tools.chaos.traffic import journaled_traffic
 
 GROUP = "soak"
 WARM_S = 60.0
@@ -113,7 +113,7 @@ def soak(minutes: int, directory: Path) -> dict[str, list[Sample]]:
             closing(Journal(directory / NOTES_FILE)) as journal,
             Processes(cluster.bootstrap, GROUP, directory, 60.0 * minutes + _LIFE_S) as processes,
             TopicOperator(cluster.bootstrap, GROUP, journal) as desk,
-            Traffic(cluster.bootstrap, list(TOPICS), journal),
+            journaled_traffic(cluster.bootstrap, list(TOPICS), journal),
         ):
             player = FaultInjector(cluster, processes, desk, journal)
             player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet
-from tests.helpers.kafka.waiting import wait_until
 
 KINDS = ("kill", "start", "pause", "resume", "restart")
 RACKS = ("a", "b", "c")
-PATIENCE_S = 180.0
+TIMEOUT_S = 180.0
 _MOST_WAIT_S = 5.0
 
 
@@ -103,9 +103,9 @@ def play(cluster: Cluster, topic: str, seed: int, steps: int, folder: Path) -> C
             schedule.step()
         schedule.all_up()
         fleet.write(100)
-        wait_until(lambda: fleet.settled(1), "six members with their copies", patience_s=PATIENCE_S)
-        fleet.counts_right(PATIENCE_S)
-        wait_until(lambda: fleet.settled(1), "all as it should be after that", patience_s=PATIENCE_S)
+        wait_until(lambda: fleet.settled(1), "six members with their copies", timeout_s=TIMEOUT_S)
+        fleet.counts_right(TIMEOUT_S)
+        wait_until(lambda: fleet.settled(1), "all as it should be after that", timeout_s=TIMEOUT_S)
         fleet.end()
     finally:
         # Who is paused would not end.

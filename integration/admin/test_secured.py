@@ -8,9 +8,9 @@ import pytest
 from kafka.errors import KafkaError
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.clients.kafka_python.measured_read import consume_topic, produce_records
 from rackassign.model import TopicPartition
 from rackassign.testing import create_topic
+from rackassign.testing.measured_read import consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
 from rackassign.testing.topics import admin_client
 

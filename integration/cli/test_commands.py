@@ -14,7 +14,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from rackassign.testing import LocalCluster, cache_dir
-from tests.helpers.kafka.waiting import wait_until
+from rackassign.testing.harness import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -17,8 +17,8 @@ from rackassign import RackAwareConsumer as KafkaPythonConsumer
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.harness import TIMEOUT_S, assigned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.assignment_recorder import given
 from tests.helpers.kafka.confluent_group import (
     OUT,
     PARTITIONS,
@@ -34,7 +34,6 @@ from tests.helpers.kafka.confluent_group import (
     to_tps,
 )
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -152,7 +151,7 @@ def test_who_does_not_poll_leaves_the_group_and_comes_back(rack_cluster: Cluster
     ):
         wait_until(lambda: one.consume() > 10, "some records")
         # It is not kept alive behind its user's back.
-        wait_until(lambda: given(admin, group) in (None, {}), "a group without members")
+        wait_until(lambda: assigned(admin, group) in (None, {}), "a group without members")
         # The broker knows that the member left before the member does: it resets its generation with the response.
         wait_until(lambda: one.poll(5) >= 0 and bool(one.recorded("lost")), "the loss reported")
         assert one.recorded("lost") == [frozenset(all_of(topic))]
@@ -270,7 +269,7 @@ def test_one_that_is_dropped_leaves_its_group(rack_cluster: Cluster, topic: str,
     consumer = RackAwareConsumer({"bootstrap.servers": rack_cluster.bootstrap, "group.id": group, **patience})
     consumer.subscribe([topic])
 
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not consumer.assignment():
         assert time.monotonic() < deadline, "never came: its partitions"
         consumer.poll(0.1)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from rackassign.testing import create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.confluent_group import RecordingConsumer, fill
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

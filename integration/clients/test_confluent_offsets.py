@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Offset
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.confluent_group import (
     PARTITIONS,
@@ -24,7 +25,6 @@ from tests.helpers.kafka.confluent_group import (
     services,
     sharing,
 )
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -186,6 +186,63 @@ def test_what_librdkafka_has_stopped_reading_goes_on_with_another_client(
         assert one.consumer.commit(asynchronous=False)
         one.check()
         assert max(one.read().values()) == 1
+
+
+def test_what_librdkafka_goes_on_fetching_after_it_was_dropped_ends_with_another_client(
+    rack_cluster: Cluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackassign.clients.confluent.stall_detector.QUIET_S", 0.5)
+    read, dropped = make_topic(replicas=[[1]]), TopicPartition(make_topic(replicas=[[3]]), 0)
+    with services(lambda: RecordingConsumer(rack_cluster, group, [read])) as [one]:
+        fill(rack_cluster, read, 10, partitions=1)
+        wait_until(lambda: one.consume() == 10, "all records")
+        reader, stalls = one.consumer._reader, one.consumer._stalls
+
+        def asks() -> bool:
+            one.consume()
+            return dropped in stalls._seen and stalls._seen[dropped].state == "offset-wait"
+
+        # It is dropped while librdkafka asks where it begins, as by a rebalance right after another one.
+        reader.consumer.list_topics(dropped.topic, timeout=60)
+        rack_cluster.pause(3)
+        try:
+            reader.take(frozenset({dropped}))
+            reader.begin({})
+            wait_until(asks, "a request without a response")
+            reader.drop([dropped])
+            stalls.forget([dropped])
+        finally:
+            rack_cluster.resume(3)
+        before = reader.consumer
+        fill(rack_cluster, dropped.topic, 10, partitions=1)
+        wait_until(lambda: bool(one.consume()) and reader.consumer is not before, "another client")
+        fill(rack_cluster, read, 10, partitions=1)
+        wait_until(lambda: one.consume() == 20, "all records again")
+        assert max(one.read().values()) == 1
+        assert {tp for tp, _ in one.read()} == {TopicPartition(read, 0)}
+
+
+def test_end_offsets_are_known_although_a_partition_has_no_leader(
+    rack_cluster: Cluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic(replicas=[[1], [3]])
+    fill(rack_cluster, topic, 5, partitions=2)
+    with services(lambda: RecordingConsumer(rack_cluster, group, [topic])) as [one]:
+        wait_until(lambda: one.consume() == 10, "all records")
+        member, tps = one.consumer._member, all_of(topic, 2)
+        assert member.end_offsets(tps, 5.0) == dict.fromkeys(tps, 5)
+        rack_cluster.kill(3)
+        cluster = member._consumer._cluster
+
+        def leaderless() -> bool:
+            # Polling goes on meanwhile: an error of any request would come out here.
+            one.consume()
+            return bool(cluster.leader_for_partition(tps[1]) == -1)
+
+        wait_until(leaderless, "a partition without a leader")
+        wait_until(lambda: member.end_offsets(tps, 5.0) == {tps[0]: 5}, "the end offset of the other partition")
+        rack_cluster.start(3)
+        wait_until(lambda: bool(one.consume()) and len(member.end_offsets(tps, 5.0)) == 2, "both end offsets")
 
 
 def test_what_comes_back_is_not_paused_any_more(rack_cluster: Cluster, topic: str, group: str) -> None:

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from rackassign.clients.confluent import StatsMeter, broker_racks
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -16,8 +16,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
+from rackassign.testing.harness import Owned, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.assignment_recorder import Owned
 from tests.helpers.kafka.scenarios import (
     HOST,
     OURS,
@@ -27,7 +27,6 @@ from tests.helpers.kafka.scenarios import (
     expelled_beside_a_joiner,
     unsubscribed,
 )
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

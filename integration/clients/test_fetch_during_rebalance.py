@@ -16,9 +16,9 @@ from kafka.errors import KafkaError, RebalanceInProgressError
 
 from rackassign import RackAwareCooperativeStickyAssignor, attach
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, numbers, settled
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

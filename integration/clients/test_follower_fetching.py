@@ -12,10 +12,10 @@ from kafka.errors import KafkaConnectionError, UnknownBrokerIdError
 
 from rackassign import FetchMeter, attach
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, fill, read
-from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.brokers
 
@@ -161,7 +161,7 @@ def read_after_a_pause(cluster: Cluster, topic: str, *disable: str) -> int:
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id=None, **{**CONSUMER, "max_poll_records": 3})
     with closing(attach(consumer, disable_patches=disable)):
         consumer.assign(both)
-        first = consumer.poll(timeout_ms=PATIENCE_S * 1000)
+        first = consumer.poll(timeout_ms=TIMEOUT_S * 1000)
         (begun,) = first
         consumer.pause(begun)
         read(consumer, 10)
@@ -173,6 +173,6 @@ def test_a_partition_that_was_paused_in_the_middle_is_read_on(rack_cluster: Clus
     topic = make_topic(replicas=[[LEADER], [LEADER]])
     with closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap, acks="all", linger_ms=0)) as producer:
         for number in range(20):
-            producer.send(topic, b"", partition=number % 2).get(PATIENCE_S)
+            producer.send(topic, b"", partition=number % 2).get(TIMEOUT_S)
     assert read_after_a_pause(rack_cluster, topic) == 20
     assert read_after_a_pause(rack_cluster, topic, "resume_paused_fetches") == 13

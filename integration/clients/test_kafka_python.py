@@ -12,11 +12,11 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 
 from rackassign import RackAwareConsumer, RackAwareRangeAssignor, attach
-from rackassign.clients.kafka_python.measured_read import produce_records
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
+from rackassign.testing.measured_read import produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, polled, settled, together
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

@@ -11,11 +11,11 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 from rackassign import attach
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.generators.malformed_inputs import broker_survives, subscriptions
 from tests.helpers.kafka.consumers import CONSUMER, consumers
-from tests.helpers.kafka.group_harness import GroupHarness, at_rest
-from tests.helpers.kafka.waiting import wait_until
+from tests.helpers.kafka.rack_group import RackGroup, at_rest
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -50,17 +50,17 @@ def test_the_others_keep_their_partitions(
     topic, other = make_topic(replicas=replicas), make_topic(1)
     sent = list(islice(filter(broker_survives, subscriptions(other, topic, PARTITIONS, seed=881)), JOINS))
     hostile = Hostile(sent)
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), topic, replicas) as team:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), topic, replicas) as group:
         for name in ("a1", "b1"):
-            team.start(name, heartbeat_interval_ms=HEARTBEAT_MS)
-            owned = team.settle()
-        begun = team.generation()
+            group.start(name, heartbeat_interval_ms=HEARTBEAT_MS)
+            owned = group.settle()
+        begun = group.generation()
         with consumers(
             lambda: attach(
                 KafkaConsumer(
                     other,
                     bootstrap_servers=rack_cluster.bootstrap,
-                    group_id=team.group,
+                    group_id=group.group,
                     partition_assignment_strategy=[hostile],
                     **CONSUMER,
                 )
@@ -69,19 +69,19 @@ def test_the_others_keep_their_partitions(
 
             def joined() -> bool:
                 member.poll(timeout_ms=50)
-                for service in team.services().values():
-                    service.poll()
+                for other in group.threaded().values():
+                    other.poll()
                 if member.group_metadata().state == "<stable>" and not member._coordinator.need_rejoin():
                     member._coordinator.request_rejoin()
                 return hostile.sent >= JOINS
 
-            wait_until(joined, f"{JOINS} joins", patience_s=240)
-        at_rest(team.admin, team.group, list(team.services().values()))
-        assert team.settle() == owned
+            wait_until(joined, f"{JOINS} joins", timeout_s=240)
+        at_rest(group.admin, group.group, list(group.threaded().values()))
+        assert group.settle() == owned
         lost = [
             (name, given.generation, sorted(owned[name] - given.owned))
-            for name, service in team.services().items()
-            for given in service.given
+            for name, other in group.threaded().items()
+            for given in other.given
             if given.generation > begun + LEARNT and given.owned != owned[name]
         ]
     assert not lost

@@ -12,7 +12,7 @@ from rackassign import RackAwareStickyAssignor
 from rackassign.testing import Cluster
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import java_command
-from tests.helpers.kafka.group_harness import GroupHarness, moved
+from tests.helpers.kafka.rack_group import RackGroup, moved
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -23,28 +23,28 @@ Name = Callable[[], str]
 
 
 @pytest.fixture
-def mixed(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[GroupHarness]:
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=ONE_RACK_EACH), ONE_RACK_EACH) as team:
-        yield team
+def mixed(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[RackGroup]:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=ONE_RACK_EACH), ONE_RACK_EACH) as group:
+        yield group
 
 
 @pytest.fixture
-def eager(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[GroupHarness]:
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=EVERYWHERE), EVERYWHERE) as team:
-        yield team
+def eager(rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Name) -> Iterator[RackGroup]:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=EVERYWHERE), EVERYWHERE) as group:
+        yield group
 
 
-def step(team: GroupHarness, change: Callable[[], None]) -> None:
+def step(group: RackGroup, change: Callable[[], None]) -> None:
     """Let a member come or go: two rebalances at most, and what comes of them is the best there is."""
-    before, generation = team.settle(), team.generation()
+    before, generation = group.settle(), group.generation()
     change()
-    after = team.settle()
-    assert team.generation() - generation <= 2
-    team.check_best(before, after)
+    after = group.settle()
+    assert group.generation() - generation <= 2
+    group.check_best(before, after)
 
 
 @pytest.mark.java
-def test_ours_leads_a_java_member_home(mixed: GroupHarness) -> None:
+def test_ours_leads_a_java_member_home(mixed: RackGroup) -> None:
     command = java_command()
     mixed.start("a")
     mixed.settle()
@@ -54,7 +54,7 @@ def test_ours_leads_a_java_member_home(mixed: GroupHarness) -> None:
 
 
 @pytest.mark.java
-def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: GroupHarness) -> None:
+def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: RackGroup) -> None:
     command = java_command()
     mixed.start_java("c", command, "CooperativeStickyAssignor")
     mixed.settle()
@@ -70,16 +70,16 @@ def test_ours_follows_a_java_leader_and_leads_when_that_is_gone(mixed: GroupHarn
     assert mixed.local(mixed.settle()) == len(ONE_RACK_EACH)
 
 
-def ours(team: GroupHarness, name: str) -> None:
-    team.start(name, partition_assignment_strategy=[RackAwareStickyAssignor])
+def ours(group: RackGroup, name: str) -> None:
+    group.start(name, partition_assignment_strategy=[RackAwareStickyAssignor])
 
 
-def java(team: GroupHarness, name: str) -> None:
-    team.start_java(name, java_command(), "StickyAssignor")
+def java(group: RackGroup, name: str) -> None:
+    group.start_java(name, java_command(), "StickyAssignor")
 
 
-def kafka_python(team: GroupHarness, name: str) -> None:
-    team.start(name, KafkaConsumer, partition_assignment_strategy=[StickyPartitionAssignor])
+def kafka_python(group: RackGroup, name: str) -> None:
+    group.start(name, KafkaConsumer, partition_assignment_strategy=[StickyPartitionAssignor])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def kafka_python(team: GroupHarness, name: str) -> None:
     ],
 )
 def test_an_eager_group_of_two_clients_moves_no_more_than_a_joiner_needs(
-    eager: GroupHarness, leader: Callable[[GroupHarness, str], None], follower: Callable[[GroupHarness, str], None]
+    eager: RackGroup, leader: Callable[[RackGroup, str], None], follower: Callable[[RackGroup, str], None]
 ) -> None:
     leader(eager, "a")
     eager.settle()
@@ -107,7 +107,7 @@ def test_an_eager_group_of_two_clients_moves_no_more_than_a_joiner_needs(
     assert moved(three, again) == 0
 
 
-def test_kafka_pythons_eager_leader_serves_ours(eager: GroupHarness) -> None:
+def test_kafka_pythons_eager_leader_serves_ours(eager: RackGroup) -> None:
     kafka_python(eager, "a")
     eager.settle()
     ours(eager, "b")

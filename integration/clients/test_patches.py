@@ -14,11 +14,11 @@ from kafka.future import Future
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import CONSUMER, consumers, covers, numbers, settled
 from tests.helpers.kafka.scenarios import VALID_SUBSCRIPTION, MalformedMetadataAssignor
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
+from rackassign import RackAwareConsumer, RackAwareRangeAssignor
 from rackassign.model import TopicPartition
 from rackassign.testing import Cluster
+from rackassign.testing.harness import KafkaPythonMember, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from tests.helpers.kafka.assignment_recorder import Ours, settle
-from tests.helpers.kafka.waiting import wait_until
+from tests.helpers.kafka.consumers import CONSUMER
 
 pytestmark = pytest.mark.brokers
 
@@ -28,10 +30,20 @@ def test_partitions_follow_the_racks_of_the_topics_subscribed_to(
     with ExitStack() as opened:
         admin = opened.enter_context(closing(KafkaAdminClient(bootstrap_servers=rack_cluster.bootstrap)))
         producer = opened.enter_context(closing(KafkaProducer(bootstrap_servers=rack_cluster.bootstrap)))
-        members = [
-            opened.enter_context(
-                closing(Ours(rack_cluster.bootstrap, group, [single], rack, group_instance_id=f"instance-{i}"))
+
+        def make(i: int, rack: str) -> RackAwareConsumer:
+            return RackAwareConsumer(
+                single,
+                **rack_cluster.client_config(),
+                group_id=group,
+                group_instance_id=f"instance-{i}",
+                client_rack=rack,
+                partition_assignment_strategy=[RackAwareRangeAssignor],
+                **CONSUMER,
             )
+
+        members = [
+            opened.enter_context(KafkaPythonMember(partial(make, i, rack), poll_ms=50))
             for i, rack in enumerate(("a", "b"))
         ]
 
@@ -39,17 +51,17 @@ def test_partitions_follow_the_racks_of_the_topics_subscribed_to(
             """Wait until member i owns, and reads a record of, the given partition of each topic."""
             topics = dict.fromkeys(reads, PARTITIONS)
             for member in members:
-                member.consumer.subscribe(list(topics))
+                member.do(lambda consumer: consumer.subscribe(list(topics)))
             settled = settle(admin, group, members, topics)
-            expected = [{TopicPartition(topic, place(i)) for topic, place in reads.items()} for i in range(2)]
-            assert [settled[member.id] for member in members] == expected
+            expected = [{TopicPartition(topic, partition(i)) for topic, partition in reads.items()} for i in range(2)]
+            assert settled == expected
             for topic in topics:
                 for partition in range(PARTITIONS):
                     producer.send(topic, step, partition=partition)
             producer.flush()
 
             def readers() -> list[set[TopicPartition]]:
-                return [{place for place, values in member.values.items() if step in values} for member in members]
+                return [{read.tp for read in member.records.copy() if read.value == step} for member in members]
 
             def all_read() -> bool:
                 for member in members:

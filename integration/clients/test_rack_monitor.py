@@ -13,10 +13,10 @@ from kafka import TopicPartition as HostPartition
 from rackassign import RackAwareConsumer, RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
-from tests.helpers.kafka.group_harness import GroupHarness, at_rest
+from tests.helpers.kafka.rack_group import RackGroup, at_rest
 from tests.helpers.kafka.scenarios import SOON, WATCHER, Naive
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -32,25 +32,25 @@ def asked(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in caplog.records if record.name == WATCHER]
 
 
-def start(team: GroupHarness) -> None:
+def start(group: RackGroup) -> None:
     for name in ("a1", "b1", "c1"):
         assignor = RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=SOON)
-        team.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
+        group.start(name, RackAwareConsumer, partition_assignment_strategy=[assignor], **CONFIG)
 
 
 def test_rolling_restarts_trigger_nothing(
     make_cluster: MakeCluster, unique_name: Callable[[], str], asked: Callable[[], list[str]]
 ) -> None:
     cluster = make_cluster(["a", "b", "c"])
-    topic, group = unique_name(), unique_name()
+    topic, name = unique_name(), unique_name()
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
     create_topic(cluster.bootstrap, topic, replicas)
     bounces = 0
-    with GroupHarness(cluster.bootstrap, group, topic, replicas) as team:
-        start(team)
-        settled = team.settle()
-        generation = team.generation()
-        naive = {name: service.do(lambda c: Naive(c, topic)) for name, service in team.services().items()}
+    with RackGroup(cluster.bootstrap, name, topic, replicas) as group:
+        start(group)
+        settled = group.settle()
+        generation = group.generation()
+        naive = {name: member.do(lambda c: Naive(c, topic)) for name, member in group.threaded().items()}
         for _ in range(2):
             for broker in (1, 2, 3):
                 away, back = ({name: n.changes + k for name, n in naive.items()} for k in (1, 2))
@@ -59,17 +59,17 @@ def test_rolling_restarts_trigger_nothing(
                 cluster.start(broker)
                 wait_until(lambda: all(naive[name].changes >= back[name] for name in naive), "a broker back")  # noqa: B023
                 bounces += 1
-        team.renew_admin()
-        assert team.settle() == settled
-        assert team.generation() == generation
+        group.renew_admin()
+        assert group.settle() == settled
+        assert group.generation() == generation
     assert asked() == []
     assert all(view.changes >= 2 * bounces for view in naive.values())
 
 
-def move(team: GroupHarness, replicas: Sequence[Sequence[int]]) -> None:
-    moved = {HostPartition(team.topic, p): list(ids) for p, ids in enumerate(replicas)}
-    assert set(team.admin.alter_partition_reassignments(moved).values()) == {None}
-    team.replicas = replicas
+def move(group: RackGroup, replicas: Sequence[Sequence[int]]) -> None:
+    moved = {HostPartition(group.topic, p): list(ids) for p, ids in enumerate(replicas)}
+    assert set(group.admin.alter_partition_reassignments(moved).values()) == {None}
+    group.replicas = replicas
 
 
 def test_replicas_that_move_are_followed_with_one_trigger(
@@ -79,28 +79,28 @@ def test_replicas_that_move_are_followed_with_one_trigger(
     asked: Callable[[], list[str]],
 ) -> None:
     replicas = [[1, 2], [2, 3], [3, 1]] * 2
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
-        start(team)
-        before = team.settle()
-        assert team.local(before) == 6
-        generation = team.generation()
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
+        start(group)
+        before = group.settle()
+        assert group.local(before) == 6
+        generation = group.generation()
         # Each partition leaves the rack of who reads it, and there is room for it in the new ones.
         reader = {place.partition: name[0] for name, owned in before.items() for place in owned}
         others = {"a": [2, 3], "b": [3, 1], "c": [1, 2]}
-        move(team, [others[reader[p]] for p in range(6)])
+        move(group, [others[reader[p]] for p in range(6)])
         wait_until(lambda: bool(asked()), "a trigger")
-        wait_until(lambda: team.local(team.settle()) == 6, "all local again")
-        team.check_best(before, team.settle())
-        assert team.generation() - generation <= 2
+        wait_until(lambda: group.local(group.settle()) == 6, "all local again")
+        group.check_best(before, group.settle())
+        assert group.generation() - generation <= 2
         assert len(asked()) == 1
         assert "makes 6 local instead of 0" in asked()[0]
         # The same racks in another order are no change, nor is who leads.
-        generation = team.generation()
-        move(team, [list(reversed(ids)) for ids in team.replicas])
-        team.admin.elect_leaders(PREFERRED, [team.topic])
-        wait_until(lambda: all(service.do(sees(team)) for service in team.services().values()), "the new order seen")
-        at_rest(team.admin, team.group, list(team.services().values()))
-        assert team.generation() == generation
+        generation = group.generation()
+        move(group, [list(reversed(ids)) for ids in group.replicas])
+        group.admin.elect_leaders(PREFERRED, [group.topic])
+        wait_until(lambda: all(member.do(sees(group)) for member in group.threaded().values()), "the new order seen")
+        at_rest(group.admin, group.group, list(group.threaded().values()))
+        assert group.generation() == generation
         assert len(asked()) == 1
 
 
@@ -114,31 +114,31 @@ def test_at_default_settings_a_half_way_view_is_not_acted_upon(
 ) -> None:
     """The leader happens to refresh its metadata, which it keeps for five minutes, in the middle of a reassignment."""
     replicas = [[1], [2], [3]] * 4
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1", "c1"):
             strategy = [RackAwareCooperativeStickyAssignor(rack=name[0])]
-            team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
-        before = team.settle()
-        assert team.local(before) == 12
-        generation = team.generation()
+            group.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300_000)
+        before = group.settle()
+        assert group.local(before) == 12
+        generation = group.generation()
         half, whole = [[2], [3], [1]] * 2 + replicas[6:], [[2], [3], [1]] * 4
-        move(team, half)
-        for service in team.services().values():
+        move(group, half)
+        for member in group.threaded().values():
             # Until each has seen it: what a refresh at that moment shows.
-            wait_until(lambda service=service: service.do(refreshed(team)), "the first half seen")  # type: ignore[misc]
-        move(team, replicas if undone else whole)
+            wait_until(lambda member=member: member.do(refreshed(group)), "the first half seen")  # type: ignore[misc]
+        move(group, replicas if undone else whole)
         if undone:
             # By the leader, which asks for new metadata before it acts; others keep theirs for five minutes.
-            (leader,) = (service for service in team.services().values() if service.do(leads))
-            wait_until(lambda: leader.do(sees(team)), "the undoing seen by the leader", patience_s=120)
-            at_rest(team.admin, team.group, list(team.services().values()))
+            (leader,) = (member for member in group.threaded().values() if member.do(leads))
+            wait_until(lambda: leader.do(sees(group)), "the undoing seen by the leader", timeout_s=120)
+            at_rest(group.admin, group.group, list(group.threaded().values()))
             assert asked() == []
-            assert team.generation() == generation
+            assert group.generation() == generation
         else:
-            wait_until(lambda: team.local(team.settle()) == 12, "all local again", patience_s=120)
+            wait_until(lambda: group.local(group.settle()) == 12, "all local again", timeout_s=120)
             assert len(asked()) == 1
             assert "makes 12 local instead of 0" in asked()[0]
-            assert team.generation() - generation <= 2
+            assert group.generation() - generation <= 2
 
 
 def leads(consumer: KafkaConsumer) -> bool:
@@ -146,11 +146,11 @@ def leads(consumer: KafkaConsumer) -> bool:
     return any(assignor._history.last is not None for assignor in internals.assignors(consumer))
 
 
-def refreshed(team: GroupHarness) -> Callable[[KafkaConsumer], bool]:
+def refreshed(group: RackGroup) -> Callable[[KafkaConsumer], bool]:
     """Return a look at whether a consumer sees the replicas as they are meant to be, which asks for metadata if not."""
 
     def look(consumer: KafkaConsumer) -> bool:
-        if sees(team)(consumer):
+        if sees(group)(consumer):
             return True
         consumer._cluster.request_update()
         return False
@@ -158,12 +158,12 @@ def refreshed(team: GroupHarness) -> Callable[[KafkaConsumer], bool]:
     return look
 
 
-def sees(team: GroupHarness) -> Callable[[KafkaConsumer], bool]:
+def sees(group: RackGroup) -> Callable[[KafkaConsumer], bool]:
     """Return a look at whether a consumer sees the replicas and leaders as they are meant to be."""
-    wanted = [(ids[0], list(ids)) for ids in team.replicas]
+    wanted = [(ids[0], list(ids)) for ids in group.replicas]
 
     def look(consumer: KafkaConsumer) -> bool:
-        known = consumer._cluster._partitions.get(team.topic, {})
+        known = consumer._cluster._partitions.get(group.topic, {})
         return [(known[p].leader_id, list(known[p].replica_nodes)) for p in sorted(known)] == wanted
 
     return look
@@ -177,11 +177,11 @@ def test_a_plain_consumer_is_watched_while_it_leads(
 ) -> None:
     """No `attach`: the consumer is found behind the cluster it hands to the assignor."""
     replicas = [[1], [2]]
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1"):
             strategy = [RackAwareRangeAssignor(rack=name[0], rack_monitor=SOON)]
-            team.start(name, KafkaConsumer, patched=False, partition_assignment_strategy=strategy, **CONFIG)
-        assert team.local(team.settle()) == 2
-        move(team, [[2], [1]])
-        wait_until(lambda: team.local(team.settle()) == 2, "all local again")
+            group.start(name, KafkaConsumer, patched=False, partition_assignment_strategy=strategy, **CONFIG)
+        assert group.local(group.settle()) == 2
+        move(group, [[2], [1]])
+        wait_until(lambda: group.local(group.settle()) == 2, "all local again")
         assert len(asked()) == 1

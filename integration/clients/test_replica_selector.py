@@ -12,9 +12,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from rackassign import RackAwareRangeAssignor, attach
 from rackassign.admin.replica_selector import RACK_AWARE, replica_selectors
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.consumers import CONSUMER, consumers
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = pytest.mark.brokers
 

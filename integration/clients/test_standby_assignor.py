@@ -16,12 +16,12 @@ from rackassign import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.model import TopicPartition
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.wire import Subscription, TaskId, encode_streams
 from rackassign.wire.streams_subscription import StreamsSubscriptionInfo
+from tests.helpers.kafka.assignment_recorder import Given, note_assignments, state_of
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.threaded_consumer import Given, note_assignments, state_of
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -149,8 +149,8 @@ class StandbyGroup:
 
         try:
             wait_until(look, f"even loads and {copies} copies of each")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; run by {self.owners()}, kept by {dict(self.holders())}") from None
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; run by {self.owners()}, kept by {dict(self.holders())}") from None
         self.check_told()
 
     def another_round(self, name: str = "") -> None:

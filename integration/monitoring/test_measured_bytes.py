@@ -7,11 +7,11 @@ from kafka import KafkaAdminClient
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareRangeAssignor
-from rackassign.clients.kafka_python.measured_read import ConsumeResult, consume_topic, produce_records
 from rackassign.locality import RackSets
 from rackassign.model import Broker, Group, Member, Partition, TopicPartition, Topology
 from rackassign.strategies import plan_range
 from rackassign.testing import Cluster
+from rackassign.testing.measured_read import ConsumeResult, consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeTopic
 
 pytestmark = pytest.mark.brokers

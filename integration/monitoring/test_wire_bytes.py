@@ -9,9 +9,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from rackassign import RackAwareCooperativeStickyAssignor
 from rackassign.cli.commands.demo import RACKS, striped
-from rackassign.clients.kafka_python.measured_read import MakeAssignor, consume_topic, produce_records
 from rackassign.testing import create_topic
 from rackassign.testing.docker.cluster import DockerCluster
+from rackassign.testing.measured_read import MakeAssignor, consume_topic, produce_records
 from rackassign.testing.pytest_plugin import MakeCluster
 from tests.helpers.kafka.wire_meter import WireMeter
 

@@ -22,9 +22,9 @@ from rackassign.placement.audit import audit
 from rackassign.placement.cluster_state import RATES, THROTTLED, describe_cluster_state, with_rates
 from rackassign.placement.state_file import read, write
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.command import rackassign
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

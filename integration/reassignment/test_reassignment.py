@@ -25,12 +25,12 @@ from rackassign.model import TopicPartition
 from rackassign.placement.cluster_state import RATES, THROTTLED
 from rackassign.placement.state_file import read as read_registry
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.command import rackassign
-from tests.helpers.kafka.group_harness import GroupHarness
-from tests.helpers.kafka.waiting import wait_until
+from tests.helpers.kafka.rack_group import RackGroup
 from tools.chaos.history import Acked, Journal, read
-from tools.chaos.traffic import Traffic
+from tools.chaos.traffic import journaled_traffic
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -128,7 +128,7 @@ def test_a_topic_made_in_a_bad_hour_is_repaired_and_outlives_the_next(
             "min.insync.replicas=2",
         )
         run("create-topic", name, *made)
-    with Traffic(six.bootstrap, names, notes) as _:
+    with journaled_traffic(six.bootstrap, names, notes):
 
         def acknowledged(more: int) -> None:
             goal = len(read(tmp_path / "acked")) + more
@@ -273,28 +273,30 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     watcher = "rackassign.clients.kafka_python.watcher"
     caplog.set_level("INFO", watcher)
     run = commands(rack_cluster.bootstrap, tmp_path)
-    with GroupHarness(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as team:
+    with RackGroup(rack_cluster.bootstrap, unique_name(), make_topic(replicas=replicas), replicas) as group:
         for name in ("a1", "b1"):
             watch = RackChangePolicy(min_change_duration_s=0.5, min_interval_s=2.0)
             strategy = [RackAwareCooperativeStickyAssignor(rack=name[0], rack_monitor=watch)]
-            team.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
-        assert team.local(team.settle()) == local
-        planned = run("reassign plan", "--near-group", team.group)
+            group.start(name, RackAwareConsumer, partition_assignment_strategy=strategy, metadata_max_age_ms=300)
+        assert group.local(group.settle()) == local
+        planned = run("reassign plan", "--near-group", group.group)
         assert planned["group"]["coverage"] == {"a": 1, "b": 1, "c": 0}
         shares = [planned["group"][when]["local"] for when in ("now", "possible_now", "possible_after")]
         assert shares == [local, local, 6]
         assert (planned["copies"], planned["least_copies"]) == (copies, copies)
-        words = [sys.executable, "-m", "rackassign", "reassign", "apply", "--bootstrap-server", team.bootstrap]
+        words = [sys.executable, "-m", "rackassign", "reassign", "apply", "--bootstrap-server", group.bootstrap]
         with subprocess.Popen([*words, "--output", "json"], cwd=tmp_path, stdout=subprocess.PIPE) as tool:
             # The members are polled by this process.
-            wait_until(lambda: bool(team.settle()) and tool.poll() is not None, "the end of the repair")
+            wait_until(lambda: bool(group.settle()) and tool.poll() is not None, "the end of the repair")
             assert tool.stdout is not None
             done = json.loads(tool.stdout.read())
         assert tool.returncode == 0
         assert done["group_partitions"] == {"local": 6, "cross": 0, "unknown": 0}
-        team.replicas = list(lists(team.admin, team.topic).values())
-        assert team.local(team.settle()) == 6
-        assert all(set(row) & {1, 2} and len(row) == len(was) for row, was in zip(team.replicas, replicas, strict=True))
+        group.replicas = list(lists(group.admin, group.topic).values())
+        assert group.local(group.settle()) == 6
+        assert all(
+            set(row) & {1, 2} and len(row) == len(was) for row, was in zip(group.replicas, replicas, strict=True)
+        )
     asked = [record.getMessage() for record in caplog.records if record.name == watcher]
     assert len(asked) == triggers
     assert all("makes 6 local instead of" in message for message in asked)

@@ -12,9 +12,9 @@ import pytest
 
 from rackassign.spark import Coordinator, read_barrier
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import Far, Gate, far, fill, known_everywhere
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark_faults]
 

@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as HostPartition
 from confluent_kafka.admin import AdminClient
 
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.kafka.spark_harness import far, fill, known_everywhere
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local, pytest.mark.spark_faults]
 
@@ -185,7 +185,7 @@ def test_rows_of_a_compacted_topic_are_those_of_the_jvm_source(
         there = offsets_there(rack_cluster, topic)
         return there[-1] > 3 * len(there)
 
-    wait_until(compacted, "gaps", patience_s=180)
+    wait_until(compacted, "gaps", timeout_s=180)
     known = same_at_rest(spark, rack_cluster, topic)
     assert known[0].offset > 0
     for start in (0, 3, known[3].offset - 1, known[3].offset + 1):

@@ -28,10 +28,10 @@ from rackassign.spark.source.partitions import SplitPartition
 from rackassign.spark.source.stream import StreamReader, supports_read_limits
 from rackassign.spark.splits import OffsetRange, Split
 from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.testing.topics import create_topic
 from tests.helpers.kafka.spark_harness import Received, create_coordinator, fill, session, told_in, wire_size
-from tests.helpers.kafka.waiting import wait_until
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 

@@ -16,14 +16,14 @@ from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster, create_topic
+from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.stateful_group import SIX, SPREAD, Fleet, fill_changelog
-from tests.helpers.kafka.waiting import wait_until
 from tools.stateful_chaos import RACKS, play
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture
@@ -46,13 +46,13 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
         six.start(name)
     # What the leader knows of copies is what members have said with their joins. One that was under way when the zone
     # died would be answered after it, with what was said before.
-    six.come_to_rest(1, PATIENCE_S)
+    six.come_to_rest(1, TIMEOUT_S)
     six.write(3000)
-    wait_until(lambda: six.done() >= 2000, "records being processed", patience_s=PATIENCE_S)
+    wait_until(lambda: six.done() >= 2000, "records being processed", timeout_s=TIMEOUT_S)
     before, killed = six.now(), time.time()
     six.kill("ax", "ay")
     six.write(3000)
-    wait_until(lambda: six.settled(1), "four members with their copies", patience_s=PATIENCE_S)
+    wait_until(lambda: six.settled(1), "four members with their copies", timeout_s=TIMEOUT_S)
     for partition in (*before["ax"][0], *before["ay"][0]):
         since = [(name, line) for name in six.running for line in six.output_lines(name) if line["at"] > killed]
         _, heir = min((line["at"], name) for name, line in since if partition in line.get("runs", ()))
@@ -60,7 +60,7 @@ def test_a_zone_is_killed_and_who_is_warm_goes_on_as_if_nothing_had_happened(fle
         # Of a copy that is warm nothing is lacking: none of what the dead one had written was to be read.
         restored = (line["restored"] for name, line in since if name == heir and "restored" in line)
         assert next(total for place, _, total in restored if place == partition) == 0
-    six.counts_right(PATIENCE_S)
+    six.counts_right(TIMEOUT_S)
     six.end()
 
 
@@ -68,21 +68,21 @@ def test_a_former_owner_that_wakes_up_changes_nothing(fleet: Callable[[int], Fle
     three = fleet(1)
     for name in ("ax", "by", "cx"):
         three.start(name)
-    wait_until(lambda: three.settled(1), "three members with their copies", patience_s=PATIENCE_S)
+    wait_until(lambda: three.settled(1), "three members with their copies", timeout_s=TIMEOUT_S)
     three.write(2000)
-    wait_until(lambda: three.done() >= 500, "records being processed", patience_s=PATIENCE_S)
+    wait_until(lambda: three.done() >= 500, "records being processed", timeout_s=TIMEOUT_S)
     stopped = three.running.pop("ax")
     try:
         stopped.send_signal(signal.SIGSTOP)
         three.write(2000)
-        wait_until(lambda: three.settled(1), "two members with their copies", patience_s=PATIENCE_S)
-        three.counts_right(PATIENCE_S)
+        wait_until(lambda: three.settled(1), "two members with their copies", timeout_s=TIMEOUT_S)
+        three.counts_right(TIMEOUT_S)
     finally:
         stopped.send_signal(signal.SIGCONT)
     three.running["ax"] = stopped
     three.write(1000)
-    wait_until(lambda: three.settled(1), "three members again", patience_s=PATIENCE_S)
-    three.counts_right(PATIENCE_S)
+    wait_until(lambda: three.settled(1), "three members again", timeout_s=TIMEOUT_S)
+    three.counts_right(TIMEOUT_S)
     three.end()
 
 
@@ -113,9 +113,7 @@ def test_a_long_restore_tells_how_far_it_is(
         bootstrap_servers=rack_cluster.bootstrap,
         group_id=unique_name(),
     ) as member:
-        wait_until(
-            lambda: not member.poll(100) and bool(member.active_partitions()), "the state", patience_s=PATIENCE_S
-        )
+        wait_until(lambda: not member.poll(100) and bool(member.active_partitions()), "the state", timeout_s=TIMEOUT_S)
         (place,) = member.active_partitions()
         assert sum(1 for _ in member.store(place).items()) == records
         assert member.store(place).get(b"99999") == value
@@ -159,7 +157,7 @@ def test_a_record_that_cannot_be_processed_comes_again_and_costs_the_others_noth
             places = member.active_partitions()
             return sum((member.store(place).get(b"seen") or b"").count(b",") for place in places) >= 90
 
-        wait_until(all_seen, "all records", patience_s=PATIENCE_S)
+        wait_until(all_seen, "all records", timeout_s=TIMEOUT_S)
         assert raised == 3
         for place in member.active_partitions():
             expected = b"".join(b"%d," % number for number in range(90) if number % 3 == place.partition)

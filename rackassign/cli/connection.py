@@ -59,7 +59,7 @@ def admin_client(bootstrap: str, file: str = "") -> Iterator[KafkaAdminClient]:
 
     Raises:
         ConfigError: An address or a property is not valid.
-        KafkaUnavailableError: Kafka does not answer or rejects a request, also within the block.
+        KafkaUnavailableError: Kafka does not respond or rejects a request, also within the block.
     """
     config = client_config(bootstrap, file)
     from kafka import KafkaAdminClient  # noqa: PLC0415 - commands without a cluster start quicker
@@ -87,7 +87,7 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
     if is_authorization_error(error):
         # kafka-python appends the whole request.
         return f"Kafka at {truncate(bootstrap)} does not allow it: {type(error).__name__}"
-    return f"Kafka at {truncate(bootstrap)} does not answer: {_one_line(error)}"
+    return f"Kafka at {truncate(bootstrap)} does not respond: {_one_line(error)}"
 
 
 def _one_line(error: Exception) -> str:

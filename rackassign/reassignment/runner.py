@@ -156,7 +156,7 @@ class ReassignmentRunner:
                 if more is not None and not self._stop():
                     journal, result = self._execute(more, "apply")
             except (KafkaError, RackassignError) as error:
-                # The brokers that are waited for may be those that do not answer.
+                # The brokers that are waited for may be those that do not respond.
                 self._report_problem(f"cluster not available: {type(error).__name__}: {error}")
         return journal, result
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.churn import Churn
-from benchmarks.decay import STEPS, lived_through, summed_up
+from benchmarks.group_churn import Churn
 from benchmarks.leaders import KafkaPython, Ours
+from benchmarks.long_run import STEPS, lived_through, summed_up
 from rackassign.locality import Locality
 from rackassign.strategies import Options, plan_cooperative
 from tests.helpers.reference_solver import MILLION, Puzzle, by_flow

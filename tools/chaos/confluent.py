@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from rackassign.clients.confluent import RackAwareConsumer
 from rackassign.model import TopicPartition
-from tests.helpers.kafka import threaded_consumer
+from tests.helpers.kafka import assignment_recorder
 from tests.helpers.kafka.consumers import CONSUMER
 from tools.chaos.history import LOST, REVOKED, Batch, Dropped, Failed, Given, Journal, NotCommitted, now
 
@@ -63,7 +63,7 @@ class Confluent:
         self._consumer = RackAwareConsumer(
             {"bootstrap.servers": bootstrap, "group.id": group, "client.rack": rack, **_PROPERTIES}
         )
-        threaded_consumer.note_assignments(self._consumer._member._consumer, self._note_given)
+        assignment_recorder.note_assignments(self._consumer._member._consumer, self._note_given)
         self._consumer.subscribe(topics, None, self._dropped(REVOKED), self._dropped(LOST))
 
     def work(self) -> None:
@@ -89,7 +89,7 @@ class Confluent:
     def close(self) -> None:
         self._consumer.close()
 
-    def _note_given(self, given: threaded_consumer.Given) -> None:
+    def _note_given(self, given: assignment_recorder.Given) -> None:
         self._journal.note(Given(now(), given.generation, self._consumer.memberid(), tuple(sorted(given.owned))))
 
     def _dropped(self, why: str) -> Callable[[Any, list[Any]], None]:

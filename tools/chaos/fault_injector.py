@@ -22,14 +22,14 @@ class FaultInjector:
     Args:
         cluster: To be disturbed.
         processes: The members.
-        desk: Where changes of topics are asked for.
+        operator: Where changes of topics are asked for.
         journal: Told of what is done.
     """
 
-    def __init__(self, cluster: Cluster, processes: Processes, desk: TopicOperator, journal: Journal) -> None:
+    def __init__(self, cluster: Cluster, processes: Processes, operator: TopicOperator, journal: Journal) -> None:
         self._cluster = cluster
         self._processes = processes
-        self._desk = desk
+        self._operator = operator
         self._journal = journal
         self._broker: Mapping[Kind, Callable[[int], None]] = {
             Kind.BROKER_KILL: cluster.kill,
@@ -61,7 +61,7 @@ class FaultInjector:
                 self._cluster.wait_ready()
                 begin += now() - waited
             if event.kind in ADMIN_KINDS:
-                self._desk.submit(event)
+                self._operator.submit(event)
             else:
                 began = now()
                 self._do(event)

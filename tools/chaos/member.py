@@ -23,7 +23,7 @@ from kafka.errors import CommitFailedError, KafkaError, KafkaTimeoutError, Rebal
 
 from rackassign import RackAwareConsumer
 from rackassign.model import TopicPartition
-from tests.helpers.kafka import threaded_consumer
+from tests.helpers.kafka import assignment_recorder
 from tests.helpers.kafka.consumers import CONSUMER
 from tools.chaos.history import LOST, REVOKED, Batch, Closed, Dropped, Failed, Given, Journal, NotCommitted, now
 
@@ -108,7 +108,7 @@ class _KafkaPython:
         self._consumer = RackAwareConsumer(
             bootstrap_servers=settings.bootstrap, group_id=settings.group, client_rack=settings.rack, **CONSUMER
         )
-        threaded_consumer.note_assignments(self._consumer, self._note_given)
+        assignment_recorder.note_assignments(self._consumer, self._note_given)
         self._consumer.subscribe(settings.topics, listener=_Listener(journal))
 
     def work(self) -> None:
@@ -126,7 +126,7 @@ class _KafkaPython:
     def close(self) -> None:
         self._consumer.close(timeout_ms=_CLOSE_MS)
 
-    def _note_given(self, given: threaded_consumer.Given) -> None:
+    def _note_given(self, given: assignment_recorder.Given) -> None:
         member_id = str(self._consumer.group_metadata().member_id)
         self._journal.note(Given(now(), given.generation, member_id, tuple(sorted(given.owned))))
 

@@ -21,7 +21,7 @@ from .processes import Processes
 from .rebalances import rebalances
 from .schedule import plan
 from .topic_operator import TopicOperator
-from .traffic import Traffic
+from .traffic import journaled_traffic
 
 GROUP = "chaos"
 
@@ -87,15 +87,15 @@ def run(seed: int, seconds: float, cluster: Cluster, directory: Path, client: st
     with (
         closing(Journal(directory / NOTES_FILE)) as journal,
         Processes(cluster.bootstrap, GROUP, directory, seconds + _LIFE_S, client) as processes,
-        TopicOperator(cluster.bootstrap, GROUP, journal) as desk,
+        TopicOperator(cluster.bootstrap, GROUP, journal) as operator,
     ):
-        player = FaultInjector(cluster, processes, desk, journal)
-        with Traffic(cluster.bootstrap, list(TOPICS), journal):
-            player.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
+        injector = FaultInjector(cluster, processes, operator, journal)
+        with journaled_traffic(cluster.bootstrap, list(TOPICS), journal):
+            injector.play([Event(0.0, Kind.MEMBER_START, name) for name in MEMBERS])
             _wait(lambda: _all_have_something(directory), _STARTED_S)
-            player.play(events)
+            injector.play(events)
             cluster.wait_ready()
-            _wait(lambda: desk.idle, _UNDONE_S)
+            _wait(lambda: operator.idle, _UNDONE_S)
             journal.note(Calm(now()))
             journal.note(Stays(now(), processes.names))
             _wait(lambda: not any(unsettled(read_history(directory))), SETTLE_S + QUIET_S)
@@ -109,9 +109,9 @@ def _all_have_something(directory: Path) -> bool:
     return len(logs) == len(MEMBERS) and all(any(isinstance(e, Batch) for e in log.entries) for log in logs)
 
 
-def _wait(condition: Callable[[], bool], patience_s: float) -> None:
+def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
     """Look until a condition holds or patience is over: which of them it was, the checker will say."""
-    deadline = now() + patience_s
+    deadline = now() + timeout_s
     while not condition() and now() < deadline:
         time.sleep(_LOOK_EVERY_S)
 

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 from kafka import TopicPartition as HostPartition
 from kafka.errors import InvalidPartitionsError, KafkaError
 
-from tests.helpers.kafka.assignment_recorder import given
+from rackassign.testing.harness import assigned
 
 from .history import Journal, Moved, Played, Seen, now
 from .layout import Event, Kind
@@ -44,7 +44,7 @@ class TopicOperator:
         self._wanted = 0
         self._changed = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="topic operator", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -88,7 +88,7 @@ class TopicOperator:
             self._moving = False
             self._journal.note(Moved(now()))
         began = now()
-        owned = given(client, self._group)
+        owned = assigned(client, self._group)
         # As of the time before the question: what came after is not in the answer.
         self._journal.note(Seen(began, None if owned is None else {m: tuple(sorted(o)) for m, o in owned.items()}))
         return owned is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.show import Sheet, show, write_markdown
+from benchmarks.tables import Sheet, show, write_markdown
 from rackassign.testing import LocalCluster
 
 from . import joins, reads

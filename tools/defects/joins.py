@@ -13,6 +13,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor
+from rackassign.testing.harness import wait_until
 from rackassign.wire import Subscription, encode_subscription
 from tests.helpers.kafka.consumers import covers, numbers, settled, together
 from tests.helpers.kafka.scenarios import (
@@ -25,7 +26,6 @@ from tests.helpers.kafka.scenarios import (
     expelled_beside_a_joiner,
     unsubscribed,
 )
-from tests.helpers.kafka.waiting import wait_until
 
 from .environment import Row, ScenarioCluster, shown
 

@@ -12,9 +12,9 @@ from kafka import TopicPartition as HostPartition
 
 from rackassign import FetchMeter, RackAwareCooperativeStickyAssignor, attach
 from rackassign.clients.kafka_python import PATCHES
+from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.consumers import covers
 from tests.helpers.kafka.scenarios import BATCHES, FOLLOWER, LEADER, SOON, WATCHER, Naive, fill, read
-from tests.helpers.kafka.waiting import wait_until
 
 from .environment import Row, ScenarioCluster
 

@@ -78,8 +78,8 @@ def _measure(show: ProgressDisplay) -> list[Run]:
         RackAwareCooperativeStickyAssignor,
         RackAwareRangeAssignor,
     )
-    from rackassign.clients.kafka_python.measured_read import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
     from rackassign.testing import LocalCluster, create_topic  # noqa: PLC0415
+    from rackassign.testing.measured_read import MakeAssignor, consume_topic, produce_records  # noqa: PLC0415
 
     strategies: dict[str, MakeAssignor] = {
         "kafka-python range": lambda _: RangePartitionAssignor(),

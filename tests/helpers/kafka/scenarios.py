@@ -17,14 +17,13 @@ from rackassign import RackAwareConsumer, RackChangePolicy
 from rackassign.clients.common.rack_monitor import RackView
 from rackassign.clients.kafka_python import internals
 from rackassign.testing import Cluster
+from rackassign.testing.harness import TIMEOUT_S, Owned, settle, wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
 from rackassign.util.log_once import WarnOnce
 from rackassign.wire import Subscription, encode_subscription
-from tests.helpers.kafka.assignment_recorder import Owned, settle
 from tests.helpers.kafka.consumers import CONSUMER
-from tests.helpers.kafka.group_harness import at_rest
+from tests.helpers.kafka.rack_group import at_rest
 from tests.helpers.kafka.threaded_consumer import ThreadedConsumer
-from tests.helpers.kafka.waiting import PATIENCE_S, wait_until
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ class ScenarioGroup:
 
     def settle(self, topics: Mapping[str, int], *services: ThreadedConsumer) -> list[Owned]:
         """Wait until all of the topics, given with their numbers of partitions, are owned; return what each has."""
-        settled = settle(self.admin, self.group, services, topics)
-        return [settled[service.id] for service in services]
+        return settle(self.admin, self.group, services, topics)
 
     def rest(self, *services: ThreadedConsumer) -> list[Owned]:
         return at_rest(self.admin, self.group, services)
@@ -115,7 +113,7 @@ def expelled_beside_a_joiner(stage: ScenarioGroup, lead: Kind, other: Kind) -> O
     owned = stage.settle({topic: 4, full: 4}, leader, expelled)
     assert [numbers(each, topic) for each in owned] == [set(), {0, 1, 2, 3}]
     before = leader.state.generation
-    with leader.held():
+    with leader.paused():
         stage.admin.remove_group_members(stage.group, [MemberToRemove(member_id=expelled.id)])
         joiner = stage.start(other, topic)
         wait_until(lambda: stage.joined() == 3, "both waiting for the leader")
@@ -169,7 +167,7 @@ def fill(cluster: Cluster, topic: str, batches: int) -> None:
     """Write batches of one record each."""
     with closing(KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all", linger_ms=0)) as producer:
         for _ in range(batches):
-            producer.send(topic, bytes(1000), partition=0).get(PATIENCE_S)
+            producer.send(topic, bytes(1000), partition=0).get(TIMEOUT_S)
 
 
 def read(consumer: KafkaConsumer, count: int) -> None:

@@ -22,12 +22,12 @@ from pyspark.sql.functions import udf
 from rackassign.errors import ClusterError
 from rackassign.spark.range_reader import GROUP
 from rackassign.testing import Cluster
+from rackassign.testing.harness import TIMEOUT_S, wait_until
 from rackassign.testing.spark import SparkCluster
 from rackassign.testing.spark import check_java as java_is_there
 from rackassign.testing.spark import session as spark_session
-from rackassign.util.librdkafka_statistics import ClientStatistics
+from rackassign.util.librdkafka_statistics import ClientStatistics, await_reports
 from tests.helpers.kafka.spark_connector import check_spark, connector_jars
-from tests.helpers.kafka.waiting import wait_until
 
 RACKS = ("a", "b", "c")
 
@@ -119,7 +119,7 @@ class Gate:
     def rack(self) -> str:
         """Wait until a task is held up; return the rack it runs in."""
         reached = self.folder / "reached"
-        wait_until(reached.exists, "a task at the gate", patience_s=180)
+        wait_until(reached.exists, "a task at the gate", timeout_s=180)
         return reached.read_text("utf-8")
 
     def open(self) -> None:
@@ -243,13 +243,5 @@ class Received:
 
     def settled(self, consumer: Consumer) -> int:
         """Return it once statistics came that were made after all that was done."""
-        # Those that are queued already are older.
-        consumer.poll(0)
-        wanted = self.count + 2
-
-        def come() -> bool:
-            consumer.poll(0.01)
-            return self.count >= wanted
-
-        wait_until(come, "statistics")
+        assert await_reports(consumer.poll, lambda: self.count, timeout_s=TIMEOUT_S), "no statistics"
         return self.size

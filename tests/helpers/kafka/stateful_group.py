@@ -17,13 +17,13 @@ from confluent_kafka import Producer as FastProducer
 from kafka import KafkaProducer
 
 from rackassign.stateful.records import HEADER, ChangelogRecord
+from rackassign.testing.harness import wait_until
 from tests.helpers.kafka.stateful_member import COUNTED
-from tests.helpers.kafka.waiting import wait_until
 
 PARTITIONS = 12
 WORDS = ["fox", "dog", "cat", "emu", "owl"]
 SPREAD = [[1, 2], [2, 3], [3, 1]] * (PARTITIONS // 3)
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _QUIET_S = 2.0
 """Enough for some heartbeats, with which members learn of a rebalance, and for a look at how warm copies are."""
 SIX = ("ax", "ay", "bx", "by", "cx", "cy")
@@ -70,7 +70,7 @@ class Fleet:
                 found[name] = said[-1]
         return found
 
-    def come_to_rest(self, copies: int, patience_s: float) -> None:
+    def come_to_rest(self, copies: int, timeout_s: float) -> None:
         """Wait until it is settled and stays so: no join is under way, and nobody means to join again."""
         seen: list[Any] = []
         since = time.monotonic()
@@ -84,7 +84,7 @@ class Fleet:
                 since = time.monotonic()
             return time.monotonic() - since >= _QUIET_S
 
-        wait_until(look, f"{len(self.running)} members at rest, with their copies", patience_s=patience_s)
+        wait_until(look, f"{len(self.running)} members at rest, with their copies", timeout_s=timeout_s)
 
     def write(self, records: int) -> None:
         for _ in range(records):
@@ -113,9 +113,9 @@ class Fleet:
         for process in killed:
             process.wait()
 
-    def counts_right(self, patience_s: float) -> None:
+    def counts_right(self, timeout_s: float) -> None:
         """Wait until the state is that of all records, each once; too much of one, and it never is."""
-        wait_until(lambda: self.state() == self.expected(), "each record counted once", patience_s=patience_s)
+        wait_until(lambda: self.state() == self.expected(), "each record counted once", timeout_s=timeout_s)
 
     def state(self) -> dict[int, dict[str, int]]:
         """Ask all for their states, and return that of each partition; asked again while one is on its way."""
@@ -131,7 +131,7 @@ class Fleet:
             found[:] = [(int(partition), state) for theirs in states for partition, state in theirs.items()]
             return sorted(partition for partition, _ in found) == list(range(PARTITIONS))
 
-        wait_until(whole, "a state of each partition", patience_s=_PATIENCE_S)
+        wait_until(whole, "a state of each partition", timeout_s=_TIMEOUT_S)
         return dict(found)
 
     def _states(self, name: str) -> list[dict[str, dict[str, int]]]:

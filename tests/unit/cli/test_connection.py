@@ -173,7 +173,7 @@ class Refusing:
             "Kafka at h:1 does not allow it: ClusterAuth.*r",
         ),
         (AuthorizationError("ALTER", "the cluster"), "not allowed: ALTER on the cluster"),
-        (KafkaConnectionError("it has gone"), "Kafka at h:1 does not answer: .*it has gone"),
+        (KafkaConnectionError("it has gone"), "Kafka at h:1 does not respond: .*it has gone"),
     ],
 )
 def test_what_a_broker_refuses_is_told_apart(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,10 @@ class Membership:
         generation = getattr(self.coordinator, "generation", None)
         return generation if isinstance(generation, int) and generation >= 0 else None
 
+    def member_id(self) -> str:
+        """Return the member ID, which is empty before the first join; reads `member_id`."""
+        return str(getattr(self.coordinator, "member_id", ""))
+
     def cluster(self) -> Any:
         """Return the consumer's live view of the cluster; reads `_cluster`."""
         return self.coordinator._cluster

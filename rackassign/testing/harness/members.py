@@ -1,0 +1,342 @@
+"""Members of a consumer group: each is created, polled and closed by a thread of its own.
+
+What runs is up to the function that creates the consumer: a member changes nothing of it, and closes it as a service
+does, so that it leaves its group. An error of the thread is raised in the test that looks at the member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from kafka import KafkaConsumer
+from kafka.errors import CommitFailedError, RebalanceInProgressError
+
+from rackassign.model import TopicPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+Owned = frozenset[TopicPartition]
+"""Partitions that a member owns."""
+
+TIMEOUT_S = 180.0
+"""Default time limit of every wait: a guard against hanging, on a busy machine too."""
+
+_BATCH = 500
+
+
+class Record(NamedTuple):
+    """A record that a member received."""
+
+    tp: TopicPartition
+    offset: int
+    value: bytes | None
+
+
+class GroupMember(Protocol):
+    """What `settle` needs of a member of any client."""
+
+    @property
+    def id(self) -> str:
+        """Member ID; empty before it has joined."""
+
+    def poll(self) -> None:
+        """Poll once unless the member polls by itself; raise the error that ended it."""
+
+    def assignment(self) -> Owned:
+        """Return the partitions that it owns."""
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    """Call `condition` until it returns True.
+
+    Args:
+        condition: Called every 20 ms.
+        what: What is waited for; it is part of the error message.
+        timeout_s: Time limit in seconds.
+
+    Raises:
+        TimeoutError: It did not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+        time.sleep(0.02)
+
+
+class ThreadedMember(ABC):
+    """A consumer that a thread creates, polls and closes, as long as the `with` block lasts.
+
+    Attributes:
+        consumer: The consumer; None before it was created.
+        records: What was received, in this order.
+    """
+
+    def __init__(self) -> None:
+        self.consumer: Any = None
+        self.records: list[Record] = []
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run_guarded, name="group member", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._thread.join(TIMEOUT_S)
+        if self._thread.is_alive():
+            raise TimeoutError(f"a consumer did not close in {TIMEOUT_S:g} s")
+        self.poll()
+
+    def stop(self) -> None:
+        """Close after the current poll. Does not wait for it."""
+        self._stopping.set()
+
+    def poll(self) -> None:
+        """Raise the error that ended the thread, if any."""
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the thread."""
+        return self._error is not None
+
+    def take_error(self) -> BaseException | None:
+        """Return the error that ended the thread, and do not raise it any more."""
+        error, self._error = self._error, None
+        return error
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """Member ID; empty before it has joined."""
+
+    def assignment(self) -> Owned:
+        """Return the partitions that it owns; empty before it has joined."""
+        return Owned() if self.consumer is None else to_owned(self.consumer.assignment())
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Create the consumer, poll it until `_stopping` is set, and close it."""
+
+    def _run_guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - raised again by poll(), in the thread of the test
+            self._error = error
+
+
+class _PolledMember(ThreadedMember):
+    """A member with a blocking client: tasks run between two polls, on its thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks: SimpleQueue[Callable[[Any], None]] = SimpleQueue()
+
+    def do(self, task: Callable[[Any], T]) -> T:
+        """Call `task` with the consumer between two polls, on the member's thread, and return its result."""
+        result: Future[T] = Future()
+
+        def run(consumer: object) -> None:
+            try:
+                result.set_result(task(consumer))
+            except BaseException as error:  # noqa: BLE001 - raised again by result()
+                result.set_exception(error)
+
+        def done() -> bool:
+            self.poll()
+            return result.done()
+
+        self._tasks.put(run)
+        wait_until(done, "a task between two polls")
+        return result.result()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the member from polling while the block lasts; its heartbeats go on."""
+        begun, over = threading.Event(), threading.Event()
+
+        def wait(_: object) -> None:
+            begun.set()
+            over.wait(TIMEOUT_S)
+
+        self._tasks.put(wait)
+        if not begun.wait(TIMEOUT_S):
+            raise TimeoutError(f"a member did not pause in {TIMEOUT_S:g} s")
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _run_tasks(self, consumer: object) -> None:
+        with suppress(Empty):
+            while True:
+                self._tasks.get_nowait()(consumer)
+
+
+class KafkaPythonMember(_PolledMember):
+    """A consumer of kafka-python.
+
+    Args:
+        make: Creates the subscribed consumer.
+        commit: Whether it commits after each poll that returned records. A commit that a rebalance prevents is skipped.
+        poll_ms: Duration of a poll in milliseconds.
+        pause_s: Time between two polls in seconds, as if records were processed.
+    """
+
+    def __init__(
+        self, make: Callable[[], KafkaConsumer], *, commit: bool = False, poll_ms: int = 200, pause_s: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.commits = commit
+        self._make = make
+        self._poll_ms = poll_ms
+        self._pause_s = pause_s
+
+    @property
+    def id(self) -> str:
+        """Member ID; empty before it has joined."""
+        return "" if self.consumer is None else str(self.consumer.group_metadata().member_id)
+
+    def _run(self) -> None:
+        with closing(self._make()) as consumer:
+            self.consumer = consumer
+            while not self._stopping.wait(self._pause_s):
+                self._run_tasks(consumer)
+                received = poll_records(consumer, self._poll_ms)
+                self.records.extend(received)
+                if received and self.commits:
+                    commit_records(consumer)
+
+
+class ConfluentMember(_PolledMember):
+    """A consumer of confluent-kafka, its own or rackassign's.
+
+    Args:
+        make: Creates the subscribed consumer.
+        poll_ms: Duration of a poll in milliseconds.
+        ignore: Codes of errors that are no failure of the test.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, poll_ms: int = 200, ignore: Iterable[int] = ()) -> None:
+        super().__init__()
+        self._make = make
+        self._poll_s = poll_ms / 1000
+        self._ignore = frozenset(ignore)
+        # Member ID and partitions. They are asked for on the member's thread only: librdkafka's `memberid()` waits for
+        # one of its own threads with Python's lock held, and never returns if that thread waits for a callback.
+        self._seen = ("", Owned())
+
+    @property
+    def id(self) -> str:
+        """Member ID as of the last poll; empty before it has joined."""
+        return self._seen[0]
+
+    def assignment(self) -> Owned:
+        """Return the partitions that it owned after the last poll; empty before it has joined."""
+        return self._seen[1]
+
+    def _run(self) -> None:
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - an extra
+
+        with closing(self._make()) as consumer:
+            self.consumer = consumer
+            while not self._stopping.is_set():
+                self._run_tasks(consumer)
+                self._seen = (str(consumer.memberid() or ""), to_owned(consumer.assignment()))
+                for message in consumer.consume(_BATCH, self._poll_s):
+                    error = message.error()
+                    if error is None:
+                        tp = TopicPartition(message.topic(), message.partition())
+                        self.records.append(Record(tp, message.offset(), message.value()))
+                    elif error.code() not in self._ignore:
+                        raise KafkaException(error)
+
+
+class AiokafkaMember(ThreadedMember):
+    """A consumer of aiokafka, on an event loop of its own.
+
+    Args:
+        make: Creates the subscribed consumer, on that loop; the harness starts and stops it.
+        poll_ms: Duration of a poll in milliseconds.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, poll_ms: int = 100) -> None:
+        super().__init__()
+        self._make = make
+        self._poll_ms = poll_ms
+
+    @property
+    def id(self) -> str:
+        """Member ID; empty before it has joined."""
+        from rackassign.clients.aiokafka.internals.membership import membership_of  # noqa: PLC0415 - an extra
+
+        membership = None if self.consumer is None else membership_of(self.consumer)
+        return "" if membership is None else membership.member_id()
+
+    def do(self, task: Callable[[Any], Awaitable[T]]) -> T:
+        """Await `task` of the started consumer on the member's loop, and return its result."""
+
+        def started() -> bool:
+            self.poll()
+            return self.consumer is not None
+
+        async def run() -> T:
+            return await task(self.consumer)
+
+        wait_until(started, "a started consumer")
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(TIMEOUT_S)
+
+    def _run(self) -> None:
+        asyncio.run(self._poll_until_stopped())
+
+    async def _poll_until_stopped(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        consumer = self._make()
+        try:
+            await consumer.start()
+            self.consumer = consumer
+            while not self._stopping.is_set():
+                polled = await consumer.getmany(timeout_ms=self._poll_ms)
+                self.records.extend(_records_of(polled))
+        finally:
+            await consumer.stop()
+
+
+def to_owned(partitions: Iterable[Any]) -> Owned:
+    """Return any client's topic partitions as a set of `TopicPartition`."""
+    return frozenset(TopicPartition(each.topic, each.partition) for each in partitions)
+
+
+def poll_records(consumer: KafkaConsumer, poll_ms: int) -> list[Record]:
+    """Poll a consumer of kafka-python once; return the records received, in order."""
+    return _records_of(consumer.poll(timeout_ms=poll_ms))
+
+
+def commit_records(consumer: KafkaConsumer) -> None:
+    """Commit the positions of a consumer of kafka-python, unless a rebalance prevents it."""
+    # Then the next owner of the partitions processes these records again.
+    with suppress(CommitFailedError, RebalanceInProgressError):
+        consumer.commit()
+
+
+def _records_of(polled: Mapping[Any, Sequence[Any]]) -> list[Record]:
+    return [
+        Record(TopicPartition(tp.topic, tp.partition), record.offset, record.value)
+        for tp, records in polled.items()
+        for record in records
+    ]
