@@ -245,3 +245,14 @@ class Received:
         """Return it once statistics came that were made after all that was done."""
         assert await_reports(consumer.poll, lambda: self.count, timeout_s=TIMEOUT_S), "no statistics"
         return self.size
+
+
+def all_of(topic: str, counts: Mapping[int, int]) -> list[tuple[str, int, int]]:
+    """Return topic, partition and offset of as many records of each partition, sorted."""
+    return sorted((topic, partition, offset) for partition, count in counts.items() for offset in range(count))
+
+
+def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
+    """Return a stream of topics from their beginning."""
+    reader = spark.readStream.format("rackassign").option("kafka.bootstrap.servers", cluster.bootstrap)
+    return reader.option("subscribe", topic).option("startingOffsets", "earliest").options(**options).load()
