@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
 
 ENOUGH, BELOW = 0, 1
+_WHOLE = 100
 
 
 def inspect(
@@ -41,7 +42,8 @@ def inspect(
     price: PriceOption = None,
     interval: Interval = INTERVAL_S,
     fail_under: Annotated[
-        str, typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, as in 95%.")
+        str,
+        typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, such as 95%."),
     ] = "",
     html: HtmlFile = "",
     client_config: ClientConfig = "",
@@ -73,7 +75,10 @@ def inspect(
         raise KafkaUnavailableError(
             f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now"
         )
-    if any(_below(inspected, least) for inspected in survey.inspections):
+    below = [inspected for inspected in survey.inspections if _below(inspected, least)]
+    for inspected in below:
+        warn(_shortfall(inspected, fail_under))
+    if below:
         return BELOW
     if least is not None and any(odd.unseen for odd in survey.skipped):
         raise KafkaUnavailableError("not all groups could be described, so --fail-under cannot be evaluated")
@@ -97,14 +102,33 @@ def _below(inspected: GroupAnalysis, least: float | None) -> bool:
     return least is not None and inspected.local_share is not None and inspected.local_share < least
 
 
+def _shortfall(inspected: GroupAnalysis, least: str) -> str:
+    """Return how far a group is below `--fail-under`, with the partitions that may be local or not."""
+    from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
+
+    counts = inspected.partitions
+    total = counts.local + counts.cross + counts.unknown
+    line = f"{inspected.snapshot.live.name}: {format_percent(counts.local, total)} of its partitions are local"
+    if counts.unknown:
+        line += f", and of {format_percent(counts.unknown, total)} it is unknown"
+    return f"{line}; --fail-under is {least.removesuffix('%')} %"
+
+
 def _share(text: str) -> float | None:
-    """Return a share, 0 to 1, of a text like 95%; None for none."""
+    """Return a share, 0 to 1, of a text like 95% or 95; None for none.
+
+    Raises:
+        ConfigError: It is no percentage, or a number up to 1 without a sign: 0.95 can be meant as 95 %.
+    """
     if not text:
         return None
+    number = text.removesuffix("%")
     try:
-        share = float(text.removesuffix("%")) / 100
+        percent = float(number)
     except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
+        percent = -1.0
+    if not 0 <= percent <= _WHOLE:
         raise ConfigError(f"fail-under: expected a percentage like 95%, got {text!r}")
-    return share
+    if 0 < percent <= 1 and number == text:
+        raise ConfigError(f"fail-under: {text} is ambiguous: give {percent * _WHOLE:g}% or {percent:g}%")
+    return percent / _WHOLE

@@ -54,6 +54,8 @@ def test_what_all_refuse(
         (["inspect", "--all-groups", "--fail-under", "most"], "fail-under: expected a percentage like 95%, got 'most'"),
         (["inspect", "--all-groups", "--fail-under", "101%"], "fail-under: expected a percentage like 95%, got '101%'"),
         (["inspect", "--all-groups", "--fail-under", "nan"], "fail-under: expected a percentage like 95%, got 'nan'"),
+        (["inspect", "--all-groups", "--fail-under", "0.95"], "fail-under: 0.95 is ambiguous: give 95% or 0.95%"),
+        (["inspect", "--all-groups", "--fail-under", "1"], "fail-under: 1 is ambiguous: give 100% or 1%"),
         (["inspect", "--all-groups", "--price-per-gb", "-1"], "price must be 0 or more, in USD/GB, got -1.0"),
         (
             ["inspect", "--all-groups", "--html", "/nowhere/x.html"],
@@ -99,6 +101,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, survey: ClusterReport) -> None:
     [
         ((), "50", 0),
         ((), "51", 1),
+        ((), "0", 0),
         ((SkippedGroup("", "broker 3 does not list its groups"),), "50", 3),
         ((SkippedGroup("", "broker 3 does not list its groups"),), "51", 1),
         ((SkippedGroup("", "broker 3 does not list its groups"),), "", 0),
@@ -117,6 +120,21 @@ def test_groups_that_were_not_seen_may_not_be_local_enough(
     answer(monkeypatch, ClusterReport(there, (seen,), odd, Throughput()))
     assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", least]) == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_groups_that_are_not_local_enough_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = cluster({"t": [[1], [2], [1]]})
+    half = inspected(group(member("m", "a", {"t": [0, 1]}), name="half"), there)
+    silent = inspected(group(member("m", "a", {"t": [0]}), member("n", None, {"t": [1, 2]}), name="silent"), there)
+    good = inspected(group(member("m", "a", {"t": [0, 2]}), name="good"), there)
+    answer(monkeypatch, ClusterReport(there, (half, silent, good), (), Throughput()))
+    assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", "66.5%"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "rackassign: half: 50.0 % of its partitions are local; --fail-under is 66.5 %",
+        "rackassign: silent: 33.3 % of its partitions are local, and of 66.7 % it is unknown; --fail-under is 66.5 %",
+    ]
 
 
 def test_surveys_of_nothing_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
