@@ -3,6 +3,12 @@
 The analysis is computed from values only. Current reads are evaluated with the replicas that serve now. Possible ones
 are planned as an assignor would, from all replicas, and evaluated with the replicas that serve once all are in sync. So
 an offline broker makes no strategy look better than it is.
+
+Racks of members are known from two sources: members report them, or a rack map has them. The leader of the group
+receives only the former. What a strategy reaches is the result with rackassign, whose members all report their rack and
+fetch from a local replica; so it is planned with all known racks. What the current leader could make of the racks that
+it receives is only the first of the recommended changes. A member of unknown rack is evaluated as unknown, and no gain
+is computed for it.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """The result of a strategy for a group as it is.
+    """The result of a strategy of rackassign for the current members, if each reports its rack as far as it is known.
 
     Args:
         strategy: The strategy.
@@ -41,7 +47,7 @@ class StrategyOutcome:
         flows: Traffic between racks with it.
         moved: Partitions that would leave their current reader.
         reads: Reader and rack of each partition.
-        reasons: Number of non-local partitions by reason.
+        reasons: Number of partitions that are not certainly local, by reason.
     """
 
     strategy: StrategyName
@@ -61,11 +67,13 @@ class RecommendedChange:
             gains anything, and with that strategy in any case: `selector`: a rack-aware replica selector on the
             brokers. `rack`: `members` send their rack. `member`: one more of them in `rack`, subscribed to
             `topics`. `replicas`: a replica of each of `partitions` in `rack`; if only leaders serve, as the leader.
-            `max-skew`: the option of that name, set to 1.
-        gain: Additional partitions that are certainly local.
-        gain_bytes_s: Reduction of bytes per second that certainly or possibly cross racks.
-        uncertain: Whether the racks of the members are unknown; the gain assumes that they are in `rack`.
-        rack: For `member` and `replicas`, and for `rack` if that is uncertain.
+            `max-skew`: the option of that name, set to 1. First of all comes `rack` of `members` of unknown rack.
+        gain: Additional partitions that are certainly local; 0 if it is uncertain.
+        gain_bytes_s: Reduction of bytes per second that certainly or possibly cross racks; 0 if it is uncertain.
+        uncertain: Whether the racks of the members are unknown: then the gain is between 0 and the next two.
+        gain_at_most: Partitions whose locality is unknown, if it is uncertain.
+        gain_bytes_s_at_most: Bytes per second of which it is unknown whether they cross racks, if it is uncertain.
+        rack: For `member` and `replicas`.
         members: For `rack`, member IDs.
         topics: For `member`.
         partitions: For `replicas`.
@@ -75,6 +83,8 @@ class RecommendedChange:
     gain: int
     gain_bytes_s: float
     uncertain: bool = False
+    gain_at_most: int = 0
+    gain_bytes_s_at_most: float = 0.0
     rack: str | None = None
     members: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
@@ -93,7 +103,8 @@ class GroupAnalysis:
         by_mode: Locality if any replica served, and if only leaders did.
         flows: Current traffic between racks, in bytes per second.
         reaches: Result of each strategy.
-        actions: The changes that gain most: the strategy if it gains anything, then the others, best first.
+        actions: The changes that gain most: unknown racks, the strategy if it gains anything, then the others, best
+            first.
         out_of_sync: Partitions that would be local if their local replica were in sync.
         unassigned: Partitions of subscribed topics that are assigned to no member.
         missing: Topics that cannot be described, each with the reason; they are not counted anywhere.
@@ -135,13 +146,12 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, measured: Throughput) -> G
     owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
     now = partition_reads(group, owned, cluster.in_sync_replicas(group.topology), shot.leaders_only)
     judge = _Analyzer(shot, cluster, measured, owned)
-    leader_view = shot.as_leader_sees()
     options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
-    plans = {name: plan(leader_view, options) for name, plan in STRATEGIES.items()}
+    plans = {name: plan(group, options) for name, plan in STRATEGIES.items()}
     by_mode = {
         mode: count_locality(partition_reads(group, owned, _only(group.topology, mode))) for mode in LOCALITY_MODES
     }
-    reaches = tuple(judge.reach(leader_view, plan) for plan in plans.values()) if group.members else ()
+    reaches = tuple(judge.reach(plan) for plan in plans.values()) if group.members else ()
     return GroupAnalysis(
         shot,
         cluster.read_policy,
@@ -150,7 +160,7 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, measured: Throughput) -> G
         by_mode,
         traffic_matrix(now, measured.bytes_s),
         reaches,
-        tuple(judge.actions(leader_view, plans["cooperative-sticky"])) if group.members else (),
+        tuple(judge.actions(plans["cooperative-sticky"])) if group.members else (),
         judge.seen(group, owned).partitions.local - count_locality(now).local,
         _unassigned(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
@@ -196,16 +206,16 @@ class _Analyzer:
     measured: Throughput
     owned: Mapping[str, Partitions]
 
-    def reach(self, leader_view: Group, plan: Plan) -> StrategyOutcome:
-        """Compute the result of a plan, which is based on the racks that the group leader receives."""
-        seen = self.seen(self.shot.group, plan.target)
+    def reach(self, plan: Plan) -> StrategyOutcome:
+        """Compute the result of a plan that is based on all known racks, for members that fetch local replicas."""
+        seen = self.seen(self.shot.group, plan.target, leaders_only=frozenset())
         return StrategyOutcome(
             plan.strategy,
             seen.partitions,
             seen.flows,
             moved(self.shot.group, self.owned, plan.target),
             seen.reads,
-            Counter(entry.reason for entry in non_local_partitions(leader_view, plan)),
+            Counter(entry.reason for entry in non_local_partitions(self.shot.group, plan)),
         )
 
     def seen(
@@ -231,39 +241,54 @@ class _Analyzer:
         )
         return _Seen(found, count_locality(found), traffic_matrix(found, self.measured.bytes_s))
 
-    def actions(self, leader_view: Group, plan: Plan) -> list[RecommendedChange]:
+    def actions(self, with_all_racks: Plan) -> list[RecommendedChange]:
         """Return the changes that gain most: local bytes, or local partitions if bytes are not measured.
 
         Args:
-            leader_view: The group as its leader sees it.
-            plan: Its plan with the cooperative strategy.
+            with_all_racks: The plan of the cooperative strategy, based on all known racks.
         """
-        group = self.shot.group
+        group, leader_view = self.shot.group, self.shot.as_leader_sees()
+        # The switch alone, without the racks that are only in the rack map: these are a change of their own.
+        plan = self.plan(leader_view) if self.shot.rack_map_members else with_all_racks
         now = self.seen(group, self.owned)
         base = self.seen(group, plan.target)
         useful = partial(_useful, idle=not now.flows.total)
         switch = _gained(RecommendedChange("strategy", 0, 0.0), now, base)
         # An uneven group may be more local than a balanced one can be: a change without a gain over that is no gain.
-        further = filter(useful, self._further(leader_view, plan, base if useful(switch) else now))
+        further = filter(useful, self._further(leader_view, plan, base if useful(switch) else now, with_all_racks))
         ranked = sorted(further, key=lambda action: (-action.gain_bytes_s, -action.gain))
-        return [*filter(useful, (switch,)), *ranked][:ACTIONS]
+        return [*self._unknown_racks(now), *filter(useful, (switch,)), *ranked][:ACTIONS]
+
+    def _unknown_racks(self, now: _Seen) -> Iterator[RecommendedChange]:
+        """Yield what all else depends on: that the racks of members of unknown rack become known."""
+        if self.shot.unknown:
+            yield RecommendedChange(
+                "rack",
+                0,
+                0.0,
+                uncertain=True,
+                gain_at_most=now.partitions.unknown,
+                gain_bytes_s_at_most=round(now.flows.unknown, 3),
+                members=tuple(sorted(member.id for member in self.shot.unknown)),
+            )
 
     def plan(self, group: Group, *, max_skew: int = 0, mode: LocalityMode | None = None) -> Plan:
         options = Options(locality=mode or self.cluster.mode, max_skew=max_skew, time_limit_s=_PLAN_S)
         return plan_cooperative(group, options)
 
-    def _further(self, leader_view: Group, plan: Plan, base: _Seen) -> Iterator[RecommendedChange]:
+    def _further(
+        self, leader_view: Group, plan: Plan, base: _Seen, with_all_racks: Plan
+    ) -> Iterator[RecommendedChange]:
         """Yield changes with their gain beyond the strategy."""
         if self.cluster.without_selector():
             everywhere = self.plan(leader_view, mode="any-replica")
             seen = self.seen(self.shot.group, everywhere.target, leader_view.topology)
             yield _gained(RecommendedChange("selector", 0, 0.0), base, seen)
         if self.shot.rack_map_members:
-            seen = self.seen(self.shot.group, self.plan(self.shot.group).target, leaders_only=frozenset())
+            seen = self.seen(self.shot.group, with_all_racks.target, leaders_only=frozenset())
             yield _gained(
                 RecommendedChange("rack", 0, 0.0, members=tuple(sorted(self.shot.rack_map_members))), base, seen
             )
-        yield from self._placed(leader_view, base)
         for tried in evaluate_changes(leader_view, plan, self.plan, (1, partial(self.plan, max_skew=1))):
             advice = tried.advice
             action = RecommendedChange(
@@ -273,25 +298,6 @@ class _Analyzer:
             racks = {member.id: member.rack for member in self.shot.group.members}
             members = tuple(replace(m, rack=racks.get(m.id, m.rack)) for m in tried.group.members)
             yield _gained(action, base, self.seen(replace(tried.group, members=members), tried.plan.target))
-
-    def _placed(self, leader_view: Group, base: _Seen) -> Iterator[RecommendedChange]:
-        """Yield the best gain if all members of unknown rack were in one rack and reported it."""
-        silent = {member.id for member in self.shot.unknown}
-        if not silent:
-            return
-        best: RecommendedChange | None = None
-        for rack in sorted(set(leader_view.topology.broker_racks().values())):
-            members = tuple(replace(m, rack=rack) if m.id in silent else m for m in self.shot.group.members)
-            there = replace(leader_view, members=members)
-            action = _gained(
-                RecommendedChange("rack", 0, 0.0, uncertain=True, rack=rack, members=tuple(sorted(silent))),
-                base,
-                self.seen(there, self.plan(there).target),
-            )
-            if best is None or (action.gain_bytes_s, action.gain) > (best.gain_bytes_s, best.gain):
-                best = action
-        if best is not None:
-            yield best
 
 
 def _useful(action: RecommendedChange, *, idle: bool) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+UNKNOWN = "?"
+
 _NEXT_UNIT = 999.5
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _LEAST, _MOST = 0.1, 99.9
@@ -16,6 +20,20 @@ def format_percent(part: int, total: int) -> str:
     if 0 < share < _LEAST:
         return f"<{_LEAST} %"
     return f">{_MOST} %" if _MOST < share < 100 else f"{share:.1f} %"  # noqa: PLR2004 - a hundred per cent
+
+
+def format_known(part: int, unknown: int, total: int) -> str:
+    """Format a share, marked as a lower bound if `unknown` can be part of it; ? if all of the total is unknown."""
+    if total and unknown == total:
+        return UNKNOWN
+    return mark_lower_bound(format_percent(part, total), unknown)
+
+
+def format_range(least: float, most: float, form: Callable[[float], str]) -> str:
+    """Format an amount that is between two, each formatted by `form`."""
+    if most <= least:
+        return form(least)
+    return f"{form(least)} to {form(most)}" if least > 0 else f"≤{form(most)}"
 
 
 def format_bytes(bytes_: float) -> str:

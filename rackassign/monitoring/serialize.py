@@ -26,7 +26,7 @@ def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     """
     if action.kind == "strategy":
         return _strategy(inspected)
-    switched = any(other.kind == "strategy" for other in inspected.actions)
+    switched = not action.uncertain and any(other.kind == "strategy" for other in inspected.actions)
     return f"{'then ' if switched else ''}{_further(action, inspected)}"
 
 
@@ -46,8 +46,7 @@ def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
     who = _listed([names[member] for member in action.members])
     one = len({names[member] for member in action.members}) == 1
     if action.uncertain:
-        found = f"find out where {who} {'is' if one else 'are'} and give {'it its' if one else 'them their'} rack"
-        return f"{found} (client.rack), taken here to be rack {action.rack}"
+        return f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
     given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
     # Java's and librdkafka's assignors send it; those of the Python clients never do.
     return f"{given}, and an assignor that sends it"
@@ -188,14 +187,26 @@ def _sorted(
     return sorted(pairs.items(), key=lambda item: tuple((rack is None, rack or "") for rack in item[0]))
 
 
+def _at_most(action: RecommendedChange, price: Price, *, measured: bool) -> dict[str, Any]:
+    return {
+        "partitions": action.gain_at_most,
+        "bytes_per_second": action.gain_bytes_s_at_most if measured else None,
+        "usd_per_month": round(price.monthly(action.gain_bytes_s_at_most), 2) if measured else None,
+    }
+
+
 def _action(action: RecommendedChange, inspected: GroupAnalysis, price: Price, *, measured: bool) -> dict[str, Any]:
     return {
         "kind": action.kind,
         "what": describe_action(action, inspected),
-        "gain_partitions": action.gain,
-        "gain_bytes_per_second": action.gain_bytes_s if measured else None,
-        "gain_usd_per_month": round(price.monthly(action.gain_bytes_s), 2) if measured else None,
+        # Of an uncertain change the gain is not known, only how much it is at most.
+        "gain_partitions": None if action.uncertain else action.gain,
+        "gain_bytes_per_second": action.gain_bytes_s if measured and not action.uncertain else None,
+        "gain_usd_per_month": (
+            round(price.monthly(action.gain_bytes_s), 2) if measured and not action.uncertain else None
+        ),
         "uncertain": action.uncertain,
+        "at_most": _at_most(action, price, measured=measured) if action.uncertain else None,
         "rack": action.rack,
         "members": list(action.members),
         "topics": list(action.topics),

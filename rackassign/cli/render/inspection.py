@@ -11,7 +11,16 @@ from rich.text import Text
 from rackassign.cli.output import plain_text
 from rackassign.locality import Locality
 from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, TrafficMatrix, describe_action
-from rackassign.monitoring.format import format_bytes, format_percent, format_usd, mark_lower_bound
+from rackassign.monitoring.analysis import RecommendedChange
+from rackassign.monitoring.format import (
+    UNKNOWN,
+    format_bytes,
+    format_known,
+    format_percent,
+    format_range,
+    format_usd,
+    mark_lower_bound,
+)
 from rackassign.util.text import counted, strip_control_chars
 
 _MOST_ACTIONS = 10
@@ -44,7 +53,8 @@ def overview(survey: ClusterReport, price: Price) -> Table:
     table = _table()
     table.add_column("group", overflow="fold", min_width=8)
     for column in ("members", "local", "cross", "unknown", *_TRAFFIC[: 2 * measured], "could be local", "moves"):
-        table.add_column(column, justify="right", no_wrap=" " not in column)
+        # Amounts can be ranges, which are folded at their spaces.
+        table.add_column(column, justify="right", no_wrap=" " not in column and column not in _TRAFFIC)
     for inspected in survey.inspections:
         live = inspected.snapshot.live
         row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
@@ -55,15 +65,18 @@ def overview(survey: ClusterReport, price: Price) -> Table:
 
 
 def _traffic(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
-    figures = format_bytes(flows.cross), format_usd(price.monthly(flows.cross))
-    return mark_lower_bound(figures[0], flows.unmeasured), mark_lower_bound(figures[1], flows.unmeasured)
+    most = flows.cross + flows.unknown
+    size = format_range(flows.cross, most, format_bytes)
+    usd = format_range(price.monthly(flows.cross), price.monthly(most), format_usd)
+    return mark_lower_bound(size, flows.unmeasured), mark_lower_bound(usd, flows.unmeasured)
 
 
 def _could(inspected: GroupAnalysis) -> tuple[str, str]:
     if not inspected.reaches:
         return "-", "-"
     reach = inspected.reach("cooperative-sticky")
-    return format_percent(reach.partitions.local, _total(reach.partitions)), str(reach.moved)
+    counts = reach.partitions
+    return format_known(counts.local, counts.unknown, _total(counts)), str(reach.moved)
 
 
 def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
@@ -86,7 +99,7 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
 
 def _modes(inspected: GroupAnalysis) -> Text:
     shares = ", ".join(
-        f"{format_percent(counts.local, _total(counts))} if"
+        f"{format_known(counts.local, counts.unknown, _total(counts))} if"
         f" {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
         for mode, counts in inspected.by_mode.items()
     )
@@ -116,7 +129,7 @@ def _rack(rack: str | None) -> str:
 
 def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Table:
     measured = bool(survey.measured.seconds)
-    table = _table(title="what strategies would reach")
+    table = _table(title="with rackassign, if every member reports its rack")
     for column in ("", "local", "cross", "unknown", "moves", *_TRAFFIC[: 2 * measured]):
         table.add_column(column, justify="right" if column else "left")
     rows = [("now", inspected.partitions, "", inspected.flows)]
@@ -131,7 +144,13 @@ def actions(survey: ClusterReport, price: Price) -> Table | None:
     """Return what to do, what gains most first; None if there is nothing."""
     measured = bool(survey.measured.seconds)
     rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
-    rows.sort(key=lambda row: (-row[0].gain_bytes_s, -row[0].gain))
+    # What may gain most comes where its upper bound belongs.
+    rows.sort(
+        key=lambda row: (
+            -max(row[0].gain_bytes_s, row[0].gain_bytes_s_at_most),
+            -max(row[0].gain, row[0].gain_at_most),
+        )
+    )
     if not rows:
         return None
     table = _table(
@@ -142,12 +161,22 @@ def actions(survey: ClusterReport, price: Price) -> Table | None:
     for column in ("partitions", *(("bytes/s", "USD a month") if measured else ())):
         table.add_column(column, justify="right", no_wrap=" " not in column)
     for action, inspected in rows[:_MOST_ACTIONS]:
-        traffic = (
-            (format_bytes(action.gain_bytes_s), format_usd(price.monthly(action.gain_bytes_s))) if measured else ()
-        )
         what = describe_action(action, inspected)
-        table.add_row(plain_text(inspected.snapshot.live.name), plain_text(what), str(action.gain), *traffic)
+        gain = _gain(action, price, measured=measured)
+        table.add_row(plain_text(inspected.snapshot.live.name), plain_text(what), *gain)
     return table
+
+
+def _gain(action: RecommendedChange, price: Price, *, measured: bool) -> tuple[str, ...]:
+    """Return the gain in partitions, bytes and money; of an uncertain change how much it is at most."""
+    if action.uncertain:
+        size = action.gain_bytes_s_at_most
+        partitions = format_range(0, action.gain_at_most, "{:.0f}".format) if action.gain_at_most else UNKNOWN
+        traffic = format_range(0, size, format_bytes), format_range(0, price.monthly(size), format_usd)
+    else:
+        size, partitions = action.gain_bytes_s, str(action.gain)
+        traffic = format_bytes(size), format_usd(price.monthly(size))
+    return (partitions, *traffic) if measured else (partitions,)
 
 
 def totals(survey: ClusterReport, price: Price) -> str:
@@ -168,7 +197,8 @@ def totals(survey: ClusterReport, price: Price) -> str:
 
 def _shares(counts: Locality) -> list[str]:
     total = _total(counts)
-    return [format_percent(count, total) for count in (counts.local, counts.cross, counts.unknown)]
+    known = [format_known(count, counts.unknown, total) for count in (counts.local, counts.cross)]
+    return [*known, format_percent(counts.unknown, total)]
 
 
 def _total(counts: Locality) -> int:

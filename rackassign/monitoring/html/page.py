@@ -16,7 +16,14 @@ from markupsafe import Markup
 from rackassign.model import Reason
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.format import format_bytes, format_percent, format_usd, mark_lower_bound
+from rackassign.monitoring.format import (
+    format_bytes,
+    format_known,
+    format_percent,
+    format_range,
+    format_usd,
+    mark_lower_bound,
+)
 from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, SankeyLayout, sankey_layout
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.serialize import collection_warnings, describe_action
@@ -29,7 +36,7 @@ _MOST_CELLS = 2000
 _REASONS: Mapping[Reason, str] = {
     "no-member-in-replica-racks": "no member that subscribes to it is in a rack with a counting replica",
     "members-full": "the members in its racks have their share, or would have to give up something equally local",
-    "unknown-rack": "its reader's rack, or that of its replicas, is not known",
+    "unknown-rack": "the rack of its reader, or of its replicas, is unknown",
 }
 
 
@@ -98,6 +105,7 @@ def environment(package: str, price: Price) -> Environment:
     )
     made.filters |= {"size": format_bytes, "money": format_usd, "monthly": price.monthly}
     made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": format_percent, "at_least": mark_lower_bound}
+    made.globals |= {"known": format_known, "between": format_range, "size": format_bytes, "money": format_usd}
     return made
 
 

@@ -32,6 +32,7 @@ from rackassign.monitoring.snapshot import snapshot, topics_of
 from rackassign.monitoring.throughput import LogSample, LogSamples, sample_logs
 from rackassign.monitoring.throughput import compute_throughput as compared
 from rackassign.scenario import read_group, write_group
+from rackassign.strategies import Options, plan_cooperative
 from rackassign.wire import Subscription
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 
@@ -133,21 +134,49 @@ def test_members_of_unknown_rack_are_named_and_their_reads_unknown() -> None:
     assert seen.flows.pairs == {("b", None): 1000.0, ("c", None): 1000.0, ("a", None): 1000.0}
     assert [m.id for m in seen.snapshot.unknown] == ["m1", "m2", "m3"]
     (action,) = seen.actions
-    assert (action.kind, action.uncertain, action.gain) == ("rack", True, 1)
-    # Stands alone in a fleet's advice, where no figures follow.
-    assert describe_action(action, seen).endswith(f"(client.rack), taken here to be rack {action.rack}")
+    # Nothing is booked: that all are in one rack is as good a guess as any other.
+    assert (action.kind, action.uncertain, action.gain, action.gain_bytes_s) == ("rack", True, 0, 0.0)
+    assert (action.gain_at_most, action.gain_bytes_s_at_most) == (3, 3000.0)
+    assert (
+        describe_action(action, seen)
+        == "state the racks of m1, m2, m3 in a rack map (--rack-map FILE), or set client.rack"
+    )
     assert action.members == ("m1", "m2", "m3")
+    assert seen.reach("cooperative-sticky").partitions == Locality(0, 0, 3)
 
 
 def test_a_rack_map_says_what_racks_would_gain() -> None:
     seen = inspected(SILENT, cluster(ONE_EACH), EVEN, MAP)
     assert (seen.partitions, seen.snapshot.unknown) == (Locality(0, 3, 0), ())
-    # Its leader does not know the map.
-    assert seen.reach("cooperative-sticky").partitions.local < 3
+    # With rackassign each member reports the rack that is in the map.
+    assert [(reach.partitions, reach.moved) for reach in seen.reaches] == [(Locality(3, 0, 0), 3)] * 3
+    assert not seen.reach("cooperative-sticky").reasons
+    # Its leader does not know the map, so the racks are a change of their own.
     action = seen.actions[-1]
     assert (action.kind, action.uncertain, action.members) == ("rack", False, ("m1", "m2", "m3"))
     assert sum(each.gain for each in seen.actions) == 3
     assert "only in the rack map" in describe_action(action, seen)
+
+
+def test_what_is_reachable_is_what_a_plan_of_the_snapshot_reaches() -> None:
+    there = cluster({"t": [[1, 2], [2, 3], [3, 1]] * 4})
+    live = group(*(member(f"m{i}", None, {"t": [i, i + 3, i + 6, i + 9]}) for i in range(3)), strategy="range")
+    seen = inspected(live, there, racks=RackMap({"m0": "b", "m1": "c", "m2": "a"}))
+    plan = plan_cooperative(seen.snapshot.group, Options())
+    assert Locality.of(seen.snapshot.group, plan).local == 12
+    assert seen.reach("cooperative-sticky").partitions == Locality(12, 0, 0)
+    # They read from leaders now, and from local replicas once they have a rack of their own.
+    assert seen.partitions.local < 12
+    assert seen.partitions.local + sum(action.gain for action in seen.actions) == 12
+
+
+def test_one_member_of_unknown_rack_leaves_the_others_their_gain() -> None:
+    live = group(*TURNED.members[:2], member("m3", None, {"t": [0]}))
+    seen = inspected(live, cluster(ONE_EACH), EVEN)
+    assert [(action.kind, action.uncertain) for action in seen.actions][:2] == [("rack", True), ("strategy", False)]
+    assert seen.actions[1].gain == 2
+    assert seen.actions[0].gain_at_most == 1
+    assert not describe_action(seen.actions[0], seen).startswith("then ")
 
 
 def test_who_sends_no_rack_is_taken_to_read_from_leaders_unless_named() -> None:

@@ -72,6 +72,24 @@ def test_names_are_shown_as_they_are(name: str) -> None:
     assert name in shown(survey(name))
 
 
+def test_what_is_not_known_is_a_question_mark_or_a_range_and_never_nothing() -> None:
+    there = cluster({"t": [[1], [2], [3]]}, brokers("abc"))
+    known = rates({("t", p): 1e6 for p in range(3)})
+    stock = group(*(member(f"m{p}", None, {"t": [p]}, client_id=f"app-{p}") for p in range(3)), name="stock")
+    seen = ClusterReport(there, (inspected(stock, there, known),), (), known)
+    row = next(line for line in shown(seen).splitlines() if "stock" in line)
+    usd = f"{Price().monthly(3e6):,.0f}"
+    assert row.split() == ["stock", "3", "?", "?", "100.0", "%", "≤3", "MB", f"≤{usd}", "?", "0"]
+    text = " ".join(shown(seen).split())
+    assert (
+        f"state the racks of app-0, app-1, app-2 in a rack map (--rack-map FILE), or set client.rack ≤3 ≤3 MB ≤{usd}"
+        in text
+    )
+    mapped = inspected(stock, there, known, RackMap({"app-0": "b", "app-1": "c", "app-2": "a"}))
+    row = next(line for line in shown(ClusterReport(there, (mapped,), (), known)).splitlines() if "stock" in line)
+    assert row.split() == ["stock", "3", "0.0", "%", "100.0", "%", "0.0", "%", "3", "MB", usd, "100.0", "%", "3"]
+
+
 def test_overview_fits_into_eighty_columns() -> None:
     console = Console(file=io.StringIO(), width=80)
     console.print(overview(survey("orders"), Price()))
