@@ -21,6 +21,7 @@ from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
 from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
 from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
+from rackassign.util.text import describe_error
 
 _SHORTEST_S = 1.0
 """Shortest interval of repeated reports: the brokers have other work to do."""
@@ -70,12 +71,14 @@ class ClusterReport:
         inspections: Analyses by group name.
         skipped: Groups that could not be described.
         measured: Throughput of the topics.
+        duration_s: Time it took to make the report, with the time between the two samples.
     """
 
     cluster: ObservedCluster
     inspections: tuple[GroupAnalysis, ...]
     skipped: tuple[SkippedGroup, ...]
     measured: Throughput
+    duration_s: float = 0.0
 
 
 class GroupCollector:
@@ -132,12 +135,13 @@ class GroupCollector:
             ConfigError: As for `snapshot`.
             KafkaError: As for `snapshot`.
         """
+        begin = time.monotonic()
         shots, measured = self.measure(names, interval_s=interval_s, report_progress=report_progress)
         inspections = []
         for i, shot in enumerate(shots.snapshots):
             report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
             inspections.append(inspect(shot, shots.cluster, measured))
-        return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured)
+        return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured, time.monotonic() - begin)
 
     def measure(
         self,
@@ -165,7 +169,7 @@ class GroupCollector:
                 kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
-                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {type(error).__name__}"))
+                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {describe_error(error)}"))
 
         for broker in brokers:
             ask(broker)
@@ -206,7 +210,7 @@ class GroupCollector:
                         raise
                     # A group may be deleted since it was listed, and no single group may prevent the description of the
                     # others.
-                    skipped.append(SkippedGroup(name, str(error) or type(error).__name__))
+                    skipped.append(SkippedGroup(name, describe_error(error)))
                     continue
                 if group.is_visible:
                     found[name] = group
@@ -258,7 +262,7 @@ def collect_repeatedly(
             # A first report that fails is reported at once, as a wrong name or address may be the reason.
             if look == 1:
                 raise
-            yield f"not seen now: {type(error).__name__}: {error}"
+            yield f"not seen now: {describe_error(error)}"
         if look == looks:
             return
         # A report that has nothing to measure is over at once.

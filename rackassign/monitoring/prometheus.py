@@ -7,7 +7,8 @@ written, so the sum of its consumers equals what reports of it measure.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,11 +18,11 @@ from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.traffic import traffic_matrix
+from rackassign.monitoring.traffic import read_locality, traffic_matrix
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector
+    from prometheus_client.registry import Collector, CollectorRegistry
 except ModuleNotFoundError:
     raise MissingExtraError("prometheus-client", "prometheus") from None
 
@@ -38,7 +39,7 @@ Pair = tuple[str | None, str | None]
 def _partitions() -> GaugeMetricFamily:
     return GaugeMetricFamily(
         "rackassign_partitions",
-        "Partitions by whether they are read in their reader's own rack: local, cross or unknown.",
+        "Partitions by whether they are read from their reader's own rack: local, cross or unknown.",
         labels=("group", "locality"),
     )
 
@@ -46,8 +47,10 @@ def _partitions() -> GaugeMetricFamily:
 def _read_bytes() -> CounterMetricFamily:
     return CounterMetricFamily(
         "rackassign_read_bytes",
-        "Bytes of record batches, by the reader's rack and the rack they come from.",
-        labels=("group", "rack", "from_rack"),
+        "Bytes of record batches, by the reader's rack, the rack they come from, and whether these are equal:"
+        " local, cross or unknown.",
+        # PromQL cannot compare two labels, so the comparison is a label of its own.
+        labels=("group", "rack", "from_rack", "locality"),
     )
 
 
@@ -94,9 +97,9 @@ class ConsumerMetrics(Collector):
 
 def _add(bytes_: CounterMetricFamily, read: Mapping[tuple[str, Pair], float]) -> None:
     """Add bytes; a rack may have the name that is the label of unknown ones."""
-    sums: dict[tuple[str, str, str], float] = {}
+    sums: dict[tuple[str, str, str, str], float] = {}
     for (group, (source, home)), total in read.items():
-        labels = (group, _label(home), _label(source))
+        labels: tuple[str, str, str, str] = (group, _label(home), _label(source), read_locality(source, home))
         sums[labels] = sums.get(labels, 0.0) + total
     for labels, total in sums.items():
         bytes_.add_metric(labels, total)
@@ -109,14 +112,21 @@ def _label(rack: str | None) -> str:
 class ReportMetrics(Collector):
     """Metrics of reports, the last one at each scrape; bytes are accumulated over reports.
 
+    After a report that failed there are no series of groups, until the next one: values of the past would look like
+    those of a healthy cluster.
+
     Args:
         price: Price of cross-rack traffic.
+        clock: Unix time in seconds.
     """
 
-    def __init__(self, price: Price) -> None:
+    def __init__(self, price: Price, clock: Callable[[], float] = time.time) -> None:
         self._price = price
+        self._clock = clock
         self._lock = threading.Lock()
         self._last: ClusterReport | None = None
+        self._problem = "nothing was measured yet"
+        self._succeeded_at: float | None = None
         self._failed = 0
         self._read: dict[tuple[str, Pair], float] = {}
 
@@ -124,6 +134,8 @@ class ReportMetrics(Collector):
         """Store a report."""
         with self._lock:
             self._last = survey
+            self._problem = ""
+            self._succeeded_at = self._clock()
             gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
             # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
@@ -134,20 +146,46 @@ class ReportMetrics(Collector):
                     key = (inspected.snapshot.live.name, pair)
                     self._read[key] = self._read.get(key, 0.0) + size
 
-    def fail(self) -> None:
-        """Count a report that could not be made."""
+    def fail(self, problem: str) -> None:
+        """Count a report that could not be made, and withdraw the series of groups."""
         with self._lock:
             self._failed += 1
+            self._problem = problem
+            self._last = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether there has been a report."""
+        return self._succeeded_at is not None
+
+    def not_ready(self) -> str:
+        """Return why there are no series of groups; empty if there are."""
+        with self._lock:
+            return self._problem
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
-            last, failed, read = self._last, self._failed, dict(self._read)
-        yield CounterMetricFamily(
-            "rackassign_surveys_failed", "Reports that failed because Kafka did not respond.", value=failed
+            last, failed, read, succeeded_at = self._last, self._failed, dict(self._read), self._succeeded_at
+        yield GaugeMetricFamily(
+            "rackassign_up",
+            "Whether the last survey succeeded: 1, or 0 without series of groups.",
+            value=last is not None,
         )
+        yield CounterMetricFamily(
+            "rackassign_surveys_failed", "Surveys that failed because Kafka did not respond.", value=failed
+        )
+        if succeeded_at is not None:
+            yield GaugeMetricFamily(
+                "rackassign_last_success_timestamp_seconds",
+                "Unix time of the last survey that succeeded.",
+                succeeded_at,
+            )
         if last is None:
             return
+        yield GaugeMetricFamily(
+            "rackassign_survey_duration_seconds", "Duration of the last survey, with its interval.", last.duration_s
+        )
         bytes_ = _read_bytes()
         _add(bytes_, read)
         yield bytes_
@@ -171,8 +209,14 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     cost = GaugeMetricFamily(
         "rackassign_cross_usd_per_month", "What crosses racks, in USD a month at the given price.", labels=("group",)
     )
+    seen = GaugeMetricFamily(
+        "rackassign_group_seen", "Whether the last survey could describe the group.", labels=("group",)
+    )
+    for name in sorted({odd.name for odd in survey.skipped if odd.name and odd.unseen}):
+        seen.add_metric((name,), 0)
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
+        seen.add_metric((name,), 1)
         for locality, count in asdict(inspected.partitions).items():
             partitions.add_metric((name, locality), count)
         _add_reaches(inspected, reachable, moves)
@@ -181,7 +225,14 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
         # If only a part was measured, the cost would be too low.
         if survey.measured.seconds and not inspected.flows.unmeasured:
             cost.add_metric((name,), price.monthly(inspected.flows.cross))
-    yield from (partitions, reachable, moves, members, nowhere, cost)
+    yield from (seen, partitions, reachable, moves, members, nowhere, cost)
+
+
+def metrics_registry(metrics: Collector) -> CollectorRegistry:
+    """Return a registry with these metrics only; they change with each survey, so none are described in advance."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    return registry
 
 
 def _add_reaches(inspected: GroupAnalysis, reachable: GaugeMetricFamily, moves: GaugeMetricFamily) -> None:

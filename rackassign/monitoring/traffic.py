@@ -33,9 +33,14 @@ class PartitionRead(NamedTuple):
     @property
     def kind(self) -> Kind:
         """Return whether the read is local."""
-        if self.home is None or self.source is None:
-            return "unknown"
-        return "local" if self.home == self.source else "cross"
+        return read_locality(self.source, self.home)
+
+
+def read_locality(source: str | None, home: str | None) -> Kind:
+    """Return whether a read from one rack by a reader in another is local; None is an unknown rack."""
+    if home is None or source is None:
+        return "unknown"
+    return "local" if home == source else "cross"
 
 
 def partition_reads(

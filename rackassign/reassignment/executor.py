@@ -20,6 +20,7 @@ from rackassign.reassignment.batches import BatchExecutor, ExecutionLimits, Exec
 from rackassign.reassignment.cluster import ReassignmentCluster
 from rackassign.reassignment.journal import Journal, Phase
 from rackassign.reassignment.throttle import SavedConfigs, restore_configs, save_configs, throttle
+from rackassign.util.text import describe_error
 
 Direction = Literal["apply", "rollback"]
 
@@ -140,6 +141,6 @@ def _lift(cluster: ReassignmentCluster, notes: _StoredJournal, before: SavedConf
     except (KafkaError, RackassignError) as error:
         raise ThrottleNotRemovedError(
             "the throttle is still set; run `reassign apply` or `reassign rollback` again to remove it"
-            f" ({type(error).__name__}: {error})"
+            f" ({describe_error(error)})"
         ) from error
     notes.take(replace(notes.journal, throttled=None))

@@ -26,6 +26,7 @@ from rackassign.reassignment.batches import ExecutionLimits, ExecutionResult, Pr
 from rackassign.reassignment.executor import Direction
 from rackassign.reassignment.journal import Journal
 from rackassign.reassignment.service import check_cluster, execute, prepare_remaining, updated_state
+from rackassign.util.text import describe_error
 
 _LOOK_EVERY_S = 5.0
 _MEASURE_EVERY_S = 1.0
@@ -157,7 +158,7 @@ class ReassignmentRunner:
                     journal, result = self._execute(more, "apply")
             except (KafkaError, RackassignError) as error:
                 # The brokers that are waited for may be those that do not respond.
-                self._report_problem(f"cluster not available: {type(error).__name__}: {error}")
+                self._report_problem(f"cluster not available: {describe_error(error)}")
         return journal, result
 
     def _verify(self, group: str, seconds: float) -> Locality | None:

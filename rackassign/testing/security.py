@@ -16,6 +16,7 @@ from typing import Any
 
 from rackassign.errors import ClusterError, ConfigError, MissingExtraError
 from rackassign.testing.topics import admin_client
+from rackassign.util.text import describe_error
 
 PLAINTEXT = "PLAINTEXT"
 SASL_SSL = "SASL_SSL"
@@ -129,7 +130,7 @@ def create_user(bootstrap: str, client_configs: Iterable[Mapping[str, Any]], tim
         with admin_client({"bootstrap_servers": bootstrap}, timeout_s) as client:
             refused = client.alter_user_scram_credentials([UserScramCredentialUpsertion(USERNAME, MECHANISM, PASSWORD)])
     except KafkaError as error:
-        raise ClusterError(f"the user cannot be created: {type(error).__name__}: {error}") from error
+        raise ClusterError(f"the user cannot be created: {describe_error(error)}") from error
     if any(refused.values()):
         raise ClusterError(f"the user cannot be created: {refused}")
     for client_config in client_configs:

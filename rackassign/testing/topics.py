@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rackassign.errors import ClusterError, ConfigError
+from rackassign.util.text import describe_error
 
 _POLL_INTERVAL_S = 0.05
 
@@ -51,7 +52,7 @@ def create_topic(
     except KafkaConfigurationError:
         raise
     except KafkaError as error:
-        raise ClusterError(f"topic {name!r} cannot be created: {type(error).__name__}: {error}") from error
+        raise ClusterError(f"topic {name!r} cannot be created: {describe_error(error)}") from error
 
 
 def _await_in_sync(client: Any, name: str, expected: Mapping[int, list[int]], deadline: float) -> None:  # noqa: ANN401

@@ -54,6 +54,23 @@ def join_first(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+_BARE = {"NodeNotReadyError": "no connection to the broker (NodeNotReadyError)"}
+"""Errors of kafka-python without a message, by what they mean."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and the message of an error in one line.
+
+    The type is stated once: messages of kafka-python begin with it. Messages of rackassign are complete without it.
+    """
+    name, text = type(error).__name__, " ".join(str(error).split()).removesuffix(":")
+    if text in {"", name}:
+        return _BARE.get(name, name)
+    if type(error).__module__.partition(".")[0] == "rackassign":
+        return strip_control_chars(text)
+    return strip_control_chars(text if name in text else f"{name}: {text}")
+
+
 def with_version(distribution: str) -> str:
     """Return the name of an installed distribution with its version, as in "kafka-python 3.0.12"."""
     return f"{distribution} {version(distribution)}"

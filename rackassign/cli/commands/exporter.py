@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,13 +22,20 @@ from rackassign.cli.group_options import (
 )
 from rackassign.cli.output import warn
 from rackassign.cli.signals import terminate_as_interrupt
-from rackassign.errors import ConfigError
+from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.util.text import short_repr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rackassign.monitoring import ClusterReport
+    from rackassign.monitoring.prometheus import ReportMetrics
 
 STOPPED = 0
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
 _LARGEST_PORT = 65535
+_SHORTEST_S = 1.0
 
 
 def exporter(
@@ -45,35 +54,64 @@ def exporter(
     check_interval(interval)
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
-    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - comes with an extra
-
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
-    from rackassign.monitoring.prometheus import ReportMetrics  # noqa: PLC0415 - the same
+    from rackassign.monitoring.metrics_server import METRICS, serve_metrics  # noqa: PLC0415 - the same
+    from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry  # noqa: PLC0415 - an extra
 
     metrics = ReportMetrics(Price.from_option(price))
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(metrics)
+
+    def watch() -> None:
+        with admin_client(bootstrap, client_config) as admin:
+            _publish(collect_repeatedly(GroupCollector(admin, racks), names, interval_s=interval), metrics)
+
     try:
-        server, thread = start_http_server(port, address, registry)
-    except OSError as error:
-        raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
-    try:
-        with terminate_as_interrupt(), admin_client(bootstrap, client_config) as admin:
-            sys.stderr.write(f"Serving http://{address}:{server.server_port}/metrics\n")
-            for survey in collect_repeatedly(GroupCollector(admin, racks), names, interval_s=interval):
-                if isinstance(survey, str):
-                    metrics.fail()
-                    warn(survey)
-                else:
-                    metrics.take(survey)
+        with terminate_as_interrupt(), ExitStack() as serving:
+            try:
+                at = serving.enter_context(serve_metrics(address, port, metrics_registry(metrics), metrics.not_ready))
+            except OSError as error:
+                raise ConfigError(f"listen: cannot serve on {listen}: {error.strerror}") from None
+            host = f"[{address}]" if ":" in address else address
+            sys.stderr.write(f"Serving http://{host}:{at}{METRICS}\n")
+            sys.stderr.flush()
+            _keep_watching(watch, metrics, interval)
     except KeyboardInterrupt:
         # That is how it is meant to end.
         pass
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
     return STOPPED
+
+
+def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s: float) -> None:
+    """Connect and watch; if Kafka is not available, also at the start, warn once and try again.
+
+    Raises:
+        AuthorizationError: A permission is missing. That does not get better by itself.
+        ConfigError: A group does not exist, the first time that Kafka is asked for it.
+    """
+    from rackassign.admin.authorization import AuthorizationError  # noqa: PLC0415 - imports a client
+
+    warned = ""
+    while True:
+        try:
+            watch()
+        except AuthorizationError:
+            raise
+        except (KafkaUnavailableError, ConfigError) as error:
+            if isinstance(error, ConfigError) and not metrics.succeeded:
+                raise
+            metrics.fail(str(error))
+            if str(error) != warned:
+                warn(f"{error}; trying again")
+            warned = str(error)
+        time.sleep(max(interval_s, _SHORTEST_S))
+
+
+def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> None:
+    for survey in surveys:
+        if isinstance(survey, str):
+            metrics.fail(survey)
+            warn(survey)
+        else:
+            metrics.take(survey)
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -17,6 +17,8 @@ from kafka.errors import (
 )
 from kafka.errors import KafkaError as KafkaPythonError
 
+from rackassign.util.text import describe_error
+
 FAIL = KafkaError._FAIL
 INVALID_ARG = KafkaError._INVALID_ARG
 NO_OFFSET = KafkaError._NO_OFFSET
@@ -40,7 +42,7 @@ def kafka_exception(code: int, reason: str) -> KafkaException:
 
 def to_confluent_error(error: KafkaPythonError) -> KafkaError:
     """Convert an error of kafka-python to one of confluent-kafka; error codes of brokers are equal in both."""
-    reason = f"{type(error).__name__}: {error}"
+    reason = describe_error(error)
     if isinstance(error, CommitFailedError):
         # It wraps the broker's error. Without one kafka-python sent no request, as it is no member.
         cause = error.args[0] if error.args else None

@@ -20,8 +20,8 @@ from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwa
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, RackSets
-from rackassign.model import Group, Member
+from rackassign.locality import Locality
+from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
 
@@ -129,7 +129,10 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
 
 
 def assigned_locality(consumer: object) -> Locality | None:
-    """Count the partitions of a consumer by whether a replica is in its rack; None if that cannot be determined.
+    """Count the partitions of a consumer by the rack of the broker that it fetches each from; None if not attached.
+
+    That is what a measurement from outside counts, with its last known racks of brokers and the replica that the
+    brokers' selector names: a local replica that no broker points to is not read.
 
     Args:
         consumer: An attached consumer.
@@ -137,16 +140,14 @@ def assigned_locality(consumer: object) -> Locality | None:
     known: _Attached | None = getattr(consumer, "_rackassign", None)
     if known is None or not isinstance(consumer, KafkaConsumer):
         return None
-    cluster = internals.cluster_of(consumer)
-    if cluster is None:
-        return None
-    owned: dict[str, list[int]] = {}
-    for topic, partition in consumer.assignment():
-        owned.setdefault(topic, []).append(partition)
-    topology = known.racks.fill_missing(internals.topology(cluster, sorted(owned)))
-    here = {topic: tuple(p for p in ids if p < len(topology.topics.get(topic, ()))) for topic, ids in owned.items()}
-    member = Member("it", frozenset(owned), rack=consumer.config["client_rack"])
-    return Locality.count(Group(topology, (member,)), {"it": here}, RackSets.of(topology, "any-replica"))
+    rack = consumer.config["client_rack"] or None
+    counts = {"local": 0, "cross": 0, "unknown": 0}
+    owned = [TopicPartition(*tp) for tp in consumer.assignment()]
+    for broker in internals.read_brokers(consumer, owned).values():
+        source = None if broker is None else known.racks.rack_of(broker)
+        kind = "unknown" if rack is None or source is None else "local" if rack == source else "cross"
+        counts[kind] += 1
+    return Locality(**counts)
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.request
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
+from urllib.error import HTTPError, URLError
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.errors import ConfigError
 from rackassign.monitoring import ClusterReport, Price, SkippedGroup
-from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics
+from rackassign.monitoring.metrics_server import serve_metrics
+from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics, metrics_registry
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
 
 ODD_NAME = 'a "quoted"\\ name\nof two lines'
@@ -52,15 +56,18 @@ def survey(*names: str) -> ClusterReport:
 
 
 def test_a_survey_is_scraped() -> None:
-    metrics = ReportMetrics(Price(0.1))
-    assert scraped(metrics) == {("rackassign_surveys_failed_total", ()): 0.0}
+    metrics = ReportMetrics(Price(0.1), clock=lambda: 1234.5)
+    assert scraped(metrics) == {("rackassign_up", ()): 0.0, ("rackassign_surveys_failed_total", ()): 0.0}
+    assert metrics.not_ready() == "nothing was measured yet"
     metrics.take(replace(survey("g", ODD_NAME), skipped=(SkippedGroup("x", "odd"),)))
     found = scraped(metrics)
     for name in ("g", ODD_NAME):
         assert of(found, "rackassign_partitions", group=name, locality="cross") == 1
         assert of(found, "rackassign_partitions", group=name, locality="unknown") == 1
-        assert of(found, "rackassign_read_bytes_total", group=name, rack="b", from_rack="a") == 1000.0
-        assert of(found, "rackassign_read_bytes_total", group=name, rack="unknown", from_rack="b") == 500.0
+        pair = {"rack": "b", "from_rack": "a", "locality": "cross"}
+        assert of(found, "rackassign_read_bytes_total", group=name, **pair) == 1000.0
+        pair = {"rack": "unknown", "from_rack": "b", "locality": "unknown"}
+        assert of(found, "rackassign_read_bytes_total", group=name, **pair) == 500.0
         assert of(found, "rackassign_members", group=name) == 2
         assert of(found, "rackassign_members_without_rack", group=name) == 1
         assert of(found, "rackassign_cross_usd_per_month", group=name) == pytest.approx(Price(0.1).monthly(100.0))
@@ -68,6 +75,28 @@ def test_a_survey_is_scraped() -> None:
         assert of(found, "rackassign_reachable_partitions", **reached, locality="local") == 1
         assert of(found, "rackassign_reachable_moves", **reached) == 2
     assert of(found, "rackassign_survey_problems") == 1
+    assert (of(found, "rackassign_up"), of(found, "rackassign_last_success_timestamp_seconds")) == (1, 1234.5)
+    assert [of(found, "rackassign_group_seen", group=name) for name in ("g", ODD_NAME, "x")] == [1, 1, 0]
+    assert metrics.not_ready() == ""
+
+
+def test_after_a_survey_that_failed_nothing_of_the_past_is_shown_and_counters_go_on() -> None:
+    now = iter([1.0, 2.0])
+    metrics = ReportMetrics(Price(), clock=lambda: next(now))
+    metrics.take(replace(survey("g"), duration_s=3.5))
+    assert of(scraped(metrics), "rackassign_survey_duration_seconds") == 3.5
+    metrics.fail("Kafka at k:1 does not respond")
+    assert scraped(metrics) == {
+        ("rackassign_up", ()): 0.0,
+        ("rackassign_surveys_failed_total", ()): 1.0,
+        ("rackassign_last_success_timestamp_seconds", ()): 1.0,
+    }
+    assert metrics.not_ready() == "Kafka at k:1 does not respond"
+    metrics.take(survey("g"))
+    found = scraped(metrics)
+    pair = {"rack": "b", "from_rack": "a", "locality": "cross"}
+    assert of(found, "rackassign_read_bytes_total", group="g", **pair) == 2000.0
+    assert (of(found, "rackassign_up"), of(found, "rackassign_last_success_timestamp_seconds")) == (1, 2.0)
 
 
 def test_a_rack_may_be_called_unknown() -> None:
@@ -93,11 +122,12 @@ def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
     metrics.take(survey("stays", "goes", "hides"))
     metrics.take(replace(survey("stays"), skipped=(SkippedGroup("hides", "in a rebalance"),)))
     metrics.take(survey("stays", "hides"))
-    metrics.fail()
+    metrics.fail("lost")
+    metrics.take(survey("stays", "hides"))
     found = scraped(metrics)
-    pair = {"rack": "b", "from_rack": "a"}
-    assert of(found, "rackassign_read_bytes_total", group="stays", **pair) == 3000.0
-    assert of(found, "rackassign_read_bytes_total", group="hides", **pair) == 2000.0
+    pair = {"rack": "b", "from_rack": "a", "locality": "cross"}
+    assert of(found, "rackassign_read_bytes_total", group="stays", **pair) == 4000.0
+    assert of(found, "rackassign_read_bytes_total", group="hides", **pair) == 3000.0
     assert not [key for key in found if ("group", "goes") in key[1]]
     assert of(found, "rackassign_surveys_failed_total") == 1
 
@@ -111,10 +141,10 @@ class Consumer:
 
 def test_a_consumer_is_scraped_by_the_same_names() -> None:
     found = scraped(ConsumerMetrics(Consumer()))
-    assert found == {
-        ("rackassign_read_bytes_total", (("from_rack", "a"), ("group", "g"), ("rack", "b"))): 10.0,
-        ("rackassign_read_bytes_total", (("from_rack", "unknown"), ("group", "g"), ("rack", "b"))): 1.0,
-    }
+    name = "rackassign_read_bytes_total"
+    assert len(found) == 2
+    assert of(found, name, group="g", rack="b", from_rack="a", locality="cross") == 10.0
+    assert of(found, name, group="g", rack="b", from_rack="unknown", locality="unknown") == 1.0
 
 
 def test_a_consumer_must_count_and_have_a_group() -> None:
@@ -127,16 +157,35 @@ def test_a_consumer_must_count_and_have_a_group() -> None:
     assert scraped(ConsumerMetrics(nameless, "h"))
 
 
-def test_metrics_are_served() -> None:
-    registry, metrics = CollectorRegistry(), ReportMetrics(Price())
-    registry.register(metrics)
-    metrics.take(survey("g"))
-    server, thread = start_http_server(0, "127.0.0.1", registry)
+def fetched(url: str) -> tuple[int, str]:
+    """Return the status and the text of a page on this machine."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
-            found = parsed(answer.read().decode())
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-    assert of(found, "rackassign_members", group="g") == 2
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - of this machine
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
+def test_metrics_are_served_and_nothing_else(address: str) -> None:
+    metrics = ReportMetrics(Price())
+    with serve_metrics(address, 0, metrics_registry(metrics), metrics.not_ready) as port:
+        base = f"http://{address}:{port}"
+        assert fetched(f"{base}/-/healthy") == (200, "healthy\n")
+        assert fetched(f"{base}/-/ready") == (503, "nothing was measured yet\n")
+        assert of(parsed(fetched(f"{base}/metrics")[1]), "rackassign_up") == 0
+        metrics.take(survey("g"))
+        assert fetched(f"{base}/-/ready") == (200, "ready\n")
+        assert of(parsed(fetched(f"{base}/metrics?x=1")[1]), "rackassign_members", group="g") == 2
+        for path in ("", "/", "/metric", "/metrics/", "/-/reload"):
+            assert fetched(base + path) == (404, "not found: /metrics, /-/healthy and /-/ready are\n")
+    with pytest.raises(URLError):
+        fetched(f"{base}/-/healthy")
+
+
+def test_a_client_that_sends_nothing_keeps_no_other_waiting() -> None:
+    metrics = ReportMetrics(Price())
+    with serve_metrics("127.0.0.1", 0, metrics_registry(metrics), metrics.not_ready) as port, ExitStack() as silent:
+        for _ in range(20):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert fetched(f"http://127.0.0.1:{port}/-/healthy") == (200, "healthy\n")

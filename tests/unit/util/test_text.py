@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, NodeNotReadyError
 
-from rackassign.util.text import counted, join_first, join_ids
+from rackassign.errors import ConfigError
+from rackassign.util.text import counted, describe_error, join_first, join_ids
 
 
 @pytest.mark.parametrize(("names", "text"), [("", ""), ("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more")])
@@ -14,3 +16,19 @@ def test_only_the_first_names_are_listed(names: str, text: str) -> None:
 
 def test_numbers_of_things_and_brokers() -> None:
     assert (counted(1, "topic"), counted(0, "topic"), join_ids([3, 1])) == ("1 topic", "0 topics", "3, 1")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KafkaConnectionError("111 ECONNREFUSED"), "KafkaConnectionError: 111 ECONNREFUSED"),
+        (NodeNotReadyError(), "no connection to the broker (NodeNotReadyError)"),
+        (NodeNotReadyError("node 3"), "NodeNotReadyError: node 3"),
+        (GroupAuthorizationFailedError(), "[Error 30] GroupAuthorizationFailedError"),
+        (OSError("no\nroute\x1b"), "OSError: no route\\x1b"),
+        (ValueError(), "ValueError"),
+        (ConfigError("group: there is none"), "group: there is none"),
+    ],
+)
+def test_an_error_is_named_once(error: Exception, text: str) -> None:
+    assert describe_error(error) == text

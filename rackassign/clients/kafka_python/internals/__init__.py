@@ -26,6 +26,7 @@ from rackassign.clients.kafka_python.internals.metadata import (
     missed_local_replica,
     on_refresh,
     partitions_with_leader,
+    read_brokers,
     topology,
 )
 from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
@@ -48,6 +49,7 @@ __all__ = [
     "observe_fetches",
     "on_refresh",
     "partitions_with_leader",
+    "read_brokers",
     "topology",
     "warn_on_join_response",
 ]

@@ -104,6 +104,23 @@ def partitions_with_leader(consumer: Any, partitions: Iterable[TopicPartition]) 
     return [tp for tp in partitions if leader(tp) not in {None, -1}]
 
 
+def read_brokers(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """Return the broker from which a consumer fetches each partition; None if it has no leader.
+
+    That is the preferred read replica (KIP-392), and the leader until the leader has named one. Reads
+    `_subscription.assignment[partition]._preferred_read_replica`: the method of that name removes an expired one, and
+    this is called on any thread. If the attribute is missing, the leader is returned.
+    """
+    leader = getattr(cluster_of(consumer), "leader_for_partition", lambda _: None)
+    states: Mapping[Any, Any] = getattr(getattr(consumer, "_subscription", None), "assignment", {})
+    found: dict[TopicPartition, int | None] = {}
+    for tp in partitions:
+        broker = getattr(states.get(tp), "_preferred_read_replica", None)
+        broker = leader(tp) if broker is None else broker
+        found[tp] = None if broker is None or broker < 0 else broker
+    return found
+
+
 def _rack_of(cluster: Any, broker: int) -> str | None:
     metadata = cluster.broker_metadata(broker)
     return None if metadata is None else metadata.rack
