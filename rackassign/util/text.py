@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
@@ -54,6 +55,9 @@ def join_first(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+_CODE = re.compile(r"^\[Error \d+\] ")
+"""What kafka-python puts before the type of an error that a broker returned."""
+
 _BARE = {"NodeNotReadyError": "no connection to the broker (NodeNotReadyError)"}
 """Errors of kafka-python without a message, by what they mean."""
 
@@ -64,6 +68,7 @@ def describe_error(error: BaseException) -> str:
     The type is stated once: messages of kafka-python begin with it. Messages of rackassign are complete without it.
     """
     name, text = type(error).__name__, " ".join(str(error).split()).removesuffix(":")
+    text = _CODE.sub("", text)
     if text in {"", name}:
         return _BARE.get(name, name)
     if type(error).__module__.partition(".")[0] == "rackassign":

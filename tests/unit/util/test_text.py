@@ -24,7 +24,7 @@ def test_numbers_of_things_and_brokers() -> None:
         (KafkaConnectionError("111 ECONNREFUSED"), "KafkaConnectionError: 111 ECONNREFUSED"),
         (NodeNotReadyError(), "no connection to the broker (NodeNotReadyError)"),
         (NodeNotReadyError("node 3"), "NodeNotReadyError: node 3"),
-        (GroupAuthorizationFailedError(), "[Error 30] GroupAuthorizationFailedError"),
+        (GroupAuthorizationFailedError(), "GroupAuthorizationFailedError"),
         (OSError("no\nroute\x1b"), "OSError: no route\\x1b"),
         (ValueError(), "ValueError"),
         (ConfigError("group: there is none"), "group: there is none"),
