@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
@@ -31,6 +30,7 @@ from rackassign.scenario import read_group
 from rackassign.testing import Cluster, Progress
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.http_get import fetched
 from tests.helpers.java.group_member import java_command
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.consumers import CONSUMER, consumers, polled, settled, together
@@ -337,9 +337,7 @@ def test_groups_are_watched_and_exported(
 
 def scraped(address: str, group: str) -> dict[str, float]:
     """Return the bytes that were read by the group, by the rack they come from."""
-    assert address.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - see above
-        families: list[Any] = list(text_string_to_metric_families(answer.read().decode()))
+    families: list[Any] = list(text_string_to_metric_families(fetched(address)[1]))
     return {
         sample.labels["from_rack"]: sample.value
         for family in families

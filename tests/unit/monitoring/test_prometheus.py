@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +20,7 @@ from rackassign.monitoring import ClusterReport, Price, SkippedGroup
 from rackassign.monitoring.metrics_server import serve_metrics
 from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics, metrics_registry
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+from tests.helpers.http_get import fetched
 
 ODD_NAME = 'a "quoted"\\ name\nof two lines'
 
@@ -155,15 +155,6 @@ def test_a_consumer_must_count_and_have_a_group() -> None:
     with pytest.raises(ConfigError, match="group"):
         ConsumerMetrics(nameless)
     assert scraped(ConsumerMetrics(nameless, "h"))
-
-
-def fetched(url: str) -> tuple[int, str]:
-    """Return the status and the text of a page on this machine."""
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - of this machine
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, error.read().decode()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
