@@ -16,8 +16,10 @@ Racks become bits of an int here, because a set of racks is needed once per part
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rackassign.errors import ConfigError
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology
@@ -120,6 +122,17 @@ def cross_rack_cost(table: CostTable, home: str | None, racks: Sequence[str]) ->
     return min(table.units.get((home, rack), table.missing) for rack in racks)
 
 
+Kind = Literal["local", "cross", "unknown"]
+"""How a partition is read: from the reader's rack, from another one, or with a rack that is unknown."""
+
+
+def read_locality(source: str | None, home: str | None) -> Kind:
+    """Return whether a read from one rack by a reader in another is local; None is an unknown rack."""
+    if home is None or source is None:
+        return "unknown"
+    return "local" if home == source else "cross"
+
+
 @dataclass(frozen=True, slots=True)
 class Locality:
     """Numbers of local, cross-rack and unknown partitions.
@@ -133,6 +146,17 @@ class Locality:
     local: int
     cross: int
     unknown: int
+
+    @property
+    def total(self) -> int:
+        """All partitions."""
+        return self.local + self.cross + self.unknown
+
+    @classmethod
+    def of_reads(cls, kinds: Iterable[Kind]) -> Locality:
+        """Count over partitions of which it is known how each is read."""
+        counts = Counter(kinds)
+        return cls(counts["local"], counts["cross"], counts["unknown"])
 
     @classmethod
     def of(cls, group: Group, plan: Plan) -> Locality:

@@ -18,7 +18,7 @@ from rackassign.testing.harness import ConfluentMember, GroupHarness, KafkaPytho
 from rackassign.testing.pytest_plugin import MakeTopic
 from tests.helpers.java.group_member import RANGE, JavaMember, java_command
 from tests.helpers.kafka.assignment_recorder import Recorder
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 
 pytestmark = [pytest.mark.brokers, pytest.mark.java, pytest.mark.local]
 
@@ -26,13 +26,6 @@ OURS, LIBRDKAFKA, JAVA = "ours", "librdkafka", "java"
 RACKS = {OURS: "a", LIBRDKAFKA: "b", JAVA: "c"}
 ONE_RACK_EACH = [[1], [2], [3], [1], [2], [3]]
 LOCAL = {OURS: {0, 3}, LIBRDKAFKA: {1, 4}, JAVA: {2, 5}}
-
-CONFIG = {
-    "auto.offset.reset": CONSUMER["auto_offset_reset"],
-    "enable.auto.commit": "false",
-    "heartbeat.interval.ms": str(CONSUMER["heartbeat_interval_ms"]),
-    "session.timeout.ms": str(CONSUMER["session_timeout_ms"]),
-}
 
 
 def librdkafka(config: Mapping[str, str], topic: str) -> ConfluentMember:
@@ -60,10 +53,10 @@ class MixedGroup(GroupHarness[KafkaPythonMember | ConfluentMember | JavaMember])
             self._recorder = Recorder(RACKS[client])
             self.add(client, KafkaPythonMember(partial(self._ours, self._recorder), poll_ms=50))
         elif client == LIBRDKAFKA:
-            config = {**CONFIG, **named, "partition.assignment.strategy": "range"}
+            config = {**PROPERTIES, **named, "partition.assignment.strategy": "range"}
             self.add(client, librdkafka(config, self._topic))
         else:
-            config = {**CONFIG, **named, "partition.assignment.strategy": RANGE}
+            config = {**PROPERTIES, **named, "partition.assignment.strategy": RANGE}
             self.add(client, JavaMember(self._java, [self._topic], config))
 
     def _ours(self, recorder: Recorder) -> RackAwareConsumer:

@@ -125,7 +125,7 @@ class GroupAnalysis:
     @property
     def local_share(self) -> float | None:
         """Return the share of partitions that are certainly local, 0 to 1; None if nothing is read."""
-        total = self.partitions.local + self.partitions.cross + self.partitions.unknown
+        total = self.partitions.total
         return self.partitions.local / total if total else None
 
     def reach(self, strategy: StrategyName) -> StrategyOutcome:

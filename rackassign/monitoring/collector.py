@@ -23,7 +23,7 @@ from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 from rackassign.util.text import describe_error
 
-_SHORTEST_S = 1.0
+SHORTEST_S = 1.0
 """Shortest interval of repeated reports: the brokers have other work to do."""
 
 _PATIENCE_S = 3.0
@@ -253,7 +253,7 @@ def collect_repeatedly(
         ConfigError: The first report finds that a group does not exist.
         KafkaError: The first report fails.
     """
-    interval_s = max(interval_s, _SHORTEST_S)
+    interval_s = max(interval_s, SHORTEST_S)
     for look in count(1):
         begin = time.monotonic()
         try:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.kafka_python.consumer import assigned_locality
 from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.locality import read_locality
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.traffic import read_locality, traffic_matrix
+from rackassign.monitoring.traffic import traffic_matrix
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from rackassign.locality import Locality, RackSets
+from rackassign.locality import Kind, Locality, RackSets, read_locality
 from rackassign.model import Group, Partitions, TopicPartition, Topology
-
-Kind = Literal["local", "cross", "unknown"]
 
 
 class PartitionRead(NamedTuple):
@@ -34,13 +32,6 @@ class PartitionRead(NamedTuple):
     def kind(self) -> Kind:
         """Return whether the read is local."""
         return read_locality(self.source, self.home)
-
-
-def read_locality(source: str | None, home: str | None) -> Kind:
-    """Return whether a read from one rack by a reader in another is local; None is an unknown rack."""
-    if home is None or source is None:
-        return "unknown"
-    return "local" if home == source else "cross"
 
 
 def partition_reads(
@@ -102,10 +93,7 @@ def topic_reads(
 
 def count_locality(found: Iterable[PartitionRead]) -> Locality:
     """Count local, cross-rack and unknown partitions."""
-    counts = {"local": 0, "cross": 0, "unknown": 0}
-    for read in found:
-        counts[read.kind] += 1
-    return Locality(**counts)
+    return Locality.of_reads(read.kind for read in found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ STOPPED = 0
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
 _LARGEST_PORT = 65535
-_SHORTEST_S = 1.0
 
 
 def exporter(
@@ -88,6 +87,7 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
         ConfigError: A group does not exist, the first time that Kafka is asked for it.
     """
     from rackassign.admin.authorization import AuthorizationError  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.collector import SHORTEST_S  # noqa: PLC0415 - the same
 
     warned = ""
     while True:
@@ -102,7 +102,7 @@ def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s
             if str(error) != warned:
                 warn(f"{error}; trying again")
             warned = str(error)
-        time.sleep(max(interval_s, _SHORTEST_S))
+        time.sleep(max(interval_s, SHORTEST_S))
 
 
 def _publish(surveys: Iterable[ClusterReport | str], metrics: ReportMetrics) -> None:

@@ -107,10 +107,9 @@ def _shortfall(inspected: GroupAnalysis, least: str) -> str:
     from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - imports a client
 
     counts = inspected.partitions
-    total = counts.local + counts.cross + counts.unknown
-    line = f"{inspected.snapshot.live.name}: {format_percent(counts.local, total)} of its partitions are local"
+    line = f"{inspected.snapshot.live.name}: {format_percent(counts.local, counts.total)} of its partitions are local"
     if counts.unknown:
-        line += f", and of {format_percent(counts.unknown, total)} it is unknown"
+        line += f", and of {format_percent(counts.unknown, counts.total)} it is unknown"
     return f"{line}; --fail-under is {least.removesuffix('%')} %"
 
 

@@ -76,7 +76,7 @@ def _could(inspected: GroupAnalysis) -> tuple[str, str]:
         return "-", "-"
     reach = inspected.reach("cooperative-sticky")
     counts = reach.partitions
-    return format_known(counts.local, counts.unknown, _total(counts)), str(reach.moved)
+    return format_known(counts.local, counts.unknown, counts.total), str(reach.moved)
 
 
 def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> RenderableType:
@@ -99,7 +99,7 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
 
 def _modes(inspected: GroupAnalysis) -> Text:
     shares = ", ".join(
-        f"{format_known(counts.local, counts.unknown, _total(counts))} if"
+        f"{format_known(counts.local, counts.unknown, counts.total)} if"
         f" {'any replica serves' if mode == 'any-replica' else 'leaders do'}"
         for mode, counts in inspected.by_mode.items()
     )
@@ -196,10 +196,6 @@ def totals(survey: ClusterReport, price: Price) -> str:
 
 
 def _shares(counts: Locality) -> list[str]:
-    total = _total(counts)
+    total = counts.total
     known = [format_known(count, counts.unknown, total) for count in (counts.local, counts.cross)]
     return [*known, format_percent(counts.unknown, total)]
-
-
-def _total(counts: Locality) -> int:
-    return counts.local + counts.cross + counts.unknown

@@ -178,4 +178,4 @@ def share(partitions: Locality) -> str:
     """Return the share of partitions that are known to be read locally."""
     from rackassign.monitoring.format import format_percent  # noqa: PLC0415 - as above
 
-    return format_percent(partitions.local, partitions.local + partitions.cross + partitions.unknown)
+    return format_percent(partitions.local, partitions.total)

@@ -70,10 +70,9 @@ def _read_source(partition: Partition, broker_racks: Mapping[int, str], rack: st
 def format_group(group: Group, plan: Plan) -> str:
     """Describe the assignment of a whole group: how much of it is local, and how many partitions were moved."""
     counts = Locality.of(group, plan)
-    total = counts.local + counts.cross + counts.unknown
     withheld = sum(map(len, plan.withheld.values()))
     tail = f", {withheld} of them after another round" if withheld else ""
-    return f"the group of {len(group.members)}: {counts.local} of {total} local, {plan.moved} moved{tail}"
+    return f"the group of {len(group.members)}: {counts.local} of {counts.total} local, {plan.moved} moved{tail}"
 
 
 def warn_of_ineffective_racks(decision: LeaderAssignment, member: MemberContext, limit_s: float) -> None:

@@ -20,7 +20,7 @@ from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwa
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality
+from rackassign.locality import Locality, read_locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
@@ -141,13 +141,10 @@ def assigned_locality(consumer: object) -> Locality | None:
     if known is None or not isinstance(consumer, KafkaConsumer):
         return None
     rack = consumer.config["client_rack"] or None
-    counts = {"local": 0, "cross": 0, "unknown": 0}
     owned = [TopicPartition(*tp) for tp in consumer.assignment()]
-    for broker in internals.read_brokers(consumer, owned).values():
-        source = None if broker is None else known.racks.rack_of(broker)
-        kind = "unknown" if rack is None or source is None else "local" if rack == source else "cross"
-        counts[kind] += 1
-    return Locality(**counts)
+    brokers = internals.read_brokers(consumer, owned).values()
+    sources = (None if broker is None else known.racks.rack_of(broker) for broker in brokers)
+    return Locality.of_reads(read_locality(source, rack) for source in sources)
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

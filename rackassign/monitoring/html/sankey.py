@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rackassign.monitoring.traffic import Kind
+from rackassign.locality import Kind, read_locality
 
 WIDTH, HEIGHT = 360.0, 240.0
 _BOX = 12.0
@@ -67,7 +67,7 @@ def sankey_layout(pairs: Mapping[tuple[Rack, Rack], float]) -> SankeyLayout:
         path = _ribbon(starts[source], ends[home], thick)
         starts[source] += thick
         ends[home] += thick
-        kind: Kind = "unknown" if None in {source, home} else "local" if source == home else "cross"
+        kind = read_locality(source, home)
         ribbons.append(SankeyLink(source, home, path, kind, flowing[source, home]))
     return SankeyLayout(left, right, tuple(ribbons))
 

@@ -20,6 +20,14 @@ CONSUMER: dict[str, Any] = {
     "metadata_max_age_ms": 1000,
 }
 
+PROPERTIES = {
+    "auto.offset.reset": CONSUMER["auto_offset_reset"],
+    "enable.auto.commit": "false",
+    "heartbeat.interval.ms": str(CONSUMER["heartbeat_interval_ms"]),
+    "session.timeout.ms": str(CONSUMER["session_timeout_ms"]),
+}
+"""The same for members of Java and librdkafka."""
+
 
 @contextmanager
 def consumers(*makers: Callable[[], KafkaConsumer]) -> Iterator[list[KafkaConsumer]]:

@@ -16,7 +16,7 @@ from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.confluent import StatsMeter
 from rackassign.testing.harness import AiokafkaMember, ConfluentMember, KafkaPythonMember, ThreadedMember
 from tests.helpers.java.group_member import RANGE, JavaMember
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 """Of the brokers."""
@@ -118,8 +118,6 @@ def properties(bootstrap: str, group: str, client_id: str) -> dict[str, str]:
         "bootstrap.servers": bootstrap,
         "group.id": group,
         "client.id": client_id,
-        "auto.offset.reset": CONSUMER["auto_offset_reset"],
-        "enable.auto.commit": "false",
-        "heartbeat.interval.ms": str(CONSUMER["heartbeat_interval_ms"]),
+        **PROPERTIES,
         "session.timeout.ms": str(UNHURRIED["session_timeout_ms"]),
     }

@@ -15,19 +15,11 @@ from rackassign.strategies import plan_sticky
 from rackassign.testing.harness import GroupHarness, Owned, Traffic, assigned, wait_until
 from tests.helpers.java.group_member import JavaMember
 from tests.helpers.kafka.assignment_recorder import State
-from tests.helpers.kafka.consumers import CONSUMER
+from tests.helpers.kafka.consumers import CONSUMER, PROPERTIES
 from tests.helpers.kafka.threaded_consumer import KillableConsumer, ThreadedConsumer
 
 _QUIET_S: float = 4 * CONSUMER["heartbeat_interval_ms"] / 1000
 """Enough for some heartbeats, with which members learn of a rebalance, and for a refresh of the metadata."""
-
-
-_JAVA = {
-    "auto.offset.reset": CONSUMER["auto_offset_reset"],
-    "enable.auto.commit": "false",
-    "heartbeat.interval.ms": str(CONSUMER["heartbeat_interval_ms"]),
-    "session.timeout.ms": str(CONSUMER["session_timeout_ms"]),
-}
 
 RACK_OF_BROKER = {1: "a", 2: "b", 3: "c"}
 
@@ -81,7 +73,7 @@ class RackGroup(GroupHarness[AnyMember]):
 
     def start_java(self, name: str, command: Sequence[str], assignor: str) -> None:
         config = {
-            **_JAVA,
+            **PROPERTIES,
             "bootstrap.servers": self.bootstrap,
             "group.id": self.group,
             "client.rack": name[0],
