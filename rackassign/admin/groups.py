@@ -15,12 +15,12 @@ from typing import Any
 from kafka import errors
 from kafka.protocol import admin as protocol
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType
 
 from rackassign.admin.authorization import AuthorizationError, group_resource, requires
 from rackassign.errors import ConfigError
-from rackassign.model import Partitions
+from rackassign.model import Partitions, TopicPartition
 from rackassign.util.text import with_version
 
 _NEEDED = ("_find_coordinator_id", "_manager.run", "_manager.send", "_manager.cluster._coordinators")
@@ -146,6 +146,31 @@ class GroupAdmin:
         return DescribedGroup(
             found.group_state, "consumer", found.assignor_name, tuple(map(_served_member, found.members))
         )
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group; partitions without one, or with an error, are omitted.
+
+        kafka-python's own `list_group_offsets` raises for the first partition with an error, and does not retry if the
+        coordinator has moved.
+
+        Raises:
+            KafkaError: As raised by the admin client, or an error returned by the coordinator.
+        """
+        with requires("DESCRIBE", group_resource(group)):
+            try:
+                wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+                # Version 8 (Kafka 3.0) is the first with a list of groups.
+                found = self._ask(group, OffsetFetchRequest(groups=[wanted], min_version=8, max_version=8)).groups[0]
+            except errors.IncompatibleBrokerVersion:
+                # Version 2 is the first that can request all partitions.
+                found = self._ask(group, OffsetFetchRequest(group_id=group, topics=None, min_version=2, max_version=7))
+            _failed(found.error_code)
+        return {
+            TopicPartition(topic.name, row.partition_index): row.committed_offset
+            for topic in found.topics
+            for row in topic.partitions
+            if not row.error_code and row.committed_offset >= 0
+        }
 
     def join_pending(self, group: str, strategies: tuple[str, ...]) -> str | None:
         """Do the first of the two steps of a join; return the member ID, or None if the group rejects it.

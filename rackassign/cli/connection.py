@@ -26,7 +26,7 @@ from rackassign.util.client_properties import (
     unescape,
 )
 from rackassign.util.redaction import Settings, shown_setting
-from rackassign.util.text import describe_error, short_repr, truncate
+from rackassign.util.text import describe_error, name_error, short_repr, truncate
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -86,7 +86,7 @@ def _unreachable(error: Exception, bootstrap: str) -> str:
 
     if is_authorization_error(error):
         # kafka-python appends the whole request.
-        return f"Kafka at {truncate(bootstrap)} does not allow it: {type(error).__name__}"
+        return f"Kafka at {truncate(bootstrap)} does not allow it: {name_error(error)}"
     return f"Kafka at {truncate(bootstrap)} does not respond: {describe_error(error)}"
 
 

@@ -9,9 +9,10 @@ import typer
 
 from rackassign.cli.inputs import read_json
 from rackassign.errors import ConfigError
+from rackassign.util.text import short_repr
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, RackMap
+    from rackassign.monitoring import ClusterReport, RackMap, SortKey
 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="Consumer group ID; repeatable.")]
 All = Annotated[bool, typer.Option("--all-groups", help="Include all consumer groups of the cluster.")]
@@ -26,6 +27,10 @@ PriceOption = Annotated[
     typer.Option("--price-per-gb", help="Price of cross-rack traffic in USD per GB.", show_default="0.02, as AWS"),
 ]
 Interval = Annotated[float, typer.Option(min=0, help="Seconds over which produced bytes are measured; 0 disables it.")]
+
+Sort = Annotated[
+    str, typer.Option("--sort", help="Order of the groups: money, saving, local (worst first), lag or name.")
+]
 
 INTERVAL_S = 10.0
 
@@ -47,6 +52,17 @@ def check_interval(seconds: float) -> None:
     """Raise `ConfigError` for an interval that is not finite."""
     if not math.isfinite(seconds):
         raise ConfigError(f"interval: expected seconds, got {seconds}")
+
+
+def sort_key(text: str) -> SortKey:
+    """Return an order of groups; `ConfigError` names those that exist."""
+    # Imports a client, which other commands do without.
+    from rackassign.monitoring import SORT_KEYS  # noqa: PLC0415
+
+    for key in SORT_KEYS:
+        if key == text:
+            return key
+    raise ConfigError(f"sort must be one of {', '.join(SORT_KEYS)}, got {short_repr(text)}")
 
 
 def read_rack_map(file: str) -> RackMap:

@@ -15,7 +15,7 @@ from rackassign.errors import ConfigError
 from rackassign.fleet.schema import GroupRow, from_arrow
 from rackassign.fleet.what_if import AS_IS, WHAT_IFS
 from rackassign.model import STRATEGY_NAMES, Partitions, StrategyName
-from rackassign.monitoring import Price, Throughput, describe_action
+from rackassign.monitoring import Price, ReadRates, Throughput, describe_action
 from rackassign.monitoring.analysis import inspect, moved
 from rackassign.monitoring.traffic import TopicRead, topic_reads
 from rackassign.strategies import STRATEGIES, Options
@@ -107,7 +107,7 @@ def _evaluate(what_if: str, row: GroupRow, options: FleetAudit) -> Iterator[dict
     best = min(outcomes, key=lambda outcome: outcome.rank, default=None)
     take = None
     if what_if == AS_IS and options.recommend:
-        found = inspect(row.snapshot, row.cluster, row.rates)
+        found = inspect(row.snapshot, row.cluster, ReadRates(row.rates.bytes_s))
         take = [describe_action(action, found) for action in found.actions]
     for outcome in (_now(row, rates), *outcomes):
         base = {"taken": row.taken, "group": row.snapshot.live.name, "what_if": what_if, "strategy": outcome.strategy}

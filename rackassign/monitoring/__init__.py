@@ -10,7 +10,7 @@ Invariants of this package:
 
 from __future__ import annotations
 
-from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange, StrategyOutcome
+from rackassign.monitoring.analysis import SORT_KEYS, GroupAnalysis, RecommendedChange, SortKey, StrategyOutcome
 from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import (
     ClusterReport,
@@ -33,13 +33,15 @@ from rackassign.monitoring.health import Finding, findings, may_not_settle
 from rackassign.monitoring.migration import MigrationStep, migration_step
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.serialize import as_json, collection_warnings, describe_action
+from rackassign.monitoring.read_rates import ReadRates
+from rackassign.monitoring.serialize import as_json, collection_warnings, describe_action, describe_rates
 from rackassign.monitoring.snapshot import Snapshot
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
 
 __all__ = [
+    "SORT_KEYS",
     "BrokerDescription",
     "ClusterReport",
     "ClusterSnapshot",
@@ -55,10 +57,12 @@ __all__ = [
     "PartitionRead",
     "Price",
     "RackMap",
+    "ReadRates",
     "RecommendedChange",
     "RecoveryResult",
     "SkippedGroup",
     "Snapshot",
+    "SortKey",
     "StrategyOutcome",
     "Throughput",
     "TrafficMatrix",
@@ -68,6 +72,7 @@ __all__ = [
     "describe_action",
     "describe_brokers",
     "describe_group",
+    "describe_rates",
     "examine",
     "findings",
     "is_wedged",

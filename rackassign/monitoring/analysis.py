@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from rackassign.locality import Locality
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partitions, Plan, Reason, StrategyName, Topology
 from rackassign.monitoring.cluster import Holds, ObservedCluster
+from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.snapshot import Snapshot, topics_of
-from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality, partition_reads, traffic_matrix
 from rackassign.strategies import STRATEGIES, Options, plan_cooperative
 from rackassign.strategies.explain import evaluate_changes, non_local_partitions
@@ -33,6 +33,11 @@ ACTIONS = 3
 
 _PLAN_S = 30.0
 """Time limit of each plan; the best result until then is used, so that a report of all groups completes."""
+
+SortKey = Literal["money", "saving", "local", "lag", "name"]
+"""Orders of groups: most bytes across racks, most bytes that can be saved, smallest local share, largest lag, name."""
+
+SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 
 ActionKind = Literal["strategy", "selector", "rack", "member", "replicas", "max-skew"]
 
@@ -108,6 +113,7 @@ class GroupAnalysis:
         out_of_sync: Partitions that would be local if their local replica were in sync.
         unassigned: Partitions of subscribed topics that are assigned to no member.
         missing: Topics that cannot be described, each with the reason; they are not counted anywhere.
+        rates: What it reads, and its lag.
     """
 
     snapshot: Snapshot
@@ -121,6 +127,7 @@ class GroupAnalysis:
     out_of_sync: int
     unassigned: int
     missing: Mapping[str, str]
+    rates: ReadRates
 
     @property
     def local_share(self) -> float | None:
@@ -132,20 +139,48 @@ class GroupAnalysis:
         """Return the result of a strategy."""
         return next(reach for reach in self.reaches if reach.strategy == strategy)
 
+    @property
+    def savings_bytes_s(self) -> tuple[float, float]:
+        """Return how many bytes per second less cross racks with cooperative-sticky: at least, and at most.
 
-def inspect(shot: Snapshot, cluster: ObservedCluster, measured: Throughput) -> GroupAnalysis:
+        Of members of unknown rack it is unknown whether their reads cross racks at all, so that is a range.
+        """
+        if not self.reaches:
+            return 0.0, 0.0
+        then = self.reach("cooperative-sticky").flows
+        most = max(0.0, self.flows.cross + self.flows.unknown - then.cross)
+        return max(0.0, self.flows.cross - then.cross - then.unknown), most
+
+    def sort_key(self, by: SortKey) -> tuple[float, float, str]:
+        """Return a key for sorting; an unknown amount counts as what it is at most."""
+        name = self.snapshot.live.name
+        if by == "name":
+            return 0.0, 0.0, name
+        if by == "local":
+            return 2.0 if self.local_share is None else self.local_share, 0.0, name
+        if by == "lag":
+            return -(-1 if self.rates.total_lag is None else self.rates.total_lag), 0.0, name
+        counts = self.partitions
+        # Without bytes, and for groups that read nothing now, partitions count.
+        partitions = -float(counts.cross + counts.unknown)
+        if by == "saving":
+            return -self.savings_bytes_s[1], partitions, name
+        return -(self.flows.cross + self.flows.unknown), partitions, name
+
+
+def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> GroupAnalysis:
     """Analyze a group.
 
     Args:
         shot: The group as it is.
         cluster: Cluster with its topics.
-        measured: Throughput of these topics; empty if it was not measured.
+        rates: What it reads; empty if it was not measured.
     """
     group = shot.group
     known = group.topology.topics.keys()
     owned = {m.id: {topic: ids for topic, ids in m.owned.items() if topic in known} for m in group.members}
     now = partition_reads(group, owned, cluster.in_sync_replicas(group.topology), shot.leaders_only)
-    judge = _Analyzer(shot, cluster, measured, owned)
+    judge = _Analyzer(shot, cluster, rates, owned)
     options = Options(locality=cluster.mode, time_limit_s=_PLAN_S)
     plans = {name: plan(group, options) for name, plan in STRATEGIES.items()}
     by_mode = {
@@ -158,12 +193,13 @@ def inspect(shot: Snapshot, cluster: ObservedCluster, measured: Throughput) -> G
         now,
         count_locality(now),
         by_mode,
-        traffic_matrix(now, measured.bytes_s),
+        traffic_matrix(now, rates.bytes_s),
         reaches,
         tuple(judge.actions(plans["cooperative-sticky"])) if group.members else (),
         judge.seen(group, owned).partitions.local - count_locality(now).local,
         _unassigned(group),
         {topic: cluster.missing[topic] for topic in sorted(topics_of(shot.live)) if topic in cluster.missing},
+        rates,
     )
 
 
@@ -203,7 +239,7 @@ class _Seen:
 class _Analyzer:
     shot: Snapshot
     cluster: ObservedCluster
-    measured: Throughput
+    rates: ReadRates
     owned: Mapping[str, Partitions]
 
     def reach(self, plan: Plan) -> StrategyOutcome:
@@ -239,7 +275,7 @@ class _Analyzer:
             self.cluster.selectable_replicas(group.topology) if counting is None else counting,
             self.shot.leaders_only if leaders_only is None else leaders_only,
         )
-        return _Seen(found, count_locality(found), traffic_matrix(found, self.measured.bytes_s))
+        return _Seen(found, count_locality(found), traffic_matrix(found, self.rates.bytes_s))
 
     def actions(self, with_all_racks: Plan) -> list[RecommendedChange]:
         """Return the changes that gain most: local bytes, or local partitions if bytes are not measured.

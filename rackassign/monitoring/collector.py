@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from kafka import KafkaAdminClient
@@ -13,15 +13,16 @@ from kafka.errors import KafkaError
 from rackassign.admin.cluster import can_describe_cluster, list_brokers, list_groups_on
 from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError
-from rackassign.monitoring.analysis import GroupAnalysis, inspect
+from rackassign.monitoring.analysis import GroupAnalysis, SortKey, inspect
 from rackassign.monitoring.cluster import ObservedCluster, describe_cluster
 from rackassign.monitoring.groups import GroupDescription, describe_group
+from rackassign.monitoring.measurement import Measurement, RateMeter
 from rackassign.monitoring.rack_map import RackMap
-from rackassign.monitoring.snapshot import Snapshot, snapshot, topics_of
-from rackassign.monitoring.throughput import LogSamples, Throughput, compute_throughput, sample_logs
+from rackassign.monitoring.snapshot import Snapshot, assigned_partitions, snapshot, topics_of
+from rackassign.monitoring.throughput import Throughput
 from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
-from rackassign.util.text import describe_error
+from rackassign.util.text import describe_error, name_error
 
 SHORTEST_S = 1.0
 """Shortest interval of repeated reports: the brokers have other work to do."""
@@ -68,7 +69,7 @@ class ClusterReport:
 
     Args:
         cluster: Cluster with all their topics.
-        inspections: Analyses by group name.
+        inspections: Analyses, by group name unless sorted otherwise.
         skipped: Groups that could not be described.
         measured: Throughput of the topics.
         duration_s: Time it took to make the report, with the time between the two samples.
@@ -79,6 +80,10 @@ class ClusterReport:
     skipped: tuple[SkippedGroup, ...]
     measured: Throughput
     duration_s: float = 0.0
+
+    def sorted_by(self, by: SortKey) -> ClusterReport:
+        """Return the report with its groups in another order."""
+        return replace(self, inspections=tuple(sorted(self.inspections, key=lambda found: found.sort_key(by))))
 
 
 class GroupCollector:
@@ -93,7 +98,7 @@ class GroupCollector:
         self._admin = admin
         self._map = racks or RackMap()
         self._memory = BrokerRackCache()
-        self._logs: LogSamples | None = None
+        self._meter = RateMeter(admin)
 
     def snapshot(
         self, names: Sequence[str] | None, report_progress: ProgressCallback = ignore_progress
@@ -124,7 +129,7 @@ class GroupCollector:
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
     ) -> ClusterReport:
-        """Describe groups, measure the throughput of their topics, and analyze them as they are after that.
+        """Describe groups, measure what they read, and analyze them as they are after that.
 
         Args:
             names: Names of the groups; None for all.
@@ -140,8 +145,11 @@ class GroupCollector:
         inspections = []
         for i, shot in enumerate(shots.snapshots):
             report_progress(Progress("Working out what each group could read", i, len(shots.snapshots), unit=""))
-            inspections.append(inspect(shot, shots.cluster, measured))
-        return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured, time.monotonic() - begin)
+            inspections.append(
+                inspect(shot, shots.cluster, measured.of_group(shot.live.name, assigned_partitions(shot)))
+            )
+        seconds = time.monotonic() - begin
+        return ClusterReport(shots.cluster, tuple(inspections), shots.skipped, measured.written, seconds)
 
     def measure(
         self,
@@ -149,12 +157,13 @@ class GroupCollector:
         *,
         interval_s: float = 0.0,
         report_progress: ProgressCallback = ignore_progress,
-    ) -> tuple[ClusterSnapshot, Throughput]:
-        """Describe groups and measure the throughput of their topics, with the arguments of `report`."""
+    ) -> tuple[ClusterSnapshot, Measurement]:
+        """Describe groups and measure what they read, with the arguments of `report`."""
         shots = self.snapshot(names, report_progress)
         if not interval_s or not shots.snapshots:
-            return shots, Throughput()
-        measured = self._measured(shots.cluster, interval_s, report_progress)
+            return shots, Measurement()
+        names_seen = [shot.live.name for shot in shots.snapshots]
+        measured = self._meter.measure(shots.cluster, names_seen, interval_s, report_progress)
         # The analysis uses the state after the measurement.
         return self.snapshot(names, report_progress), measured
 
@@ -169,7 +178,7 @@ class GroupCollector:
                 kinds.update(list_groups_on(self._admin, broker))
             except KafkaError as error:
                 failed.append(error)
-                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {type(error).__name__}"))
+                skipped.append(SkippedGroup("", f"broker {broker} does not list its groups: {name_error(error)}"))
 
         for broker in brokers:
             ask(broker)
@@ -227,19 +236,14 @@ class GroupCollector:
         )
         return list(found.values())
 
-    def _measured(self, cluster: ObservedCluster, interval_s: float, report_progress: ProgressCallback) -> Throughput:
-        """Measure since the last measurement; the first one takes two samples."""
-        before = self._logs or sample_logs(self._admin, cluster)
-        begin = time.monotonic()
-        while (passed := time.monotonic() - begin) < interval_s:
-            report_progress(Progress("Measuring what is written", int(passed), round(interval_s), unit=""))
-            time.sleep(min(1.0, interval_s - passed))
-        self._logs = sample_logs(self._admin, cluster)
-        return compute_throughput(before, self._logs)
-
 
 def collect_repeatedly(
-    collector: GroupCollector, names: Sequence[str] | None, *, interval_s: float, looks: int = 0
+    collector: GroupCollector,
+    names: Sequence[str] | None,
+    *,
+    interval_s: float,
+    looks: int = 0,
+    report_progress: ProgressCallback = ignore_progress,
 ) -> Iterator[ClusterReport | str]:
     """Report groups repeatedly, each time measured since the last report; yield the reason of a report that failed.
 
@@ -248,6 +252,7 @@ def collect_repeatedly(
         names: Names of the groups; None for all.
         interval_s: Seconds of each report, 1 or more.
         looks: Number of reports; 0 for no end.
+        report_progress: Called with the progress of each report.
 
     Raises:
         ConfigError: The first report finds that a group does not exist.
@@ -257,7 +262,7 @@ def collect_repeatedly(
     for look in count(1):
         begin = time.monotonic()
         try:
-            yield collector.report(names, interval_s=interval_s)
+            yield collector.report(names, interval_s=interval_s, report_progress=report_progress)
         except (ConfigError, KafkaError) as error:
             # A first report that fails is reported at once, as a wrong name or address may be the reason.
             if look == 1:

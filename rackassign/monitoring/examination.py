@@ -7,11 +7,26 @@ from dataclasses import dataclass
 
 from kafka import KafkaAdminClient
 
+from rackassign.admin.cluster import describe_topics
 from rackassign.admin.groups import GroupAdmin
-from rackassign.monitoring.groups import GroupDescription, GroupObservation, describe_brokers, watch
+from rackassign.monitoring.groups import BrokerDescription, GroupDescription, GroupObservation, describe_brokers, watch
 from rackassign.monitoring.health import Finding, findings, may_not_settle
 from rackassign.monitoring.migration import MigrationStep, migration_step
+from rackassign.monitoring.snapshot import topics_of
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
+
+
+def _with_unlisted(
+    admin: KafkaAdminClient, group: GroupDescription, brokers: tuple[BrokerDescription, ...]
+) -> tuple[BrokerDescription, ...]:
+    """Return all brokers with those that only the replicas of the group's topics show: older clusters list no dead one.
+
+    Topics that may not be described are left out.
+    """
+    listed = {broker.id for broker in brokers}
+    topics = describe_topics(admin, topics_of(group)).values()
+    hosts = {replica for topic in topics for partition in topic.partitions for replica in partition.replicas}
+    return (*brokers, *(BrokerDescription(broker, None, fenced=True) for broker in sorted(hosts - listed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +80,5 @@ def examine(
         recovery = recover(admin, calls, name)
         # The group is checked as it is now, since it may have other problems.
         seen, wedged = observe()
-    found = findings(seen, describe_brokers(admin), wedged=wedged)
+    found = findings(seen, _with_unlisted(admin, seen.group, describe_brokers(admin)), wedged=wedged)
     return Examination(seen.group, found, migration_step(seen.group), recovery)

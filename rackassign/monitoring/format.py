@@ -8,6 +8,7 @@ UNKNOWN = "?"
 
 _NEXT_UNIT = 999.5
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_THOUSANDS = ("", "k", "M", "G")
 _LEAST, _MOST = 0.1, 99.9
 _WHOLE_FROM_USD = 100
 
@@ -42,6 +43,14 @@ def format_bytes(bytes_: float) -> str:
     while value >= _NEXT_UNIT and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{'-' if bytes_ < 0 else ''}{value:.3g} {_UNITS[unit]}"
+
+
+def format_count(count: int) -> str:
+    """Format a number of records, in thousands and millions if it is large."""
+    value, unit = float(count), 0
+    while value >= _NEXT_UNIT and unit < len(_THOUSANDS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.3g} {_THOUSANDS[unit]}".rstrip()
 
 
 def mark_lower_bound(figure: str, unmeasured: int) -> str:

@@ -13,10 +13,11 @@ from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import list_brokers
 from rackassign.admin.groups import DescribedGroup, DescribedMember, GroupAdmin
+from rackassign.admin.raw_requests import DEAD
 from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
-from rackassign.util.text import short_repr
+from rackassign.util.text import describe_error, short_repr
 from rackassign.wire import Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"
@@ -105,6 +106,7 @@ class BrokerDescription:
         fenced: Whether it is offline or fenced.
         selector: `replica.selector.class`; None if it has none.
         problem: Why its configuration could not be read; empty if it could, and for fenced brokers.
+        unreachable: Whether the reason is that it does not respond.
     """
 
     id: int
@@ -112,6 +114,7 @@ class BrokerDescription:
     fenced: bool = False
     selector: str | None = None
     problem: str = ""
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,7 @@ def _broker(admin: KafkaAdminClient, number: int, rack: str | None, *, fenced: b
     try:
         return BrokerDescription(number, rack, selector=replica_selector(admin, number))
     except KafkaError as error:
-        return BrokerDescription(number, rack, problem=str(error))
+        return BrokerDescription(number, rack, problem=describe_error(error), unreachable=isinstance(error, DEAD))
 
 
 def _live(name: str, kind: Literal["classic", "consumer"], found: DescribedGroup) -> GroupDescription:

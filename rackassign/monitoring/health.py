@@ -27,6 +27,7 @@ Kind = Literal[
     "no-rack",
     "unknown-rack",
     "strategy",
+    "brokers-offline",
     "brokers-without-rack",
     "brokers-without-selector",
     "selector-unknown",
@@ -215,7 +216,19 @@ def _served(group: GroupDescription) -> Finding:
 
 
 def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding]:
-    without = tuple(b.id for b in brokers if not b.rack)
+    offline = tuple(b for b in brokers if b.fenced or b.unreachable)
+    if offline:
+        ids = tuple(b.id for b in offline)
+        racks = sorted({b.rack for b in offline if b.rack})
+        where = f"in {' and '.join(racks)} " if racks else ""
+        yield Finding(
+            "brokers-offline",
+            f"{_ids(ids, 'is', 'are')} offline: no replica there serves a reader, so members {where}may read from other"
+            " racks",
+            "start what is offline; `rackassign audit` shows the partitions that are affected",
+            brokers=ids,
+        )
+    without = tuple(b.id for b in brokers if not b.rack and not b.fenced)
     if without:
         yield Finding(
             "brokers-without-rack",
@@ -232,7 +245,7 @@ def _broker_findings(brokers: tuple[BrokerDescription, ...]) -> Iterator[Finding
             f"set {SELECTOR}={RACK_AWARE} and restart",
             brokers=leaders_only,
         )
-    unasked = tuple(b for b in brokers if b.problem)
+    unasked = tuple(b for b in brokers if b.problem and not b.unreachable)
     if unasked:
         yield Finding(
             "selector-unknown",
@@ -246,5 +259,5 @@ def _count(members: tuple[MemberDescription, ...]) -> str:
     return counted(len(members), "member")
 
 
-def _ids(brokers: tuple[int, ...]) -> str:
-    return f"broker {brokers[0]} has" if len(brokers) == 1 else f"brokers {join_ids(brokers)} have"
+def _ids(brokers: tuple[int, ...], one: str = "has", several: str = "have") -> str:
+    return f"broker {brokers[0]} {one}" if len(brokers) == 1 else f"brokers {join_ids(brokers)} {several}"

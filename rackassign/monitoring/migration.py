@@ -11,8 +11,12 @@ from dataclasses import dataclass
 
 from rackassign.model import STRATEGY_NAMES
 from rackassign.monitoring.groups import GroupDescription
+from rackassign.util.text import join_first
 
 _COOPERATIVE = "cooperative-sticky"
+
+_NAMED = 5
+"""Number of members that are named; others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,12 @@ def migration_step(group: GroupDescription) -> MigrationStep:
             " once more with it alone",
             "which members offer both already",
         )
-    others = [m.client_id for m in group.members if m.subscription is None or not m.subscription.owned]
+    others = sorted({m.client_id for m in group.members if m.subscription is None or not m.subscription.owned})
     if not others:
         return MigrationStep(f"{_COOPERATIVE} alone on all members")
-    alone = len(group.members) - len(others)
+    # A new group looks the same as one in the middle of its migration, so this is no step to recommend.
     return MigrationStep(
-        f"{_COOPERATIVE} is chosen, so all offer it; {alone} of {len(group.members)} are seen to offer it alone",
-        f"restart the others with {_COOPERATIVE} alone, unless that is done: {', '.join(others)}",
-        "whether members that held nothing when they joined last offer an eager strategy too",
+        f"all members offer {_COOPERATIVE}",
+        unseen="whether these members offer an eager strategy too, as between the two restarts of a migration; they"
+        f" show it when they rejoin with partitions: {join_first(others, _NAMED)}",
     )

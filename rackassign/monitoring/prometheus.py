@@ -143,7 +143,7 @@ class ReportMetrics(Collector):
             self._read = {key: total for key, total in self._read.items() if key[0] not in gone - odd}
             for inspected in survey.inspections:
                 # Bytes, and not rates times seconds: the time between the samples differs between brokers.
-                for pair, size in traffic_matrix(inspected.now, survey.measured.bytes_written).pairs.items():
+                for pair, size in traffic_matrix(inspected.now, inspected.rates.bytes_read).pairs.items():
                     key = (inspected.snapshot.live.name, pair)
                     self._read[key] = self._read.get(key, 0.0) + size
 
@@ -210,6 +210,14 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     cost = GaugeMetricFamily(
         "rackassign_cross_usd_per_month", "What crosses racks, in USD a month at the given price.", labels=("group",)
     )
+    saved = GaugeMetricFamily(
+        "rackassign_savings_usd_per_month",
+        "What the cooperative-sticky strategy of rackassign would save, in USD a month: at least, and at most.",
+        labels=("group", "bound"),
+    )
+    lag = GaugeMetricFamily(
+        "rackassign_lag_records", "Records between the committed offsets and the ends of the logs.", labels=("group",)
+    )
     seen = GaugeMetricFamily(
         "rackassign_group_seen", "Whether the last survey could describe the group.", labels=("group",)
     )
@@ -226,7 +234,11 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
         # If only a part was measured, the cost would be too low.
         if survey.measured.seconds and not inspected.flows.unmeasured:
             cost.add_metric((name,), price.monthly(inspected.flows.cross))
-    yield from (seen, partitions, reachable, moves, members, nowhere, cost)
+            for bound, bytes_s in zip(("at_least", "at_most"), inspected.savings_bytes_s, strict=True):
+                saved.add_metric((name, bound), price.monthly(bytes_s))
+        if inspected.rates.total_lag is not None:
+            lag.add_metric((name,), inspected.rates.total_lag)
+    yield from (seen, partitions, reachable, moves, members, nowhere, cost, saved, lag)
 
 
 def metrics_registry(metrics: Collector) -> CollectorRegistry:

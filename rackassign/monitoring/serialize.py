@@ -10,10 +10,12 @@ from rackassign.model import Partitions
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
 from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport, SkippedGroup
+from rackassign.monitoring.format import format_bytes
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
-from rackassign.util.text import join_first
+from rackassign.util.text import counted, join_first
 
 _NAMED = 3
 """Number of members and topics listed in a sentence; others are counted."""
@@ -57,12 +59,40 @@ def collection_warnings(survey: ClusterReport) -> list[str]:
     lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.skipped]
     lines += survey.measured.problems
     lines += selector_warnings(survey.cluster)
+    lines += [_not_committed(inspected, survey) for inspected in survey.inspections if inspected.rates.not_committed]
+    lines += [_catches_up(inspected) for inspected in survey.inspections if inspected.rates.catches_up]
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
         lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
         if survey.measured.seconds and inspected.flows.unmeasured:
             lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so the sums are too low")
     return lines
+
+
+def _not_committed(inspected: GroupAnalysis, survey: ClusterReport) -> str:
+    return (
+        f"{inspected.snapshot.live.name}: lags and committed nothing in {survey.measured.seconds:.0f} s, so it counts"
+        " as reading nothing; if it commits less often, use a longer --interval"
+    )
+
+
+def _catches_up(inspected: GroupAnalysis) -> str:
+    rates = inspected.rates
+    return (
+        f"{inspected.snapshot.live.name}: catches up: it reads {format_bytes(sum(rates.bytes_s.values()))}/s, and"
+        f" {format_bytes(rates.written_s)}/s is written, so its cost is lower once it has"
+    )
+
+
+def describe_rates(inspected: GroupAnalysis) -> str:
+    """Return which bytes were measured, if these are not simply those that are written; else an empty text."""
+    rates = inspected.rates
+    if not rates.by_commits:
+        return ""
+    which = (
+        "it lags" if rates.measured_by == "committed" else f"{counted(len(rates.by_commits), 'partition')} of it lag"
+    )
+    return f"{which}: bytes are computed from committed offsets, and not from what is written"
 
 
 def selector_warnings(cluster: ObservedCluster) -> list[str]:
@@ -130,7 +160,11 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
         "out_of_sync": inspected.out_of_sync,
         "unassigned": inspected.unassigned,
+        "measured_by": inspected.rates.measured_by,
+        "written_bytes_per_second": round(inspected.rates.written_s, 1) if measured else None,
+        "lag": _lag(inspected.rates),
         **_traffic(inspected.flows, price, measured=measured),
+        "savings": _savings(inspected, price) if measured else None,
         "strategies": [
             {
                 "strategy": reach.strategy,
@@ -142,6 +176,24 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         ],
         "actions": [_action(action, inspected, price, measured=measured) for action in inspected.actions],
         "missing_topics": dict(inspected.missing),
+    }
+
+
+def _lag(rates: ReadRates) -> dict[str, Any] | None:
+    """Return the lag in records; null where nothing is committed, or was not measured."""
+    if rates.total_lag is None:
+        return None
+    partitions: dict[str, dict[str, int]] = {}
+    for tp, records in sorted(rates.lag.items()):
+        partitions.setdefault(tp.topic, {})[str(tp.partition)] = records
+    return {"records": rates.total_lag, "partitions": partitions}
+
+
+def _savings(inspected: GroupAnalysis, price: Price) -> dict[str, Any]:
+    least, most = inspected.savings_bytes_s
+    return {
+        "bytes_per_second": {"at_least": round(least, 1), "at_most": round(most, 1)},
+        "usd_per_month": {"at_least": round(price.monthly(least), 2), "at_most": round(price.monthly(most), 2)},
     }
 
 

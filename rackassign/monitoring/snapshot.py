@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rackassign.model import Group, Member, Partitions, Topology
+from rackassign.model import Group, Member, Partitions, TopicPartition, Topology
 from rackassign.monitoring.groups import GroupDescription, MemberDescription
 from rackassign.monitoring.rack_map import RackMap
 
@@ -37,6 +37,12 @@ class Snapshot:
 def topics_of(live: GroupDescription) -> frozenset[str]:
     """Return all topics that members subscribe to or have partitions of."""
     return frozenset().union(*(_topics(member, live) for member in live.members))
+
+
+def assigned_partitions(shot: Snapshot) -> tuple[TopicPartition, ...]:
+    """Return all partitions that members have, each once."""
+    owned = {(topic, i) for member in shot.group.members for topic, ids in member.owned.items() for i in ids}
+    return tuple(TopicPartition(*tp) for tp in sorted(owned))
 
 
 def snapshot(live: GroupDescription, topology: Topology, racks: RackMap) -> Snapshot:

@@ -1,7 +1,6 @@
 """The throughput of each partition, from two samples of the logs.
 
-A group that keeps up reads what is written, so this is what it will continue to read. A group that lags reads more, but
-only temporarily. A log grows by what is appended, in batches as they are sent to readers, unless its old end is deleted
+A log grows by what is appended, in batches as they are sent to readers, unless its old end is deleted
 between the two samples, which the first offset shows. In that case the new records are counted, with the average size
 of the existing records.
 """
@@ -9,7 +8,7 @@ of the existing records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,9 +16,9 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from rackassign.admin.cluster import describe_log_dirs, list_offsets
-from rackassign.errors import RackassignError
 from rackassign.model import TopicPartition
 from rackassign.monitoring.cluster import ObservedCluster
+from rackassign.util.text import name_error
 
 
 class LogSample(NamedTuple):
@@ -93,7 +92,7 @@ def sample_logs(
         try:
             sizes = describe_log_dirs(admin, broker, wanted)
         except KafkaError as error:
-            problems.append(f"broker {broker} does not report the sizes of its logs: {_why(error)}")
+            problems.append(f"broker {broker} does not report the sizes of its logs: {name_error(error)}")
             continue
         at_s = clock()
         ends = _offsets(admin, [tp for tp in tps if tp in sizes])
@@ -101,11 +100,6 @@ def sample_logs(
         if not sizes.keys() >= set(tps):
             problems.append(f"broker {broker} does not report the sizes of its logs, perhaps Describe on it is missing")
     return LogSamples(logs, tuple(problems))
-
-
-def _why(error: KafkaError) -> str:
-    """Return a missing permission, or the type of an error; the messages that kafka-python adds to types are long."""
-    return str(error) if isinstance(error, RackassignError) else type(error).__name__
 
 
 def _offsets(admin: KafkaAdminClient, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -121,8 +115,8 @@ def _offsets(admin: KafkaAdminClient, tps: Sequence[TopicPartition]) -> dict[Top
         return {tp: end for alike in by_topic.values() for tp, end in _offsets(admin, alike).items()}
 
 
-def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
-    """Compute the throughput from two samples."""
+def compute_throughput(before: LogSamples, after: LogSamples, problems: Iterable[str] = ()) -> Throughput:
+    """Compute the throughput from two samples; `problems` are what else could not be read."""
     bytes_s: dict[TopicPartition, float] = {}
     bytes_written: dict[TopicPartition, float] = {}
     records_s: dict[TopicPartition, float] = {}
@@ -138,8 +132,8 @@ def compute_throughput(before: LogSamples, after: LogSamples) -> Throughput:
         grown = _grown(then, now, came)
         if grown is not None:
             bytes_s[tp], bytes_written[tp] = grown / seconds, grown
-    problems = tuple(dict.fromkeys(before.problems + after.problems))
-    return Throughput(bytes_s, records_s, longest, problems, bytes_written)
+    odd = tuple(dict.fromkeys((*before.problems, *after.problems, *problems)))
+    return Throughput(bytes_s, records_s, longest, odd, bytes_written)
 
 
 def _grown(then: LogSample, now: LogSample, came: int) -> float | None:

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import Group, Member, Partition
-from rackassign.monitoring import GroupAnalysis, GroupCollector, Throughput
+from rackassign.monitoring import GroupAnalysis, GroupCollector, ReadRates
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.rack_map import RackMap
@@ -110,7 +110,7 @@ def describe_readers(admin: KafkaAdminClient, name: str, racks: RackMap | None =
         topic: _counted_in(known, (member for member in members if topic in member.topics))
         for topic in sorted(shot.group.topology.topics)
     }
-    inspection = inspect(shot, shots.cluster, Throughput())
+    inspection = inspect(shot, shots.cluster, ReadRates())
     return GroupLocality(shots.cluster, inspection, coverage, by_topic, len(members) - sum(coverage.values()))
 
 

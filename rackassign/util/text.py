@@ -29,6 +29,14 @@ def truncate(text: str) -> str:
     return strip_control_chars(text)
 
 
+def clamp_middle(text: str, width: int) -> str:
+    """Return a text of at most `width` characters: similar names differ at their ends, so the middle is omitted."""
+    if len(text) <= width:
+        return text
+    begin = (width - 1) // 2
+    return f"{text[:begin]}…{text[len(text) - (width - 1 - begin) :]}"
+
+
 def strip_control_chars(text: str) -> str:
     """Return a text without control characters of terminals, since it may come from other users."""
     return text if text.isprintable() else ascii(text)[1:-1]
@@ -59,7 +67,10 @@ _CODE = re.compile(r"^\[Error \d+\] ")
 """What kafka-python puts before the type of an error that a broker returned."""
 
 _BARE = {"NodeNotReadyError": "no connection to the broker (NodeNotReadyError)"}
-"""Errors of kafka-python without a message, by what they mean."""
+"""Errors of kafka-python without a useful message, by what they mean."""
+
+_NO_MESSAGE = {"No node_id provided"}
+"""Messages of kafka-python (3.0.12) that describe its own arguments."""
 
 
 def describe_error(error: BaseException) -> str:
@@ -69,11 +80,18 @@ def describe_error(error: BaseException) -> str:
     """
     name, text = type(error).__name__, " ".join(str(error).split()).removesuffix(":")
     text = _CODE.sub("", text)
-    if text in {"", name}:
+    if text.removeprefix(f"{name}: ") in {"", name, *_NO_MESSAGE}:
         return _BARE.get(name, name)
     if type(error).__module__.partition(".")[0] == "rackassign":
         return strip_control_chars(text)
     return strip_control_chars(text if name in text else f"{name}: {text}")
+
+
+def name_error(error: BaseException) -> str:
+    """Return the type of an error, for errors whose messages are too long for a list; ours have short messages."""
+    name = type(error).__name__
+    ours = type(error).__module__.partition(".")[0] == "rackassign"
+    return describe_error(error) if ours else _BARE.get(name, name)
 
 
 def with_version(distribution: str) -> str:

@@ -13,6 +13,7 @@ from rackassign.monitoring import (
     MemberDescription,
     ObservedCluster,
     RackMap,
+    ReadRates,
     Throughput,
 )
 from rackassign.monitoring.analysis import inspect
@@ -59,6 +60,13 @@ def rates(bytes_s: Mapping[tuple[str, int], float]) -> Throughput:
 
 
 def inspected(
-    live: GroupDescription, there: ObservedCluster, measured: Throughput | None = None, racks: RackMap | None = None
+    live: GroupDescription,
+    there: ObservedCluster,
+    measured: Throughput | ReadRates | None = None,
+    racks: RackMap | None = None,
 ) -> GroupAnalysis:
-    return inspect(snapshot(live, there.topology, racks or RackMap()), there, measured or Throughput())
+    """Return the analysis of a group that reads what is written, unless its own rates are given."""
+    rates = measured or ReadRates()
+    if isinstance(rates, Throughput):
+        rates = ReadRates(rates.bytes_s, rates.bytes_written)
+    return inspect(snapshot(live, there.topology, racks or RackMap()), there, rates)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.errors import ConfigError
-from rackassign.util.text import counted
+from rackassign.util.text import counted, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult
@@ -108,8 +108,8 @@ def _summary(examined: Examination) -> str:
     members, step = examined.group.members, examined.migration
     racks = ", ".join(sorted({m.rack for m in members if m.rack})) or "none"
     verdict = f"{len(examined.findings)} found" if examined.findings else "healthy"
-    unseen = f" (not to be seen: {step.unseen})" if step.unseen else ""
-    return f"{examined.group.name}: {verdict}: {counted(len(members), 'member')}, racks {racks}; {step.now}{unseen}"
+    name = strip_control_chars(examined.group.name)
+    return f"{name}: {verdict}: {counted(len(members), 'member')}, racks {racks}; {step.now}"
 
 
 def _recovered(recovery: RecoveryResult) -> list[str]:

@@ -17,8 +17,10 @@ from rackassign.cli.group_options import (
     Interval,
     PriceOption,
     RackMapFile,
+    Sort,
     check_interval,
     read_rack_map,
+    sort_key,
     wanted_groups,
     warnings,
 )
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 ENOUGH, BELOW = 0, 1
 _WHOLE = 100
+
+_WIDE = 10_000
+"""Columns of a table that is not to be fitted into the terminal."""
 
 
 def inspect(
@@ -46,6 +51,8 @@ def inspect(
         typer.Option("--fail-under", help="Exit 1 if a group has a smaller share of local partitions, such as 95%."),
     ] = "",
     html: HtmlFile = "",
+    sort: Sort = "",
+    wide: Annotated[bool, typer.Option("--wide", help="Show all columns, and whole names.")] = False,
     client_config: ClientConfig = "",
     output: Output = "table",
 ) -> int:
@@ -55,12 +62,15 @@ def inspect(
     check_interval(interval)
     names = wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
+    # Programs want the order that does not change from one report to the next.
+    by = sort_key(sort or ("name" if output == "json" else "money"))
     check_writable("html", html)
     from rackassign.monitoring import GroupCollector, Price, as_json  # noqa: PLC0415 - imports a client
 
     cost = Price.from_option(price)
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
         survey = GroupCollector(admin, racks).report(names, interval_s=interval, report_progress=progress.on_progress)
+    survey = survey.sorted_by(by)
     for line in warnings(survey, racks):
         warn(line)
     if html:
@@ -70,7 +80,7 @@ def inspect(
     if output == "json":
         sys.stdout.write(json.dumps(as_json(survey, cost)) + "\n")
     else:
-        _show(survey, cost, Console(highlight=False))
+        _show(survey, cost, Console(highlight=False, width=_WIDE if wide else None), wide=wide)
     if names is not None and len(survey.inspections) < len(names):
         raise KafkaUnavailableError(
             f"{len(names) - len(survey.inspections)} of {len(names)} groups are not to be seen now"
@@ -85,14 +95,14 @@ def inspect(
     return ENOUGH
 
 
-def _show(survey: ClusterReport, price: Price, console: Console) -> None:
+def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) -> None:
     from rackassign.cli.render.inspection import actions, detail, overview, totals  # noqa: PLC0415 - imports a client
 
     if survey.inspections:
-        console.print(overview(survey, price))
+        console.print(overview(survey, price, width=console.width, wide=wide))
     if len(survey.inspections) == 1:
         console.print(detail(survey.inspections[0], survey, price))
-    to_do = actions(survey, price)
+    to_do = actions(survey, price, width=console.width)
     if to_do is not None:
         console.print(to_do)
     console.print(plain_text(totals(survey, price)), soft_wrap=True)

@@ -50,7 +50,7 @@ def snapshot(
     from rackassign.monitoring import GroupCollector  # noqa: PLC0415 - imports a client
 
     with admin_client(bootstrap, client_config) as admin, progress_display() as progress:
-        shots, rates = GroupCollector(admin, racks).measure(
+        shots, measured = GroupCollector(admin, racks).measure(
             names, interval_s=interval, report_progress=progress.on_progress
         )
     for odd in shots.skipped:
@@ -69,7 +69,7 @@ def snapshot(
     if file is not None:
         from rackassign.fleet.storage import write_snapshot  # noqa: PLC0415 - imports pyarrow
 
-        write_snapshot(file, datetime.now(timezone.utc), shots, rates)
+        write_snapshot(file, datetime.now(timezone.utc), shots, measured.written)
         sys.stdout.write(f"{file}\n")
     if names is not None and len(shots.snapshots) < len(names):
         raise KafkaUnavailableError(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.console import Console, RenderableType
-from rich.console import Group as Stack
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -17,19 +22,36 @@ from rackassign.cli.group_options import (
     Interval,
     PriceOption,
     RackMapFile,
+    Sort,
     check_interval,
     read_rack_map,
+    sort_key,
     wanted_groups,
     warnings,
 )
+from rackassign.cli.keys import Keys, pressed_keys
+from rackassign.cli.output import plain_text
 from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.util.text import strip_control_chars
 
 if TYPE_CHECKING:
-    from rackassign.monitoring import ClusterReport, Price, RackMap
+    from rackassign.monitoring import ClusterReport, Price, RackMap, SortKey
+    from rackassign.util.progress import Progress
 
 STOPPED = 0
 INTERVAL_S = 5.0
+
+_LOOK_S = 0.25
+"""Longest time until a report or the age of the last one is shown."""
+
+_LATE = 3
+"""A report of so many intervals ago is shown with its age: a request to a broker that is gone takes long to fail."""
+
+_END_S = 1.0
+"""How long the end of a request in progress is waited for."""
+
+Surveys: TypeAlias = "queue.SimpleQueue[ClusterReport | str | BaseException | None]"
+"""Reports, or why there is none; an error that ends the command, None at the end."""
 
 
 def top(
@@ -40,51 +62,156 @@ def top(
     rack_map: RackMapFile = "",
     price: PriceOption = None,
     interval: Interval = INTERVAL_S,
+    sort: Sort = "money",
     iterations: Annotated[
         int, typer.Option("--iterations", min=0, help="Number of refreshes; 0 runs until stopped.")
     ] = 0,
     client_config: ClientConfig = "",
 ) -> int:
-    """Show cross-rack reads of consumer groups live until stopped."""
+    """Show cross-rack reads of consumer groups live until stopped. Keys: q, arrows, s to sort, / to filter."""
     names = wanted_groups(group, all_=all_)
     check_interval(interval)
     racks = read_rack_map(rack_map)
+    by = sort_key(sort)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
 
-    cost = Price.from_option(price)
-    console = Console(highlight=False)
-    screen = console.is_terminal
+    shown = _Shown(racks, Price.from_option(price), Console(highlight=False), by)
+
+    def survey(report_progress: Callable[[Progress], None]) -> Iterator[ClusterReport | str]:
+        with admin_client(bootstrap, client_config) as admin:
+            yield from collect_repeatedly(
+                GroupCollector(admin, racks),
+                names,
+                interval_s=interval,
+                looks=iterations,
+                report_progress=report_progress,
+            )
+
     try:
-        with (
-            terminate_as_interrupt(),
-            admin_client(bootstrap, client_config) as admin,
-            Live(
-                Text("Measuring what is written"), console=console, screen=screen, auto_refresh=False, transient=True
-            ) as live,
-        ):
-            collector = GroupCollector(admin, racks)
-            for survey in collect_repeatedly(collector, names, interval_s=interval, looks=iterations):
-                picture = _picture(survey, racks, cost)
-                if screen:
-                    live.update(picture, refresh=True)
-                else:
-                    console.print(picture)
+        with terminate_as_interrupt(), _in_thread(survey) as (surveys, step):
+            if shown.console.is_terminal:
+                with pressed_keys() as keys:
+                    _show_live(surveys, step, keys, shown)
+            else:
+                _print_each(surveys, shown)
     except KeyboardInterrupt:
         # That is how it is meant to end.
         pass
     return STOPPED
 
 
-def _picture(survey: ClusterReport | str, racks: RackMap, price: Price) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What reports are shown with."""
+
+    racks: RackMap
+    price: Price
+    console: Console
+    by: SortKey
+
+
+class _StoppedError(Exception):
+    """The command ends in the middle of a report."""
+
+
+@contextmanager
+def _in_thread(
+    survey: Callable[[Callable[[Progress], None]], Iterator[ClusterReport | str]],
+) -> Iterator[tuple[Surveys, Callable[[], str]]]:
+    """Make reports in a thread, so that keys work meanwhile; yield the reports, and what the thread does now."""
+    surveys: Surveys = queue.SimpleQueue()
+    stop = threading.Event()
+    step = "Connecting"
+
+    def report_progress(progress: Progress) -> None:
+        nonlocal step
+        step = f"{progress.step} ({progress.done} of {progress.total})" if progress.total else progress.step
+        if stop.is_set():
+            raise _StoppedError
+
+    def work() -> None:
+        try:
+            for each in survey(report_progress):
+                surveys.put(each)
+        except _StoppedError:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised again by the main thread
+            surveys.put(error)
+        surveys.put(None)
+
+    thread = threading.Thread(target=work, name="rackassign-top", daemon=True)
+    thread.start()
+    try:
+        yield surveys, lambda: step
+    finally:
+        stop.set()
+        thread.join(_END_S)
+
+
+def _received(surveys: Surveys, wait_s: float | None) -> ClusterReport | str | None:
+    """Return the next report, or why there is none; None at the end.
+
+    Raises:
+        queue.Empty: There is none yet.
+        BaseException: What ended the reports.
+    """
+    each = surveys.get(timeout=wait_s)
+    if isinstance(each, BaseException):
+        raise each
+    return each
+
+
+def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, shown: _Shown) -> None:
+    """Show the last report, and its age if the next one failed, until a key or the last report ends it."""
+    from rackassign.cli.render.live_table import Picture, TableState, picture  # noqa: PLC0415 - imports a client
+
+    state, last, taken, problem = TableState(shown.by), None, 0.0, ""
+    with Live(console=shown.console, screen=True, auto_refresh=False) as live:
+        while not state.stopped:
+            try:
+                each = _received(surveys, 0 if keys else _LOOK_S)
+                if each is None:
+                    return
+                if isinstance(each, str):
+                    problem = each
+                else:
+                    last, taken, problem = each, time.monotonic(), ""
+            except queue.Empty:
+                pass
+            if last is None:
+                live.update(Text(strip_control_chars(f"{problem or step()}")), refresh=True)
+                seen = Picture("", 0, 1)
+            else:
+                age = _describe_age(problem, time.monotonic() - taken, last.measured.seconds)
+                odd = tuple(warnings(last, shown.racks))
+                seen = picture(last, state, shown.price, shown.console, status=age, warnings=odd)
+                live.update(seen.screen, refresh=True)
+            for key in keys(_LOOK_S) if keys else ():
+                state = state.press(key, seen.groups, seen.page)
+
+
+def _describe_age(problem: str, age_s: float, interval_s: float) -> str:
+    """Return why the last report is not current; empty if it is."""
+    if not problem and age_s <= _LATE * max(interval_s, INTERVAL_S):
+        return ""
+    return f"{problem or 'no report since then'}; this is the state of {age_s:.0f} s ago"
+
+
+def _print_each(surveys: Surveys, shown: _Shown) -> None:
+    """Print each report in full, for logs and pipes."""
     from rackassign.cli.render.inspection import actions, overview, totals  # noqa: PLC0415 - imports a client
 
-    if isinstance(survey, str):
-        return Text(strip_control_chars(survey))
-    parts: list[RenderableType] = [Text(totals(survey, price))]
-    if survey.inspections:
-        parts.append(overview(survey, price))
-    to_do = actions(survey, price)
-    if to_do is not None:
-        parts.append(to_do)
-    parts += [Text(strip_control_chars(line)) for line in warnings(survey, racks)]
-    return Stack(*parts)
+    console, price = shown.console, shown.price
+    while (survey := _received(surveys, None)) is not None:
+        if isinstance(survey, str):
+            console.print(plain_text(survey), soft_wrap=True)
+            continue
+        ordered = survey.sorted_by(shown.by)
+        console.print(plain_text(totals(ordered, price)), soft_wrap=True)
+        if ordered.inspections:
+            console.print(overview(ordered, price, width=console.width))
+        to_do = actions(ordered, price, width=console.width)
+        if to_do is not None:
+            console.print(to_do)
+        for line in warnings(ordered, shown.racks):
+            console.print(plain_text(line), soft_wrap=True)

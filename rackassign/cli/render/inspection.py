@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Group as Stack
 from rich.console import RenderableType
@@ -10,21 +13,42 @@ from rich.text import Text
 
 from rackassign.cli.output import plain_text
 from rackassign.locality import Locality
-from rackassign.monitoring import ClusterReport, GroupAnalysis, Price, TrafficMatrix, describe_action
+from rackassign.monitoring import (
+    ClusterReport,
+    GroupAnalysis,
+    Price,
+    ReadRates,
+    TrafficMatrix,
+    describe_action,
+    describe_rates,
+)
 from rackassign.monitoring.analysis import RecommendedChange
 from rackassign.monitoring.format import (
     UNKNOWN,
     format_bytes,
+    format_count,
     format_known,
     format_percent,
     format_range,
     format_usd,
     mark_lower_bound,
 )
-from rackassign.util.text import counted, strip_control_chars
+from rackassign.util.text import clamp_middle, counted, join_first, strip_control_chars
 
 _MOST_ACTIONS = 10
 """Rows of actions that are shown of many groups; all are in the other outputs."""
+
+_MOST_LAGS = 10
+"""Partitions whose lag is shown in a table; all are in the JSON output."""
+
+_GAP, _EDGES = 2, 3
+"""Characters between two columns of a table, and at its edges."""
+
+_SPACIOUS = 110
+"""Columns of a terminal in which recommended changes are shown with bytes as well as with money."""
+
+_SHORTEST_NAME = 12
+"""Characters of a group's name that are shown in any terminal."""
 
 _TRAFFIC = ("cross/s", "USD a month")
 
@@ -47,21 +71,85 @@ def _table(*, title: str | None = None, caption: str | None = None) -> Table:
     )
 
 
-def overview(survey: ClusterReport, price: Price) -> Table:
-    """One row for each group, that fits into eighty columns."""
+class _Column(NamedTuple):
+    """A column of the overview.
+
+    Args:
+        title: Its heading.
+        cell: Formats the cell of a group.
+        always: Whether it is also shown without `--wide`.
+    """
+
+    title: str
+    cell: Callable[[GroupAnalysis], str]
+    always: bool = True
+
+
+def _columns(survey: ClusterReport, price: Price) -> tuple[_Column, ...]:
+    """Return the columns behind the group, what matters most first."""
     measured = bool(survey.measured.seconds)
+    traffic = (
+        _Column("USD a month", lambda found: _traffic(found.flows, price)[1]),
+        _Column("could save", lambda found: _savings(found, price)),
+        _Column("cross/s", lambda found: _traffic(found.flows, price)[0]),
+        _Column("lag", lambda found: _lag(found.rates)),
+    )
+    return (
+        *(traffic if measured else ()),
+        _Column("local", lambda found: _shares(found.partitions)[0]),
+        _Column("could be local", lambda found: _could(found)[0]),
+        _Column("cross", lambda found: _shares(found.partitions)[1], always=not measured),
+        _Column("unknown", lambda found: _shares(found.partitions)[2], always=not measured),
+        _Column("moves", lambda found: _could(found)[1], always=not measured),
+        _Column("members", lambda found: str(len(found.snapshot.live.members)), always=not measured),
+        _Column("strategy", lambda found: found.snapshot.live.strategy or "-", always=False),
+        _Column("measured by", lambda found: found.rates.measured_by or "-", always=False),
+    )
+
+
+def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = False) -> Table:
+    """One row for each group.
+
+    Args:
+        survey: The report; its order is kept.
+        price: Price of cross-rack traffic.
+        width: Columns of the terminal; names are clamped so that the rows fit.
+        wide: Show all columns and whole names instead.
+    """
+    columns = [column for column in _columns(survey, price) if wide or column.always]
+    rows = [[column.cell(found) for column in columns] for found in survey.inspections]
+    names = [strip_control_chars(found.snapshot.live.name) for found in survey.inspections]
+    filled = [(column.title, *(row[i] for row in rows)) for i, column in enumerate(columns)]
+    widths = [max(map(len, cells)) for cells in filled]
+    room = width - _EDGES - _GAP * len(columns)
+    if not wide and sum(widths) + max(map(len, names), default=0) > room:
+        # Rich would narrow the widest columns, and so break amounts from their units.
+        widths = [max(len(word) for cell in cells for word in _words(cell)) for cells in filled]
+        names = [clamp_middle(name, max(_SHORTEST_NAME, room - sum(widths))) for name in names]
     table = _table()
-    table.add_column("group", overflow="fold", min_width=8)
-    for column in ("members", "local", "cross", "unknown", *_TRAFFIC[: 2 * measured], "could be local", "moves"):
-        # Amounts can be ranges, which are folded at their spaces.
-        table.add_column(column, justify="right", no_wrap=" " not in column and column not in _TRAFFIC)
-    for inspected in survey.inspections:
-        live = inspected.snapshot.live
-        row = [live.name, str(len(live.members)), *_shares(inspected.partitions)]
-        if measured:
-            row += _traffic(inspected.flows, price)
-        table.add_row(*map(plain_text, (*row, *_could(inspected))))
+    table.add_column("group", no_wrap=True)
+    for column, size in zip(columns, widths, strict=True):
+        table.add_column(column.title, justify="right", width=size)
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(*map(plain_text, (name, *row)))
     return table
+
+
+def _words(cell: str) -> Iterator[str]:
+    """Return what a cell can be folded into: an amount keeps its unit."""
+    kept = cell.replace(" to ", "\n")
+    return iter(kept.split("\n") if any(map(str.isdigit, cell)) else cell.split(" "))
+
+
+def _savings(inspected: GroupAnalysis, price: Price) -> str:
+    if not inspected.reaches:
+        return "-"
+    least, most = map(price.monthly, inspected.savings_bytes_s)
+    return mark_lower_bound(format_range(least, most, format_usd), inspected.flows.unmeasured)
+
+
+def _lag(rates: ReadRates) -> str:
+    return UNKNOWN if rates.total_lag is None else format_count(rates.total_lag)
 
 
 def _traffic(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
@@ -86,6 +174,8 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
         parts.append(_rack_pairs(inspected))
     if inspected.reaches:
         parts.append(_strategies(inspected, survey, price))
+    if inspected.rates.lag:
+        parts += _lags(inspected)
     if inspected.out_of_sync:
         text = f"{inspected.out_of_sync} partitions would be local if their near replica were in sync"
         parts.append(Text(text))
@@ -95,6 +185,18 @@ def detail(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> Ren
         who = ", ".join(sorted(f"{member.client_id} on {member.host}" for member in inspected.snapshot.unknown))
         parts.append(Text(strip_control_chars(f"rack not known of {who}")))
     return Stack(*parts)
+
+
+def _lags(inspected: GroupAnalysis) -> Iterator[RenderableType]:
+    """Yield the lag of the partitions that lag most, and what was measured of a group that lags."""
+    lag = inspected.rates.lag
+    worst = sorted((tp for tp in lag if lag[tp]), key=lambda tp: (-lag[tp], tp))
+    text = f"lag {counted(sum(lag.values()), 'record')}"
+    if worst:
+        text += ": " + join_first([f"{tp.topic}-{tp.partition} {lag[tp]:,}" for tp in worst], _MOST_LAGS)
+    yield Text(strip_control_chars(text))
+    if how := describe_rates(inspected):
+        yield Text(how)
 
 
 def _modes(inspected: GroupAnalysis) -> Text:
@@ -140,8 +242,15 @@ def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -
     return table
 
 
-def actions(survey: ClusterReport, price: Price) -> Table | None:
-    """Return what to do, what gains most first; None if there is nothing."""
+def actions(survey: ClusterReport, price: Price, *, width: int, most: int = _MOST_ACTIONS) -> Table | None:
+    """Return what to do, what gains most first; None if there is nothing.
+
+    Args:
+        survey: The report.
+        price: Price of cross-rack traffic.
+        width: Columns of the terminal.
+        most: Number of rows.
+    """
     measured = bool(survey.measured.seconds)
     rows = [(action, inspected) for inspected in survey.inspections for action in inspected.actions]
     # What may gain most comes where its upper bound belongs.
@@ -153,30 +262,30 @@ def actions(survey: ClusterReport, price: Price) -> Table | None:
     )
     if not rows:
         return None
-    table = _table(
-        caption=f"{len(rows) - _MOST_ACTIONS} more are in --output json" if len(rows) > _MOST_ACTIONS else None
-    )
-    table.add_column("group", overflow="fold")
+    table = _table(caption=f"{len(rows) - most} more are in --output json" if len(rows) > most else None)
+    table.add_column("group", no_wrap=True)
     table.add_column("what would gain most", overflow="fold")
-    for column in ("partitions", *(("bytes/s", "USD a month") if measured else ())):
+    amounts = (("USD a month", "bytes/s") if width >= _SPACIOUS else ("USD a month",)) if measured else ()
+    for column in (*amounts, "partitions"):
         table.add_column(column, justify="right", no_wrap=" " not in column)
-    for action, inspected in rows[:_MOST_ACTIONS]:
+    for action, inspected in rows[:most]:
         what = describe_action(action, inspected)
-        gain = _gain(action, price, measured=measured)
-        table.add_row(plain_text(inspected.snapshot.live.name), plain_text(what), *gain)
+        *traffic, partitions = _gain(action, price)
+        name = clamp_middle(strip_control_chars(inspected.snapshot.live.name), max(_SHORTEST_NAME, width // 4))
+        table.add_row(plain_text(name), plain_text(what), *traffic[: len(amounts)], partitions)
     return table
 
 
-def _gain(action: RecommendedChange, price: Price, *, measured: bool) -> tuple[str, ...]:
-    """Return the gain in partitions, bytes and money; of an uncertain change how much it is at most."""
+def _gain(action: RecommendedChange, price: Price) -> tuple[str, str, str]:
+    """Return the gain in money, bytes and partitions; of an uncertain change how much it is at most."""
     if action.uncertain:
         size = action.gain_bytes_s_at_most
         partitions = format_range(0, action.gain_at_most, "{:.0f}".format) if action.gain_at_most else UNKNOWN
-        traffic = format_range(0, size, format_bytes), format_range(0, price.monthly(size), format_usd)
+        traffic = format_range(0, price.monthly(size), format_usd), format_range(0, size, format_bytes)
     else:
         size, partitions = action.gain_bytes_s, str(action.gain)
-        traffic = format_bytes(size), format_usd(price.monthly(size))
-    return (partitions, *traffic) if measured else (partitions,)
+        traffic = format_usd(price.monthly(size)), format_bytes(size)
+    return (*traffic, partitions)
 
 
 def totals(survey: ClusterReport, price: Price) -> str:
@@ -186,13 +295,19 @@ def totals(survey: ClusterReport, price: Price) -> str:
         return f"{groups}; bytes were not measured"
     cross = sum(inspected.flows.cross for inspected in survey.inspections)
     unknown = sum(inspected.flows.unknown for inspected in survey.inspections)
-    more = "at least " if any(inspected.flows.unmeasured for inspected in survey.inspections) else ""
-    line = f"{groups}: {more}{format_bytes(cross)}/s across racks, {format_usd(price.monthly(cross))} USD a month"
+    unmeasured = sum(inspected.flows.unmeasured for inspected in survey.inspections)
+    size = mark_lower_bound(format_range(cross, cross + unknown, format_bytes), unmeasured)
+    usd = mark_lower_bound(format_range(price.monthly(cross), price.monthly(cross + unknown), format_usd), unmeasured)
+    line = f"{groups}: {size}/s across racks, {usd} USD a month"
     if unknown:
-        most = format_usd(price.monthly(unknown))
-        line += f", and {format_bytes(unknown)}/s of which it is not known ({most} USD at most)"
+        line += f" (the rack is unknown of {format_bytes(unknown)}/s)"
+    least, most_saved = (
+        price.monthly(sum(inspected.savings_bytes_s[i] for inspected in survey.inspections)) for i in (0, 1)
+    )
+    if most_saved:
+        line += f"; rackassign would save {format_range(least, most_saved, format_usd)}"
     seconds = survey.measured.seconds
-    return f"{line}; written in {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
+    return f"{line}; measured over {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
 
 
 def _shares(counts: Locality) -> list[str]:

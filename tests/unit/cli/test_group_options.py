@@ -132,8 +132,8 @@ def test_groups_that_are_not_local_enough_are_named(
     answer(monkeypatch, ClusterReport(there, (half, silent, good), (), Throughput()))
     assert run(["inspect", "--all-groups", *NOWHERE, "--fail-under", "66.5%"]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "rackassign: half: 50.0 % of its partitions are local; --fail-under is 66.5 %",
         "rackassign: silent: 33.3 % of its partitions are local, and of 66.7 % it is unknown; --fail-under is 66.5 %",
+        "rackassign: half: 50.0 % of its partitions are local; --fail-under is 66.5 %",
     ]
 
 

@@ -22,7 +22,15 @@ from rackassign.fleet.audit import NOW
 from rackassign.fleet.schema import SCHEMA
 from rackassign.fleet.storage import count, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition
-from rackassign.monitoring import ClusterSnapshot, GroupDescription, ObservedCluster, Price, RackMap, Throughput
+from rackassign.monitoring import (
+    ClusterSnapshot,
+    GroupDescription,
+    ObservedCluster,
+    Price,
+    RackMap,
+    ReadRates,
+    Throughput,
+)
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.snapshot import snapshot
 from rackassign.monitoring.traffic import count_locality
@@ -80,7 +88,7 @@ def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[GroupRow])
         assert back.snapshot.group == was.snapshot.group
         known = was.snapshot.group.topology.topics
         assert back.rates.bytes_s == {p: rate for p, rate in was.rates.bytes_s.items() if p.topic in known}
-        then, now = (inspect(of.snapshot, of.cluster, of.rates) for of in (was, back))
+        then, now = (inspect(of.snapshot, of.cluster, ReadRates(of.rates.bytes_s)) for of in (was, back))
         assert (then.partitions, then.flows, then.reaches, then.actions, then.unassigned) == (
             now.partitions,
             now.flows,
@@ -94,7 +102,7 @@ def test_a_row_that_was_written_is_judged_as_the_group_was(rows: list[GroupRow])
 @given(fleets())
 def test_what_is_found_is_what_an_inspection_finds(rows: list[GroupRow]) -> None:
     for one in rows:
-        seen = inspect(one.snapshot, one.cluster, one.rates)
+        seen = inspect(one.snapshot, one.cluster, ReadRates(one.rates.bytes_s))
         # What an inspection says of strategies is the fleet's answer with all known racks reported.
         both = judged(FleetAudit(what_ifs=(AS_IS, "racks-reported")), one)
         found = [part for part in both if (part["what_if"] == AS_IS) == (part["strategy"] == NOW)]

@@ -18,7 +18,15 @@ from rackassign.fleet.audit import NOW, SCHEMA
 from rackassign.fleet.html import page
 from rackassign.fleet.storage import read_results, read_snapshots, write_results, write_snapshot
 from rackassign.model import TopicPartition
-from rackassign.monitoring import ClusterSnapshot, GroupDescription, ObservedCluster, Price, RackMap, Throughput
+from rackassign.monitoring import (
+    ClusterSnapshot,
+    GroupDescription,
+    ObservedCluster,
+    Price,
+    RackMap,
+    ReadRates,
+    Throughput,
+)
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.format import format_usd
 from rackassign.monitoring.snapshot import snapshot
@@ -83,7 +91,7 @@ def test_sums_are_what_an_inspection_finds(audited: Audited) -> None:
     assert fleet.what_ifs == tuple(WHAT_IFS)
     for live in lives:
         (of,) = (one for one in fleet.groups if one.name == live.name)
-        seen = inspect(snapshot(live, there.topology, RackMap()), there, known)
+        seen = inspect(snapshot(live, there.topology, RackMap()), there, ReadRates(known.bytes_s))
         ways = {NOW: (seen.flows, seen.partitions, 0)} | {
             r.strategy: (r.flows, r.partitions, r.moved) for r in seen.reaches
         }

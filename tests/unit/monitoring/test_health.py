@@ -143,14 +143,29 @@ def test_local_fetching_that_is_off_is_found_by_broker() -> None:
     assert "broker.rack" in without_rack.problem
 
 
-def test_a_selector_of_somebodys_own_and_a_broker_that_is_down_are_not_blamed() -> None:
+def test_a_selector_of_somebodys_own_and_one_of_a_broker_that_is_down_are_not_missing() -> None:
     down = BrokerDescription(3, "c", fenced=True)
-    assert kinds(watched(), (BROKERS[0], replace(BROKERS[1], selector="org.example.Mine"), down)) == []
+    assert kinds(watched(), (BROKERS[0], replace(BROKERS[1], selector="org.example.Mine"), down)) == ["brokers-offline"]
 
 
 def test_a_broker_that_could_not_be_asked_is_not_taken_for_one_without() -> None:
     (found,) = findings(watched(), (*BROKERS[:2], BrokerDescription(3, "c", problem="KafkaConnectionError")))
     assert (found.kind, found.brokers) == ("selector-unknown", (3,))
+
+
+def test_a_broker_that_is_offline_or_does_not_respond_is_named_with_its_rack() -> None:
+    fenced, silent = (
+        replace(BROKERS[1], fenced=True, selector=None),
+        replace(BROKERS[2], selector=None, problem="KafkaConnectionError", unreachable=True),
+    )
+    (found,) = findings(watched(), (BROKERS[0], fenced, BROKERS[2]))
+    assert (found.kind, found.brokers) == ("brokers-offline", (2,))
+    assert found.problem.startswith("broker 2 is offline: no replica there serves a reader, so members in b may")
+    (found,) = findings(watched(), (BROKERS[0], fenced, silent))
+    assert (found.kind, found.brokers) == ("brokers-offline", (2, 3))
+    assert "members in b and c may" in found.problem
+    # Of a broker that only replica lists show the rack is unknown; it is no broker without one.
+    assert kinds(watched(), (*BROKERS, BrokerDescription(4, None, fenced=True))) == ["brokers-offline"]
 
 
 def test_members_without_rack_or_with_one_no_broker_has_are_named_with_the_racks_there_are() -> None:
@@ -189,11 +204,13 @@ def test_the_step_says_what_is_next_and_what_cannot_be_seen() -> None:
     assert eager.unseen
     done = migration_step(HEALTHY)
     assert (done.now, done.next, done.unseen) == ("cooperative-sticky alone on all members", "", "")
+
+
+def test_a_new_cooperative_group_gets_no_step_though_it_looks_like_one_that_is_being_migrated() -> None:
     fresh = member("fresh", subscription=Subscription(("t",), rack="a"))
     half = migration_step(group(HEALTHY.members[0], fresh))
-    assert "1 of 2" in half.now
-    assert half.next.endswith(": client of fresh")
-    assert half.unseen
+    assert (half.now, half.next) == ("all members offer cooperative-sticky", "")
+    assert half.unseen.endswith(": client of fresh")
 
 
 def test_there_is_no_step_where_none_is_shown() -> None:

@@ -16,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
 from rackassign.errors import ConfigError
-from rackassign.monitoring import ClusterReport, Price, SkippedGroup
+from rackassign.model import TopicPartition
+from rackassign.monitoring import ClusterReport, Price, ReadRates, SkippedGroup
 from rackassign.monitoring.metrics_server import serve_metrics
 from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics, metrics_registry
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
@@ -115,6 +116,26 @@ def test_money_is_left_out_where_not_all_was_measured() -> None:
     metrics = ReportMetrics(Price())
     metrics.take(ClusterReport(there, (inspected(group(member("m1", "b", {"t": [0, 1]})), there, known),), (), known))
     assert not [key for key in scraped(metrics) if key[0] == "rackassign_cross_usd_per_month"]
+
+
+def test_lag_is_exported_where_it_is_known_and_savings_as_a_range() -> None:
+    there, tp = cluster({"t": [[1]]}), TopicPartition("t", 0)
+    lagging = inspected(
+        group(member("m", "b", {"t": [0]}), member("n", "a", {}, "t"), name="lagging"),
+        there,
+        ReadRates({tp: 1e6}, {tp: 1e7}, {tp: 77}, frozenset({tp})),
+    )
+    silent = inspected(group(member("m", None, {"t": [0]}), name="silent"), there, ReadRates({tp: 1e6}, {tp: 1e7}))
+    metrics = ReportMetrics(Price())
+    metrics.take(ClusterReport(there, (lagging, silent), (), rates({("t", 0): 1e6})))
+    found = scraped(metrics)
+    assert {key: value for key, value in found.items() if key[0] == "rackassign_lag_records"} == {
+        ("rackassign_lag_records", (("group", "lagging"),)): 77.0
+    }
+    savings = "rackassign_savings_usd_per_month"
+    assert of(found, savings, group="lagging", bound="at_least") == pytest.approx(Price().monthly(1e6))
+    assert of(found, savings, group="silent", bound="at_least") == 0.0
+    assert of(found, savings, group="silent", bound="at_most") == pytest.approx(Price().monthly(1e6))
 
 
 def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rackassign.admin.cluster import DescribedTopic
 from rackassign.errors import ConfigError, InputError
 from rackassign.model import Broker, Partition, TopicPartition
-from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescription, RackMap, Throughput
+from rackassign.monitoring import BrokerDescription, GroupCollector, MemberDescription, RackMap, ReadRates
 from rackassign.monitoring.analysis import inspect
 from rackassign.monitoring.collector import ClusterSnapshot
 from rackassign.monitoring.snapshot import snapshot
@@ -176,7 +176,7 @@ def near_of(
     shot = snapshot(group(*members), there.topology, RackMap())
     racks_of = [member.rack for member in shot.group.members]
     coverage = {rack: racks_of.count(rack) for rack in sorted({str(broker.rack) for broker in known})}
-    return GroupLocality(there, inspect(shot, there, Throughput()), coverage, {}, 0)
+    return GroupLocality(there, inspect(shot, there, ReadRates()), coverage, {}, 0)
 
 
 def follow(topics: dict[str, Any], *members: MemberDescription, own_too: str = "", **wanted: Any) -> ReassignmentPlan:

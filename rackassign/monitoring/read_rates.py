@@ -1,0 +1,197 @@
+"""What a group reads of each partition, from what is written and from its committed offsets.
+
+A group that keeps up reads what is written, which the sizes of the logs show exactly. Of a group that does not, its
+committed offsets show what it reads: less while it falls behind, more while it catches up. Committed offsets are the
+coarser measure, because members commit only from time to time (every 5 s by default) and offsets have no size. So they
+are used only where they show something else than what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from rackassign.model import TopicPartition
+from rackassign.monitoring.throughput import LogSample, LogSamples, Throughput
+
+KEEPS_UP_S = 30.0
+"""A group that is behind by less than what is written in this time may just not have committed yet."""
+
+_ALIKE = 2.0
+"""A group that reads between half and twice of what is written, and is hardly behind, keeps up."""
+
+MeasuredBy = Literal["written", "committed", "both"]
+"""Whether bytes are those that are written, or those that committed offsets advanced by, or this depends on the
+partition."""
+
+
+class CommitSample(NamedTuple):
+    """The committed offsets of a group at one moment.
+
+    Args:
+        at_s: Time of the request, in seconds of a monotonic clock.
+        offsets: Committed offsets; partitions without one are missing.
+    """
+
+    at_s: float
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRates:
+    """What a group reads of the partitions that are assigned to it.
+
+    Args:
+        bytes_s: Bytes of record batches per second; unknown for missing partitions.
+        bytes_read: Bytes of record batches between the first and the last sample; unknown for missing partitions.
+        lag: Records between the committed offset and the end of the log; unknown for missing partitions, of which
+            nothing is committed.
+        by_commits: Partitions whose rate is computed from committed offsets; of all others it is what is written.
+        not_committed: Whether the group lags, and committed nothing at all between the samples.
+        written_s: Bytes per second that are written to all of these partitions, as far as it is known.
+    """
+
+    bytes_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    bytes_read: Mapping[TopicPartition, float] = field(default_factory=dict)
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    by_commits: frozenset[TopicPartition] = frozenset()
+    not_committed: bool = False
+    written_s: float = 0.0
+
+    @property
+    def measured_by(self) -> MeasuredBy | None:
+        """Return what the rates are computed from; None if there are none."""
+        if not self.bytes_s:
+            return None
+        if not self.by_commits:
+            return "written"
+        return "committed" if self.by_commits >= self.bytes_s.keys() else "both"
+
+    @property
+    def catches_up(self) -> bool:
+        """Return whether much more is read than is written, which ends when the group has caught up."""
+        return bool(self.by_commits) and sum(self.bytes_s.values()) > _ALIKE * self.written_s
+
+    @property
+    def total_lag(self) -> int | None:
+        """Return the lag of all partitions together; None if it is unknown of each."""
+        return sum(self.lag.values()) if self.lag else None
+
+
+def read_rates(
+    tps: Sequence[TopicPartition],
+    written: Throughput,
+    before: LogSamples,
+    after: LogSamples,
+    commits: Sequence[CommitSample] = (),
+) -> ReadRates:
+    """Compute what a group reads.
+
+    Args:
+        tps: The partitions that are assigned to it.
+        written: What is written to them, from the two samples of their logs.
+        before: The first sample of the logs.
+        after: The last one.
+        commits: Samples of the group's committed offsets, the first and the last about as old as those of the logs.
+    """
+    bytes_s, bytes_read, lag, by_commits = {}, {}, {}, set()
+    idle = active = False
+    between = _first_and_last_commit(commits)
+    for tp in tps:
+        if tp in written.bytes_s:
+            bytes_s[tp], bytes_read[tp] = written.bytes_s[tp], written.bytes_written[tp]
+        progress = _progress(tp, before.logs.get(tp), after.logs.get(tp), commits, between)
+        if progress is None:
+            continue
+        active = active or progress.commits > 0
+        lag[tp] = progress.lag
+        records_s = written.records_s.get(tp)
+        if records_s is None or progress.keeps_up(records_s, written.seconds):
+            continue
+        by_commits.add(tp)
+        bytes_s[tp], bytes_read[tp] = progress.records_s * progress.size, progress.records * progress.size
+        idle = idle or records_s > 0
+    written_s = sum(written.bytes_s.get(tp, 0.0) for tp in tps)
+    return ReadRates(bytes_s, bytes_read, lag, frozenset(by_commits), idle and not active, written_s)
+
+
+class _Progress(NamedTuple):
+    """What commits show of one partition.
+
+    Args:
+        lag_before: Lag at the first sample.
+        lag: Lag at the last sample.
+        records: Records between the first and the last committed offset.
+        records_s: The same per second.
+        commits: Number of seen commits.
+        size: Bytes of a record.
+    """
+
+    lag_before: int
+    lag: int
+    records: int
+    records_s: float
+    commits: int
+    size: float
+
+    def keeps_up(self, written_s: float, seconds: float) -> bool:
+        """Return whether a group that keeps up could have committed this.
+
+        Args:
+            written_s: Records that are written per second.
+            seconds: Time between the samples.
+        """
+        behind = max(self.lag_before, self.lag)
+        if behind <= written_s * seconds:
+            return True
+        if behind > written_s * KEEPS_UP_S:
+            return False
+        # A single commit of a group that keeps up contains all that was written since the one before it, and that is at
+        # least half of the time between the samples, since otherwise there would have been a second one.
+        return not self.commits or written_s / _ALIKE <= self.records_s <= written_s * _ALIKE
+
+
+def _first_and_last_commit(commits: Sequence[CommitSample]) -> tuple[float, float]:
+    """Return when the group was first and last seen to have committed something."""
+    times = [
+        now.at_s
+        for then, now in pairwise(commits)
+        if any(offset > then.offsets.get(tp, offset) for tp, offset in now.offsets.items())
+    ]
+    return (times[0], times[-1]) if times else (0.0, 0.0)
+
+
+def _progress(
+    tp: TopicPartition,
+    before: LogSample | None,
+    after: LogSample | None,
+    commits: Sequence[CommitSample],
+    between: tuple[float, float],
+) -> _Progress | None:
+    """Return what commits show of a partition; None if there are no offsets to compare."""
+    seen = [(sample.at_s, sample.offsets[tp]) for sample in commits if tp in sample.offsets]
+    if before is None or after is None or len(seen) < 2:  # noqa: PLR2004 - the first and the last
+        return None
+    held = after.end - after.first
+    size = after.size / held if held else 0.0
+    (began, first), (ended, last) = seen[0], seen[-1]
+    # An offset that was reset to an earlier one is no progress, and what was deleted cannot be read.
+    records = max(0, last - max(first, before.first))
+    moves = [(at_s, offset) for (_, old), (at_s, offset) in pairwise(seen) if offset > old]
+    if len(moves) > 1:
+        # The time between two commits is known better than how long ago the first one was.
+        (began, first), (ended, last) = moves[0], moves[-1]
+        records_s = (last - first) / (ended - began)
+    elif between[1] > between[0]:
+        # A member that reads its partitions one after the other commits in turn.
+        began, ended = between
+        records_s = records / (ended - began) if moves and moves[0][0] > began else 0.0
+    else:
+        records_s = records / (ended - began) if ended > began else 0.0
+    return _Progress(_lag(before, seen[0][1]), _lag(after, seen[-1][1]), records, records_s, len(moves), size)
+
+
+def _lag(log: LogSample, committed: int) -> int:
+    return max(0, log.end - max(committed, log.first))

@@ -1,0 +1,130 @@
+"""What a group reads, from what is written and from its committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rackassign.model import TopicPartition
+from rackassign.monitoring.read_rates import CommitSample, ReadRates, read_rates
+from rackassign.monitoring.throughput import LogSample, LogSamples, compute_throughput
+
+TP = TopicPartition("t", 0)
+
+SIZE = 100
+"""Bytes of a record."""
+
+
+def rates(
+    ends: tuple[int, int], committed: Sequence[tuple[float, int | None]], *, first: int = 0, seconds: float = 10.0
+) -> ReadRates:
+    """Return the rates of a partition with these end offsets and commits, seen at these times."""
+    before, after = (
+        LogSamples({TP: LogSample(at_s, SIZE * (end - first), first, end)})
+        for at_s, end in zip((0.0, seconds), ends, strict=True)
+    )
+    commits = [CommitSample(at_s, {} if offset is None else {TP: offset}) for at_s, offset in committed]
+    return read_rates([TP], compute_throughput(before, after), before, after, commits)
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [
+        pytest.param([(0.0, 9_990), (10.0, 19_990)], id="at each poll"),
+        pytest.param([(0.0, 6_000), (2.0, 11_500), (7.0, 16_500), (10.0, 16_500)], id="every 5 s"),
+        pytest.param([(0.0, 0), (10.0, 0)], id="less often than it is measured"),
+        pytest.param([(0.0, 0), (4.0, 14_000), (10.0, 14_000)], id="every 14 s"),
+        pytest.param([(0.0, None), (10.0, None)], id="never"),
+        pytest.param([], id="not known"),
+    ],
+)
+def test_a_group_that_keeps_up_reads_what_is_written(committed: list[tuple[float, int | None]]) -> None:
+    found = rates((10_000, 20_000), committed)
+    assert (found.bytes_s, found.bytes_read) == ({TP: 1000.0 * SIZE}, {TP: 10_000.0 * SIZE})
+    assert (found.by_commits, found.measured_by) == (frozenset(), "written")
+
+
+def test_a_group_that_lags_reads_what_it_commits() -> None:
+    found = rates((100_000, 110_000), [(0.0, 500), (5.0, 525), (10.0, 550)])
+    assert (found.bytes_s, found.bytes_read) == ({TP: 5.0 * SIZE}, {TP: 50.0 * SIZE})
+    assert (found.measured_by, found.lag, found.total_lag) == ("committed", {TP: 109_450}, 109_450)
+    assert not found.catches_up
+    assert not found.not_committed
+
+
+def test_a_group_that_has_just_begun_to_lag_reads_what_it_commits() -> None:
+    # It has run for 12 s, so it is behind by less than groups that commit seldom are.
+    found = rates((12_000, 22_000), [(0.0, 60), (10.0, 110)])
+    assert found.bytes_s == {TP: 5.0 * SIZE}
+
+
+def test_the_time_between_two_commits_counts_and_not_the_one_between_two_samples() -> None:
+    # A commit every 6 s of what was read in 6 s: in 10 s there are one or two of them.
+    found = rates((100_000, 110_000), [(0.0, 0), (1.0, 600), (6.0, 600), (7.0, 1200), (10.0, 1200)])
+    assert found.bytes_s == {TP: 100.0 * SIZE}
+    assert found.bytes_read == {TP: 1200.0 * SIZE}
+
+
+def test_a_group_that_catches_up_reads_more_than_is_written() -> None:
+    found = rates((100_000, 100_100), [(0.0, 0), (5.0, 20_000), (10.0, 40_000)])
+    assert found.bytes_s == {TP: pytest.approx(4000.0 * SIZE)}
+    assert found.measured_by == "committed"
+    assert (found.catches_up, found.written_s) == (True, 10.0 * SIZE)
+
+
+def test_what_is_read_while_nothing_is_written_counts() -> None:
+    found = rates((5000, 5000), [(0.0, 0), (10.0, 5000)])
+    assert (found.bytes_s, found.bytes_read, found.lag) == ({TP: 500.0 * SIZE}, {TP: 5000.0 * SIZE}, {TP: 0})
+
+
+def test_of_a_group_that_lags_and_commits_nothing_nothing_is_read_and_that_is_known() -> None:
+    found = rates((100_000, 110_000), [(0.0, 500), (10.0, 500)])
+    assert (found.bytes_s, found.not_committed) == ({TP: 0.0}, True)
+
+
+def test_a_group_that_stopped_when_writing_stopped_is_no_riddle() -> None:
+    found = rates((100, 100), [(0.0, 99), (10.0, 99)])
+    assert (found.bytes_s, found.not_committed, found.lag) == ({TP: 0.0}, False, {TP: 1})
+
+
+def test_an_offset_that_was_reset_is_no_progress() -> None:
+    found = rates((100_000, 110_000), [(0.0, 90_000), (10.0, 10)])
+    assert (found.bytes_s, found.lag) == ({TP: 0.0}, {TP: 109_990})
+
+
+def test_records_that_were_deleted_are_neither_read_nor_lag() -> None:
+    found = rates((100_000, 110_000), [(0.0, 10), (10.0, 90_010)], first=90_000)
+    assert (found.bytes_read, found.lag) == ({TP: 10.0 * SIZE}, {TP: 19_990})
+
+
+def test_partitions_are_measured_one_by_one() -> None:
+    other = TopicPartition("t", 1)
+    before = LogSamples({tp: LogSample(0.0, 0, 0, 0) for tp in (TP, other)})
+    after = LogSamples({tp: LogSample(10.0, 1000 * SIZE, 0, 1000) for tp in (TP, other)})
+    commits = [CommitSample(0.0, {other: 0}), CommitSample(10.0, {other: 1000})]
+    before_lag = LogSamples({**before.logs, TP: LogSample(0.0, 900 * SIZE, 0, 900)})
+    commits = [CommitSample(s.at_s, {**s.offsets, TP: 0}) for s in commits]
+    found = read_rates([TP, other], compute_throughput(before_lag, after), before_lag, after, commits)
+    assert found.measured_by == "both"
+    assert found.by_commits == frozenset({TP})
+    assert found.lag == {TP: 1000, other: 0}
+    # Of a partition that is not assigned nothing is read.
+    assert read_rates([other], compute_throughput(before_lag, after), before_lag, after).bytes_s.keys() == {other}
+
+
+def test_a_member_that_reads_one_partition_after_the_other_commits_in_turn() -> None:
+    # 30 records of one partition every 6 s.
+    other = TopicPartition("t", 1)
+    before, after = (
+        LogSamples({tp: LogSample(at_s, SIZE * end, 0, end) for tp in (TP, other)})
+        for at_s, end in ((0.0, 100_000), (10.0, 110_000))
+    )
+    commits = [
+        CommitSample(at_s, {TP: one, other: two})
+        for at_s, one, two in ((0.0, 0, 0), (2.0, 30, 0), (8.0, 30, 30), (10.0, 30, 30))
+    ]
+    found = read_rates([TP, other], compute_throughput(before, after), before, after, commits)
+    assert sum(found.bytes_s.values()) == pytest.approx(5.0 * SIZE)
+    assert sum(found.bytes_read.values()) == 60.0 * SIZE
+    assert not found.not_committed
