@@ -19,6 +19,7 @@ from rackassign.monitoring.collector import (
     SkippedGroup,
     collect_repeatedly,
 )
+from rackassign.monitoring.describe import collection_warnings, describe_action, describe_rates, verdict
 from rackassign.monitoring.examination import Examination, examine
 from rackassign.monitoring.groups import (
     BrokerDescription,
@@ -34,7 +35,7 @@ from rackassign.monitoring.migration import MigrationStep, migration_step
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.read_rates import ReadRates
-from rackassign.monitoring.serialize import as_json, collection_warnings, describe_action, describe_rates
+from rackassign.monitoring.serialize import as_json
 from rackassign.monitoring.snapshot import Snapshot
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
@@ -79,5 +80,6 @@ __all__ = [
     "may_not_settle",
     "migration_step",
     "recover",
+    "verdict",
     "watch",
 ]

@@ -1,134 +1,35 @@
-"""Analyses as JSON, and their recommendations as text."""
+"""Analyses as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime, timezone
 from typing import Any
 
-from rackassign.model import Partitions
+from rackassign import __version__
 from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
-from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport, SkippedGroup
-from rackassign.monitoring.format import format_bytes
+from rackassign.monitoring.describe import describe_action, verdict
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.traffic import TrafficMatrix, count_locality
-from rackassign.util.text import counted, join_first
-
-_NAMED = 3
-"""Number of members and topics listed in a sentence; others are counted."""
 
 
-def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
-    """Return the text of a recommendation.
+def as_json(survey: ClusterReport, price: Price, at: datetime | None = None) -> dict[str, Any]:
+    """Return a report as JSON; money and bytes are null where they were not measured.
 
-    It begins with "then" if it is counted relative to the change of strategy.
+    Args:
+        survey: The report.
+        price: Price of cross-rack traffic.
+        at: Time of the report; by default now.
     """
-    if action.kind == "strategy":
-        return _strategy(inspected)
-    switched = not action.uncertain and any(other.kind == "strategy" for other in inspected.actions)
-    return f"{'then ' if switched else ''}{_further(action, inspected)}"
-
-
-def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
-    if action.kind == "selector":
-        return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
-    if action.kind == "member":
-        return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
-    if action.kind == "replicas" and inspected.read_policy in {"leader", "unknown"}:
-        what = _partitions(action.partitions)
-        return f"let a replica in rack {action.rack} lead {what}, and add one where there is none"
-    if action.kind == "replicas":
-        return f"add a replica of {_partitions(action.partitions)} in rack {action.rack}"
-    if action.kind == "max-skew":
-        return "let members differ by two partitions: max_skew=1"
-    names = {member.id: member.client_id for member in inspected.snapshot.live.members}
-    who = _listed([names[member] for member in action.members])
-    one = len({names[member] for member in action.members}) == 1
-    if action.uncertain:
-        return f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
-    given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
-    # Java's and librdkafka's assignors send it; those of the Python clients never do.
-    return f"{given}, and an assignor that sends it"
-
-
-def collection_warnings(survey: ClusterReport) -> list[str]:
-    """Return the texts of what was not collected, or not completely."""
-    lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.skipped]
-    lines += survey.measured.problems
-    lines += selector_warnings(survey.cluster)
-    lines += [_not_committed(inspected, survey) for inspected in survey.inspections if inspected.rates.not_committed]
-    lines += [_catches_up(inspected) for inspected in survey.inspections if inspected.rates.catches_up]
-    for inspected in survey.inspections:
-        name = inspected.snapshot.live.name
-        lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
-        if survey.measured.seconds and inspected.flows.unmeasured:
-            lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so the sums are too low")
-    return lines
-
-
-def _not_committed(inspected: GroupAnalysis, survey: ClusterReport) -> str:
-    return (
-        f"{inspected.snapshot.live.name}: lags and committed nothing in {survey.measured.seconds:.0f} s, so it counts"
-        " as reading nothing; if it commits less often, use a longer --interval"
-    )
-
-
-def _catches_up(inspected: GroupAnalysis) -> str:
-    rates = inspected.rates
-    return (
-        f"{inspected.snapshot.live.name}: catches up: it reads {format_bytes(sum(rates.bytes_s.values()))}/s, and"
-        f" {format_bytes(rates.written_s)}/s is written, so its cost is lower once it has"
-    )
-
-
-def describe_rates(inspected: GroupAnalysis) -> str:
-    """Return which bytes were measured, if these are not simply those that are written; else an empty text."""
-    rates = inspected.rates
-    if not rates.by_commits:
-        return ""
-    which = (
-        "it lags" if rates.measured_by == "committed" else f"{counted(len(rates.by_commits), 'partition')} of it lag"
-    )
-    return f"{which}: bytes are computed from committed offsets, and not from what is written"
-
-
-def selector_warnings(cluster: ObservedCluster) -> list[str]:
-    """Return a text about the brokers that do not report their replica selector."""
-    silent = [broker for broker in cluster.brokers if broker.problem]
-    if not silent:
-        return []
-    count = f"{len(silent)} of {len(cluster.brokers)} brokers"
-    problem = f"do not report their replica.selector.class ({silent[0].problem})"
-    return [f"{count} {problem}: they are assumed to be like the others, or to have none"]
-
-
-def _strategy(inspected: GroupAnalysis) -> str:
-    live = inspected.snapshot.live
-    to = "switch to cooperative-sticky of rackassign"
-    if live.kind == "consumer":
-        return f"{to}, with group.protocol=classic: now the broker assigns"
-    if live.strategy == "cooperative-sticky":
-        return "let a member with rackassign's cooperative-sticky lead"
-    return f"{to} from {live.strategy}" if live.strategy else to
-
-
-def _listed(names: Iterable[str]) -> str:
-    return join_first(sorted(set(names)), _NAMED)
-
-
-def _partitions(partitions: Partitions) -> str:
-    count = sum(map(len, partitions.values()))
-    noun = "partition" if count == 1 else "partitions"
-    return f"{count} {noun} of {_listed(partitions)}"
-
-
-def as_json(survey: ClusterReport, price: Price) -> dict[str, Any]:
-    """Return a report as JSON; money and bytes are null where they were not measured."""
     return {
         "format": "rackassign-inspection/1",
+        "version": __version__,
+        "time": (at or datetime.now(timezone.utc)).isoformat(timespec="seconds"),
+        "cluster": survey.cluster.id or None,
         "price": {"usd_per_gb": price.usd_per_gb, "source": price.source},
         "measured_seconds": round(survey.measured.seconds, 3),
         "read_policy": survey.cluster.read_policy,
@@ -160,6 +61,7 @@ def _group(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -> dic
         "if_read_from": {mode: asdict(counts) for mode, counts in inspected.by_mode.items()},
         "out_of_sync": inspected.out_of_sync,
         "unassigned": inspected.unassigned,
+        "verdict": verdict(inspected, price, measured=measured),
         "measured_by": inspected.rates.measured_by,
         "written_bytes_per_second": round(inspected.rates.written_s, 1) if measured else None,
         "lag": _lag(inspected.rates),

@@ -52,6 +52,17 @@ def join_ids(ids: Iterable[int]) -> str:
     return ", ".join(map(str, ids))
 
 
+def join_ranges(ids: Iterable[int]) -> str:
+    """Return a list of numbers with ranges, as in "0-3, 7"."""
+    ranges: list[list[int]] = []
+    for number in sorted(ids):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
+
+
 def join_first(names: Sequence[str], most: int) -> str:
     """Return the first names of a list and the number of the others, as in "a, b and 3 more".
 

@@ -79,13 +79,15 @@ def browse(chromium: str, tmp_path: Path) -> Browse:
 
 
 NOTE = """<script>
-const all = [...document.querySelectorAll('body *')].filter(e => !e.closest('.wide, .who'));
+const all = [...document.querySelectorAll('body *')].filter(e => !e.closest('.wide, .defs'));
 document.body.dataset.overflow = Math.max(0, document.documentElement.scrollWidth - innerWidth);
 document.body.dataset.outside = all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length;
 document.body.dataset.ground = getComputedStyle(document.body).backgroundColor;
 document.body.dataset.ink = getComputedStyle(document.body).color;
-document.body.dataset.cells = [...new Set([...document.querySelectorAll('.cell')]
-  .map(e => getComputedStyle(e).backgroundColor))].length;
+const looks = e => getComputedStyle(e).backgroundColor + getComputedStyle(e).backgroundImage;
+document.body.dataset.looks = [...new Set([...document.querySelectorAll('.key')].map(looks))].length;
+document.body.dataset.fills = [...new Set([...document.querySelectorAll('.ribbon')]
+  .map(e => getComputedStyle(e).fill))].length;
 document.body.dataset.ribbons = [...document.querySelectorAll('.ribbon')].filter(e => e.getBBox().width > 0).length;
 </script></body>"""
 

@@ -1,37 +1,51 @@
 """A report as one HTML page: no network, no script, and names are escaped.
 
 Names of topics, groups, clients and racks are untrusted. They reach the page only through the template, which escapes
-all its input, and the page forbids itself scripts and any network access.
+all its input, and the page forbids itself scripts and any network access. Whatever the page shows by color it shows by
+a pattern or as text as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from rackassign import __version__
+from rackassign.locality import Kind, Locality
 from rackassign.model import Reason
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.describe import collection_warnings, describe_action, describe_rates, verdict
 from rackassign.monitoring.format import (
     format_bytes,
+    format_count,
     format_known,
     format_percent,
     format_range,
     format_usd,
     mark_lower_bound,
 )
-from rackassign.monitoring.html.sankey import HEIGHT, WIDTH, SankeyLayout, sankey_layout
+from rackassign.monitoring.groups import MemberDescription
+from rackassign.monitoring.html.sankey import HEIGHT, LABEL_HEIGHT, WIDTH, SankeyLayout, sankey_layout
 from rackassign.monitoring.pricing import Price
-from rackassign.monitoring.serialize import collection_warnings, describe_action
-from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
-from rackassign.util.text import strip_control_chars
+from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
+from rackassign.util.text import join_ranges, strip_control_chars
 
-_MOST_CELLS = 2000
-"""Maximum number of partitions drawn for one group."""
+_MOST_MEMBERS = 100
+"""Maximum number of members of one group that are listed."""
+
+_MOST_PARTITIONS = 500
+"""Maximum number of partitions of one member that are listed; all are in the JSON output."""
+
+_INLINE = 12
+"""Longer lists of partition numbers are folded."""
+
+_OPEN = 3
+"""Up to so many groups are shown with all details; of more groups these are folded."""
 
 _REASONS: Mapping[Reason, str] = {
     "no-member-in-replica-racks": "no member that subscribes to it is in a rack with a counting replica",
@@ -41,13 +55,26 @@ _REASONS: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A member in a grid, and its reads."""
+class MemberReads:
+    """Partitions of a topic that a member reads from one rack."""
 
-    client_id: str
-    member: str
+    topic: str
+    partitions: str
+    count: int
+    source: str | None
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member, where its rack is from, and its reads."""
+
+    live: MemberDescription
     rack: str | None
-    reads: tuple[PartitionRead, ...]
+    origin: str
+    partitions: Locality
+    reads: tuple[MemberReads, ...]
+    unlisted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +83,27 @@ class Side:
 
     title: str
     picture: SankeyLayout
-    rows: tuple[Row, ...]
-    undrawn: int
-    partitions: Mapping[str, int]
-    flows: TrafficMatrix
+    partitions: Locality
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as the page shows it."""
+
+    found: GroupAnalysis
+    verdict: str
+    sides: tuple[Side, ...]
+    members: tuple[MemberRow, ...]
+    unlisted: int
+    reasons: tuple[tuple[int, str], ...]
+    rates: str
 
 
 def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str:
     """Return the page, as HTML.
 
     Args:
-        survey: The report.
+        survey: The report; its order is kept.
         price: Price of cross-rack traffic.
         at: Time of the report; by default now.
     """
@@ -77,12 +114,16 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
         .render(
             survey=survey,
             price=price,
+            version=__version__,
             at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
             measured=measured,
             amount=(lambda n: f"{format_bytes(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
+            views=[_view(found, price, measured=measured) for found in survey.inspections],
+            racks=_racks(survey),
+            origins=_origins(survey),
+            inline=_INLINE,
+            folded=len(survey.inspections) > _OPEN,
             describe_action=describe_action,
-            sides={i.snapshot.live.name: _sides(i, measured=measured) for i in survey.inspections},
-            reasons={i.snapshot.live.name: _reasons(i) for i in survey.inspections},
             problems=collection_warnings(survey),
         )
     )
@@ -103,8 +144,9 @@ def environment(package: str, price: Price) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"size": format_bytes, "money": format_usd, "monthly": price.monthly}
-    made.globals |= {"width": WIDTH, "height": HEIGHT, "percent": format_percent, "at_least": mark_lower_bound}
+    made.filters |= {"size": format_bytes, "money": format_usd, "monthly": price.monthly, "count": format_count}
+    made.globals |= {"width": WIDTH, "height": HEIGHT, "label_height": LABEL_HEIGHT}
+    made.globals |= {"percent": format_percent, "at_least": mark_lower_bound}
     made.globals |= {"known": format_known, "between": format_range, "size": format_bytes, "money": format_usd}
     return made
 
@@ -114,44 +156,89 @@ def _plain(value: object) -> object:
     return strip_control_chars(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _sides(inspected: GroupAnalysis, *, measured: bool) -> list[Side]:
-    now = _side("now", inspected, inspected.now, inspected.flows, measured=measured)
-    if not inspected.reaches:
-        return [now]
-    reach = inspected.reach("cooperative-sticky")
-    return [now, _side("with rackassign", inspected, reach.reads, reach.flows, measured=measured)]
-
-
-def _side(
-    title: str, inspected: GroupAnalysis, reads: tuple[PartitionRead, ...], flows: TrafficMatrix, *, measured: bool
-) -> Side:
-    pairs: dict[tuple[str | None, str | None], float] = {}
-    partitions = {"local": 0, "cross": 0, "unknown": 0}
-    for read in reads:
-        pairs[read.source, read.home] = pairs.get((read.source, read.home), 0.0) + 1.0
-        partitions[read.kind] += 1
-    drawn = reads[:_MOST_CELLS]
-    return Side(
-        title,
-        sankey_layout(flows.pairs if measured and flows.total else pairs),
-        tuple(_rows(inspected, drawn)),
-        len(reads) - len(drawn),
-        partitions,
-        flows,
+def _view(found: GroupAnalysis, price: Price, *, measured: bool) -> GroupView:
+    members = sorted(found.snapshot.live.members, key=lambda m: (_rack(found, m) or "~", m.client_id, m.id))
+    of_member: dict[str, list[PartitionRead]] = {}
+    for read in found.now:
+        of_member.setdefault(read.member, []).append(read)
+    rows = tuple(_row(found, member, of_member.get(member.id, [])) for member in members[:_MOST_MEMBERS])
+    return GroupView(
+        found,
+        verdict(found, price, measured=measured),
+        tuple(_sides(found, measured=measured)),
+        rows,
+        len(members) - len(rows),
+        _reasons(found),
+        describe_rates(found),
     )
 
 
-def _rows(inspected: GroupAnalysis, reads: Iterable[PartitionRead]) -> Iterable[Row]:
-    of_member: dict[str, list[PartitionRead]] = {}
+def _rack(found: GroupAnalysis, member: MemberDescription) -> str | None:
+    return next(m.rack for m in found.snapshot.group.members if m.id == member.id)
+
+
+def _row(found: GroupAnalysis, member: MemberDescription, reads: list[PartitionRead]) -> MemberRow:
+    rack = _rack(found, member)
+    origin = "" if rack is None else "rack map" if member.id in found.snapshot.rack_map_members else "member"
+    listed = sorted(reads)[:_MOST_PARTITIONS]
+    alike: dict[tuple[str, str | None, Kind], list[int]] = {}
+    for read in listed:
+        alike.setdefault((read.tp.topic, read.source, read.kind), []).append(read.tp.partition)
+    rows = (
+        MemberReads(topic, join_ranges(ids), len(ids), source, kind) for (topic, source, kind), ids in alike.items()
+    )
+    return MemberRow(member, rack, origin, count_locality(reads), tuple(rows), len(reads) - len(listed))
+
+
+def _sides(found: GroupAnalysis, *, measured: bool) -> Iterator[Side]:
+    """Yield the picture of now, and that of the group as it could be unless it is the same."""
+    now = _side("Now", found.now, found.flows, measured=measured)
+    if not found.reaches:
+        yield now
+        return
+    reach = found.reach("cooperative-sticky")
+    then = _side("With rackassign", reach.reads, reach.flows, measured=measured)
+    if then.partitions.unknown == then.partitions.total:
+        # What it could be is unknown too, which is not the same as that it stays as it is.
+        yield now
+    elif then.picture == now.picture:
+        yield Side("Now, and the same with rackassign", now.picture, now.partitions)
+    else:
+        yield from (now, then)
+
+
+def _side(title: str, reads: tuple[PartitionRead, ...], flows: TrafficMatrix, *, measured: bool) -> Side:
+    pairs: dict[tuple[str | None, str | None], float] = {}
     for read in reads:
-        of_member.setdefault(read.member, []).append(read)
-    racks = {member.id: member.rack for member in inspected.snapshot.group.members}
-    for member in sorted(inspected.snapshot.live.members, key=lambda m: (racks[m.id] or "~", m.client_id, m.id)):
-        yield Row(member.client_id, member.id, racks[member.id], tuple(of_member.get(member.id, ())))
+        pairs[read.source, read.home] = pairs.get((read.source, read.home), 0.0) + 1.0
+    return Side(title, sankey_layout(flows.pairs if measured and flows.total else pairs), count_locality(reads))
 
 
-def _reasons(inspected: GroupAnalysis) -> list[tuple[int, str]]:
-    if not inspected.reaches:
-        return []
-    counts = inspected.reach("cooperative-sticky").reasons
-    return [(counts[reason], words) for reason, words in _REASONS.items() if counts.get(reason)]
+def _reasons(found: GroupAnalysis) -> tuple[tuple[int, str], ...]:
+    if not found.reaches:
+        return ()
+    counts = found.reach("cooperative-sticky").reasons
+    return tuple((counts[reason], words) for reason, words in _REASONS.items() if counts.get(reason))
+
+
+def _racks(survey: ClusterReport) -> list[tuple[str | None, str]]:
+    """Return the racks of the brokers with the brokers' IDs, as in "1-3, 7"."""
+    racks: dict[str | None, list[int]] = {}
+    for broker in survey.cluster.topology.brokers:
+        racks.setdefault(broker.rack, []).append(broker.id)
+    return [
+        (rack, join_ranges(ids)) for rack, ids in sorted(racks.items(), key=lambda row: (row[0] is None, row[0] or ""))
+    ]
+
+
+def _origins(survey: ClusterReport) -> list[tuple[int, str]]:
+    """Return the number of members by where their rack is from."""
+    total = sum(len(found.snapshot.live.members) for found in survey.inspections)
+    mapped = sum(len(found.snapshot.rack_map_members) for found in survey.inspections)
+    unknown = sum(len(found.snapshot.unknown) for found in survey.inspections)
+    rows = (
+        (total - mapped - unknown, "report their rack"),
+        (mapped, "have theirs from the rack map"),
+        (unknown, "have no known rack"),
+    )
+    return [(count, words) for count, words in rows if count]

@@ -13,6 +13,13 @@ from typing import NamedTuple
 from rackassign.locality import Kind, read_locality
 
 WIDTH, HEIGHT = 360.0, 240.0
+
+LABEL_HEIGHT = 13.0
+"""Height of a ribbon's label; a thinner ribbon shows it only when it is pointed at or focused."""
+
+_LABEL_AT = 0.3
+"""Position of a label on its ribbon, from 0 to 1: ribbons of opposite traffic cross each other in the middle."""
+
 _BOX = 12.0
 _GAP = 14.0
 
@@ -31,13 +38,16 @@ class SankeyNode(NamedTuple):
 
 
 class SankeyLink(NamedTuple):
-    """Traffic from one rack to another: an SVG path, and its value."""
+    """Traffic from one rack to another: an SVG path, its value, and where its label is centered."""
 
     source: Rack
     home: Rack
     path: str
     kind: Kind
     amount: float
+    label_x: float
+    label_y: float
+    thickness: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +75,11 @@ def sankey_layout(pairs: Mapping[tuple[Rack, Rack], float]) -> SankeyLayout:
     for source, home in sorted(flowing, key=lambda pair: (_order(pair[0]), _order(pair[1]))):
         thick = flowing[source, home] * scale
         path = _ribbon(starts[source], ends[home], thick)
+        label_x, label_y = _label(starts[source], ends[home], thick)
         starts[source] += thick
         ends[home] += thick
         kind = read_locality(source, home)
-        ribbons.append(SankeyLink(source, home, path, kind, flowing[source, home]))
+        ribbons.append(SankeyLink(source, home, path, kind, flowing[source, home], label_x, label_y, thick))
     return SankeyLayout(left, right, tuple(ribbons))
 
 
@@ -98,3 +109,12 @@ def _ribbon(start: float, end: float, thick: float) -> str:
     upper = f"M{a} {start:.2f}C{middle} {start:.2f} {middle} {end:.2f} {b} {end:.2f}"
     lower = f"L{b} {end + thick:.2f}C{middle} {end + thick:.2f} {middle} {start + thick:.2f} {a} {start + thick:.2f}Z"
     return upper + lower
+
+
+def _label(start: float, end: float, thick: float) -> tuple[float, float]:
+    """Return a point in the middle of a band, on the curve of `_ribbon`."""
+    t = _LABEL_AT
+    a, b, middle = _BOX, WIDTH - _BOX, WIDTH / 2
+    x = a * (1 - t) ** 3 + 3 * middle * t * (1 - t) + b * t**3
+    y = start + (end - start) * (3 * t**2 - 2 * t**3) + thick / 2
+    return round(x, 2), round(y, 2)

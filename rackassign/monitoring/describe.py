@@ -1,0 +1,168 @@
+"""Sentences about analyses: the verdict, recommended changes, and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rackassign.model import Partitions
+from rackassign.monitoring.analysis import GroupAnalysis, RecommendedChange
+from rackassign.monitoring.cluster import ObservedCluster
+from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.format import format_bytes, format_range, format_usd, mark_lower_bound
+from rackassign.monitoring.pricing import Price
+from rackassign.util.text import counted, join_first
+
+_NAMED = 3
+"""Number of members and topics listed in a sentence; others are counted."""
+
+
+def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
+    """Return what matters about a group in one sentence: what crosses racks, and what changes that most.
+
+    Args:
+        inspected: The group.
+        price: Price of cross-rack traffic.
+        measured: Whether bytes were measured; otherwise the sentence is about partitions.
+    """
+    counts = inspected.partitions
+    if not counts.total:
+        return "It reads nothing."
+    if not counts.cross + counts.unknown:
+        return "Nothing crosses racks."
+    crosses = _bytes_across(inspected, price) if measured and inspected.flows.total else _partitions_across(inspected)
+    first = next(iter(inspected.actions), None)
+    if first is None:
+        return f"{crosses}, and no change that was tried reduces that."
+    gain = ""
+    if measured and first.gain_bytes_s and not first.uncertain:
+        gain = f", which saves {format_usd(price.monthly(first.gain_bytes_s))} USD a month"
+    elif first.gain and not first.uncertain:
+        gain = f", which makes {counted(first.gain, 'partition')} local"
+    return f"{crosses}. First {describe_action(first, inspected)}{gain}."
+
+
+def _bytes_across(inspected: GroupAnalysis, price: Price) -> str:
+    flows = inspected.flows
+    most = flows.cross + flows.unknown
+    if not most:
+        return "Nothing is read across racks now"
+    size, usd = (
+        mark_lower_bound(text, flows.unmeasured)
+        for text in (
+            format_range(flows.cross, most, format_bytes),
+            format_range(price.monthly(flows.cross), price.monthly(most), format_usd),
+        )
+    )
+    return f"{size}/s cross racks, {usd} USD a month"
+
+
+def _partitions_across(inspected: GroupAnalysis) -> str:
+    counts = inspected.partitions
+    if counts.unknown == counts.total:
+        return f"It is unknown which of {counted(counts.total, 'partition')} are read across racks"
+    cross = format_range(counts.cross, counts.cross + counts.unknown, "{:.0f}".format)
+    return f"{cross} of {counted(counts.total, 'partition')} are read across racks"
+
+
+def describe_action(action: RecommendedChange, inspected: GroupAnalysis) -> str:
+    """Return the text of a recommendation.
+
+    It begins with "then" if it is counted relative to the change of strategy.
+    """
+    if action.kind == "strategy":
+        return _strategy(inspected)
+    switched = not action.uncertain and any(other.kind == "strategy" for other in inspected.actions)
+    return f"{'then ' if switched else ''}{_further(action, inspected)}"
+
+
+def _further(action: RecommendedChange, inspected: GroupAnalysis) -> str:
+    if action.kind == "selector":
+        return "set replica.selector.class to the rack-aware one on all brokers, so that near replicas are read"
+    if action.kind == "member":
+        return f"add a member in rack {action.rack}, subscribed to {_listed(action.topics)}"
+    if action.kind == "replicas" and inspected.read_policy in {"leader", "unknown"}:
+        what = _partitions(action.partitions)
+        return f"let a replica in rack {action.rack} lead {what}, and add one where there is none"
+    if action.kind == "replicas":
+        return f"add a replica of {_partitions(action.partitions)} in rack {action.rack}"
+    if action.kind == "max-skew":
+        return "let members differ by two partitions: max_skew=1"
+    names = {member.id: member.client_id for member in inspected.snapshot.live.members}
+    who = _listed([names[member] for member in action.members])
+    one = len({names[member] for member in action.members}) == 1
+    if action.uncertain:
+        return f"state the {'rack' if one else 'racks'} of {who} in a rack map (--rack-map FILE), or set client.rack"
+    given = f"give {who} {'its' if one else 'their'} rack (client.rack), which is only in the rack map"
+    # Java's and librdkafka's assignors send it; those of the Python clients never do.
+    return f"{given}, and an assignor that sends it"
+
+
+def collection_warnings(survey: ClusterReport) -> list[str]:
+    """Return the texts of what was not collected, or not completely."""
+    lines = [f"{odd.name}: {odd.problem}" if odd.name else odd.problem for odd in survey.skipped]
+    lines += survey.measured.problems
+    lines += selector_warnings(survey.cluster)
+    lines += [_not_committed(inspected, survey) for inspected in survey.inspections if inspected.rates.not_committed]
+    lines += [_catches_up(inspected) for inspected in survey.inspections if inspected.rates.catches_up]
+    for inspected in survey.inspections:
+        name = inspected.snapshot.live.name
+        lines += [f"{name}: topic {topic} is not described: {why}" for topic, why in inspected.missing.items()]
+        if survey.measured.seconds and inspected.flows.unmeasured:
+            lines.append(f"{name}: {inspected.flows.unmeasured} partitions were not measured, so the sums are too low")
+    return lines
+
+
+def _not_committed(inspected: GroupAnalysis, survey: ClusterReport) -> str:
+    return (
+        f"{inspected.snapshot.live.name}: lags and committed nothing in {survey.measured.seconds:.0f} s, so it counts"
+        " as reading nothing; if it commits less often, use a longer --interval"
+    )
+
+
+def _catches_up(inspected: GroupAnalysis) -> str:
+    rates = inspected.rates
+    return (
+        f"{inspected.snapshot.live.name}: catches up: it reads {format_bytes(sum(rates.bytes_s.values()))}/s, and"
+        f" {format_bytes(rates.written_s)}/s is written, so its cost is lower once it has"
+    )
+
+
+def describe_rates(inspected: GroupAnalysis) -> str:
+    """Return which bytes were measured, if these are not simply those that are written; else an empty text."""
+    rates = inspected.rates
+    if not rates.by_commits:
+        return ""
+    which = (
+        "it lags" if rates.measured_by == "committed" else f"{counted(len(rates.by_commits), 'partition')} of it lag"
+    )
+    return f"{which}: bytes are computed from committed offsets, and not from what is written"
+
+
+def selector_warnings(cluster: ObservedCluster) -> list[str]:
+    """Return a text about the brokers that do not report their replica selector."""
+    silent = [broker for broker in cluster.brokers if broker.problem]
+    if not silent:
+        return []
+    count = f"{len(silent)} of {len(cluster.brokers)} brokers"
+    problem = f"do not report their replica.selector.class ({silent[0].problem})"
+    return [f"{count} {problem}: they are assumed to be like the others, or to have none"]
+
+
+def _strategy(inspected: GroupAnalysis) -> str:
+    live = inspected.snapshot.live
+    to = "switch to cooperative-sticky of rackassign"
+    if live.kind == "consumer":
+        return f"{to}, with group.protocol=classic: now the broker assigns"
+    if live.strategy == "cooperative-sticky":
+        return "let a member with rackassign's cooperative-sticky lead"
+    return f"{to} from {live.strategy}" if live.strategy else to
+
+
+def _listed(names: Iterable[str]) -> str:
+    return join_first(sorted(set(names)), _NAMED)
+
+
+def _partitions(partitions: Partitions) -> str:
+    count = sum(map(len, partitions.values()))
+    noun = "partition" if count == 1 else "partitions"
+    return f"{count} {noun} of {_listed(partitions)}"

@@ -1,0 +1,65 @@
+"""The JSON of a report follows its published schema."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from rackassign import __version__
+from rackassign.model import TopicPartition
+from rackassign.monitoring import ClusterReport, Price, RackMap, ReadRates, SkippedGroup, Throughput, as_json
+from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs/reference/inspection.schema.json").read_text("utf-8"))
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+THERE = cluster({"t": [[1, 2], [2], [3]], "gone": [[1]]}, brokers(("a", "b", None)))
+KNOWN = rates({("t", p): 1000.0 * (p + 1) for p in range(3)})
+LAGGING = ReadRates(
+    {TopicPartition("t", 0): 5.0}, {TopicPartition("t", 0): 50.0}, {TopicPartition("t", 0): 7}, frozenset()
+)
+
+
+def strict(schema: Any) -> Any:
+    """Return a schema that allows no undocumented properties: the published one does, since later versions may add some."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if "properties" in schema and schema.get("type") == "object" else {}
+    return {**{name: strict(part) for name, part in schema.items()}, **closed}
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_it_follows_the_schema(*, measured: bool) -> None:
+    known = KNOWN if measured else Throughput()
+    groups = (
+        inspected(
+            group(member("m1", "a", {"t": [0, 1]}), member("m2", None, {"t": [2]}), name="odd"),
+            THERE,
+            known,
+            RackMap({"m2": "b"}),
+        ),
+        inspected(group(member("m1", None, {"t": [0]}), name="silent"), THERE, LAGGING if measured else known),
+        inspected(group(name="empty"), THERE, known),
+    )
+    report = ClusterReport(THERE, groups, (SkippedGroup("", "odd"), SkippedGroup("x", "odd")), known)
+    found = json.loads(json.dumps(as_json(report, Price(), AT)))
+    Draft202012Validator(strict(SCHEMA)).validate(found)
+    assert (found["version"], found["time"]) == (__version__, "2026-01-02T03:04:05+00:00")
+    assert (found["groups"][0]["savings"] is not None) == measured
+    if measured:
+        assert found["groups"][1]["lag"] == {"records": 7, "partitions": {"t": {"0": 7}}}
+
+
+def test_the_schema_finds_what_is_undocumented_or_missing() -> None:
+    report = ClusterReport(THERE, (inspected(group(member("m1", "a", {"t": [0]})), THERE, KNOWN),), (), KNOWN)
+    found = as_json(report, Price(), AT)
+    found["groups"][0]["lagg"] = found["groups"][0].pop("lag")
+    assert len(list(Draft202012Validator(strict(SCHEMA)).iter_errors(found))) == 2
+    assert len(list(Draft202012Validator(SCHEMA).iter_errors(found))) == 1
