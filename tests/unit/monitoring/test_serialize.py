@@ -26,7 +26,7 @@ LAGGING = ReadRates(
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema that allows no undocumented properties: the published one does, since later versions may add some."""
+    """Return a schema that allows no undocumented properties; the published one does, for later versions."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
