@@ -1,0 +1,212 @@
+"""A member in a process of its own, with the bytes that the kernel counts of its connections.
+
+The kernel counts what arrives on each TCP connection, whatever the client counts itself. A process of its own has no
+other connections. Run as a module it is the member: it reads its settings from the arguments, and writes a line of JSON
+for each line on stdin, until that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Client = Literal["kafka-python", "rackassign", "rackassign-range", "aiokafka", "librdkafka"]
+
+_BYTES_RECEIVED = 128
+"""Offset of tcpi_bytes_received, of 64 bits, in the kernel's struct tcp_info (Linux 4.1)."""
+
+_END_S = 120
+
+
+class MemberProcess:
+    """A member that runs while the `with` block lasts.
+
+    Args:
+        client: Its client.
+        bootstrap: Of the cluster.
+        group: Its group.
+        topics: What it subscribes to.
+        rack: Where it is.
+        client_id: Its client ID.
+        slowly: Whether it reads 5 records a second.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        bootstrap: str,
+        group: str,
+        topics: Sequence[str],
+        rack: str,
+        *,
+        client_id: str = "",
+        slowly: bool = False,
+    ) -> None:
+        self.rack = rack
+        self._settings = [client, bootstrap, group, ",".join(topics), rack, client_id or f"{group}-{rack}"]
+        self._settings.append("slowly" if slowly else "")
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, *self._settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process as process, suppress(BrokenPipeError):
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(_END_S)
+
+    def read(self) -> tuple[int, Mapping[int, int]]:
+        """Return the number of records that it has read, and bytes that have arrived from each port."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"a member ended with {self._process.wait(_END_S)}: {self._settings}")
+        found = json.loads(line)
+        return found["records"], {int(port): size for port, size in found["received"].items()}
+
+
+class _Connections:
+    """Bytes received from each port by this process, also on connections that are closed by now."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def received(self) -> dict[int, int]:
+        """Return the bytes by port, as of now."""
+        for descriptor in Path("/proc/self/fd").iterdir():
+            # One that is closed meanwhile, or not connected, has nothing to count.
+            with suppress(OSError):
+                link = str(descriptor.readlink())
+                if link.startswith("socket:"):
+                    self._count(link, int(descriptor.name))
+        sums: dict[int, int] = {}
+        for port, size in self._seen.values():
+            sums[port] = sums.get(port, 0) + size
+        return sums
+
+    def _count(self, link: str, descriptor: int) -> None:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family not in {socket.AF_INET, socket.AF_INET6}:
+                return
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            (size,) = struct.unpack_from("Q", info, _BYTES_RECEIVED)
+            self._seen[link] = (connection.getpeername()[1], size)
+
+
+def _poll(client: Client, settings: Mapping[str, Any], stop: Event, read: Callable[[int], None]) -> None:
+    """Read until `stop` is set."""
+    python = {
+        "bootstrap_servers": settings["bootstrap"],
+        "group_id": settings["group"],
+        "client_id": settings["client_id"],
+        "auto_offset_reset": "earliest",
+    }
+    topics, rack = settings["topics"], settings["rack"]
+    if client == "librdkafka":
+        from confluent_kafka import Consumer  # noqa: PLC0415 - only what is measured is loaded
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": settings["bootstrap"],
+                "group.id": settings["group"],
+                "client.id": settings["client_id"],
+                "client.rack": rack,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "range",
+            }
+        )
+        consumer.subscribe(topics)
+        while not stop.is_set():
+            read(sum(message.error() is None for message in consumer.consume(500, 0.2)))
+        consumer.close()
+    elif client == "aiokafka":
+        _poll_aiokafka(topics, rack, python, stop, read)
+    else:
+        _poll_kafka_python(client, settings, python, stop, read)
+
+
+def _poll_kafka_python(
+    client: Client, settings: Mapping[str, Any], python: Mapping[str, Any], stop: Event, read: Callable[[int], None]
+) -> None:
+    from kafka import KafkaConsumer  # noqa: PLC0415 - only what is measured is loaded
+
+    from rackassign import RackAwareConsumer, RackAwareRangeAssignor  # noqa: PLC0415 - the same
+
+    topics, rack = settings["topics"], settings["rack"]
+    if client == "kafka-python":
+        slow = {"max_poll_records": 5} if settings["slowly"] else {}
+        consumer = KafkaConsumer(*topics, **python, **slow)
+    else:
+        ranges = [RackAwareRangeAssignor(rack=rack)] if client == "rackassign-range" else None
+        strategy = {"partition_assignment_strategy": ranges} if ranges else {}
+        consumer = RackAwareConsumer(*topics, **python, client_rack=rack, **strategy)
+    while not stop.wait(1.0 if settings["slowly"] else 0.0):
+        read(sum(map(len, consumer.poll(timeout_ms=200).values())))
+    consumer.close()
+
+
+def _poll_aiokafka(
+    topics: Sequence[str], rack: str, python: Mapping[str, Any], stop: Event, read: Callable[[int], None]
+) -> None:
+    import asyncio  # noqa: PLC0415 - only what is measured is loaded
+
+    from rackassign.clients.aiokafka import RackAwareConsumer  # noqa: PLC0415 - the same
+
+    async def poll() -> None:
+        consumer = RackAwareConsumer(*topics, **python, client_rack=rack)
+        await consumer.start()
+        while not stop.is_set():
+            read(sum(map(len, (await consumer.getmany(timeout_ms=200)).values())))
+        await consumer.stop()
+
+    asyncio.run(poll())
+
+
+def _main(client: Any, bootstrap: str, group: str, topics: str, rack: str, client_id: str, slowly: str) -> None:
+    settings = {
+        "bootstrap": bootstrap,
+        "group": group,
+        "topics": topics.split(","),
+        "rack": rack,
+        "client_id": client_id,
+        "slowly": bool(slowly),
+    }
+    stop, records, connections = Event(), 0, _Connections()
+
+    def read(count: int) -> None:
+        nonlocal records
+        records += count
+        if count:
+            connections.received()
+
+    thread = Thread(target=_poll, args=(client, settings, stop, read))
+    thread.start()
+    for _ in sys.stdin:
+        if not thread.is_alive():
+            sys.exit(1)
+        sys.stdout.write(json.dumps({"records": records, "received": connections.received()}) + "\n")
+        sys.stdout.flush()
+    stop.set()
+    thread.join()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
