@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
@@ -259,6 +264,9 @@ def test_a_dead_broker_and_odd_groups_spoil_nothing_of_the_rest(
             "inspect", bootstrap, "--all-groups", "--interval", "1", "--html", str(page), "--output", "json"
         )
         shot = rackassign("snapshot", bootstrap, "--group", group)
+        doctor = rackassign("doctor", bootstrap, "--group", group, "--output", "json", code=1)
+    (offline,) = [row for row in json.loads(doctor.stdout)["findings"] if row["kind"] == "brokers-offline"]
+    assert offline["brokers"] == [3]
     found = json.loads(told.stdout)
     ours = next(row for row in found["groups"] if row["group"] == group)
     # Its rack is remembered, so the copy there would be near; it serves nobody now.
@@ -294,6 +302,37 @@ def join_as_connect(admin: KafkaAdminClient, group: str) -> None:
             min_version=4,
         )
         member = calls._ask(group, request).member_id
+
+
+def test_top_in_a_terminal_shows_groups_follows_keys_and_restores_the_terminal(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str]
+) -> None:
+    bootstrap, topic, group = rack_cluster.bootstrap, make_topic(replicas=[[1], [2]]), f"top-{unique_name()[-8:]}"
+    make = partial(RackAwareConsumer, topic, bootstrap_servers=bootstrap, group_id=group, client_rack="a", **CONSUMER)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    before = termios.tcgetattr(theirs)
+    seen = bytearray()
+
+    def shown(*texts: str) -> bool:
+        while select.select([ours], [], [], 0)[0]:
+            seen.extend(os.read(ours, 65536))
+        return all(text.encode() in seen for text in texts)
+
+    command = [*RACKASSIGN, "top", "--bootstrap-server", bootstrap, "--group", group, "--interval", "1"]
+    with consumers(make) as members, polled(members):
+        wait_until(lambda: together(members, topic, 2), "a member with all of it")
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"}):
+            wait_until(lambda: shown(group, "50.0 %", "1 to 1 of 1 group by money"), "the table")
+            os.write(ours, b"s")
+            wait_until(lambda: shown("1 to 1 of 1 group by saving"), "another order")
+            os.write(ours, b"/nothing\r")
+            wait_until(lambda: shown("no group of 1 has 'nothing' in its name"), "a filter that leaves nothing")
+            os.write(ours, b"q")
+            wait_until(lambda: shown("\x1b[?1049l"), "the screen as it was")
+        assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_groups_are_watched_and_exported(

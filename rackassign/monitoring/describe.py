@@ -10,7 +10,7 @@ from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.format import format_bytes, format_range, format_usd, mark_lower_bound
 from rackassign.monitoring.pricing import Price
-from rackassign.util.text import counted, join_first
+from rackassign.util.text import counted, join_first, strip_control_chars
 
 _NAMED = 3
 """Number of members and topics listed in a sentence; others are counted."""
@@ -159,7 +159,7 @@ def _strategy(inspected: GroupAnalysis) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return join_first(sorted(set(names)), _NAMED)
+    return join_first([strip_control_chars(name) for name in sorted(set(names))], _NAMED)
 
 
 def _partitions(partitions: Partitions) -> str:
