@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer
 
 from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
+from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.metadata_listener import track_broker_racks
@@ -20,7 +21,7 @@ from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwa
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, read_locality
+from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
@@ -123,28 +124,20 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     internals.warn_on_join_response(consumer, once)
     attached = _Attached(once, racks, meter)
     vars(consumer)["_rackassign"] = attached
+    set_view(consumer, _view(meter, racks, consumer.config["group_id"], once))
     if not hasattr(consumer, "locality"):
         consumer.locality = meter.locality
     return attached
 
 
-def assigned_locality(consumer: object) -> Locality | None:
-    """Count the partitions of a consumer by the rack of the broker that it fetches each from; None if not attached.
+def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: WarnOnce) -> ConsumerView:
+    """Return how an attached consumer is read; what this returns must not refer to it."""
 
-    That is what a measurement from outside counts, with its last known racks of brokers and the replica that the
-    brokers' selector names: a local replica that no broker points to is not read.
+    def assigned_locality(consumer: KafkaConsumer) -> Locality:
+        owned = [TopicPartition(*tp) for tp in consumer.assignment()]
+        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
 
-    Args:
-        consumer: An attached consumer.
-    """
-    known: _Attached | None = getattr(consumer, "_rackassign", None)
-    if known is None or not isinstance(consumer, KafkaConsumer):
-        return None
-    rack = consumer.config["client_rack"] or None
-    owned = [TopicPartition(*tp) for tp in consumer.assignment()]
-    brokers = internals.read_brokers(consumer, owned).values()
-    sources = (None if broker is None else known.racks.rack_of(broker) for broker in brokers)
-    return Locality.of_reads(read_locality(source, rack) for source in sources)
+    return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped
