@@ -24,6 +24,7 @@ from rackassign.errors import ConfigError
 from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
+from rackassign.strategies.loading import load
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -70,9 +71,11 @@ def attach(
             raise ConfigError(f"there is no patch {name!r}; there are {', '.join(known)}")
     attached = _attached(consumer)
     membership = internals.membership_of(consumer)
-    for assignor in internals.assignors(consumer):
-        if isinstance(assignor, RackAwareAssignor) and membership is not None:
+    own_assignors = [each for each in internals.assignors(consumer) if isinstance(each, RackAwareAssignor)]
+    for assignor in own_assignors:
+        if membership is not None:
             assignor.bind(membership, attached.racks)
+    internals.load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
     install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if meter is not None and meter is not attached.meter:

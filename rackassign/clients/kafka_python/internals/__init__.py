@@ -17,6 +17,7 @@ from rackassign.clients.kafka_python.internals.group_member import (
     RevocationRequired,
 )
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
+from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
 from rackassign.clients.kafka_python.internals.membership import Membership, find_membership, membership_of
 from rackassign.clients.kafka_python.internals.metadata import (
     Cluster,
@@ -46,6 +47,7 @@ __all__ = [
     "encode_member_assignments",
     "find_membership",
     "is_closed",
+    "load_before_leading",
     "membership_of",
     "missed_local_replica",
     "observe_fetches",
