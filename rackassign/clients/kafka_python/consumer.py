@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
-from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
 from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
@@ -89,7 +89,9 @@ def attach(
         )
         internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
-            warn_of_selectors(replica_selectors(admin), attached.once)
+            # Consumers have no admin client, except for this.
+            selectors = import_module("rackassign.admin.replica_selector")
+            selectors.warn_of_selectors(selectors.replica_selectors(admin), attached.once)
     return consumer
 
 

@@ -12,7 +12,7 @@ _GROUP = """
 import logging, sys, threading
 from types import SimpleNamespace
 from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
-from rackassign.clients.kafka_python.assignors import StandbyAwareAssignor
+from rackassign import StandbyAwareAssignor
 from tests.helpers.fakes.kafka_python import THREE_RACKS, given_out, member
 
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
