@@ -100,6 +100,10 @@ bench-stateful: $(VENV)/dev.stamp ## How long partitions of a zone that is kille
 	$(BIN)/python -m benchmarks.standby
 	$(BIN)/python -m benchmarks.stateful
 
+.PHONY: bench-idle
+bench-idle: $(VENV)/dev.stamp ## What a consumer costs that does nothing: its import, and the memory of a member that does not lead
+	$(BIN)/python -m benchmarks.idle_consumer
+
 .PHONY: bench-full
 bench-full: $(VENV)/dev.stamp ## The whole grid of Kafka's own benchmark beside the Java assignors: hours
 	$(BIN)/python -m benchmarks.assignors --full --json build/bench-full.json

@@ -152,6 +152,9 @@ class Locality:
         """All partitions."""
         return self.local + self.cross + self.unknown
 
+    def __add__(self, other: Locality) -> Locality:
+        return Locality(self.local + other.local, self.cross + other.cross, self.unknown + other.unknown)
+
     @classmethod
     def of_reads(cls, kinds: Iterable[Kind]) -> Locality:
         """Count over partitions of which it is known how each is read."""

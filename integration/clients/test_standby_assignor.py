@@ -18,8 +18,8 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.testing import Cluster
 from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeTopic
-from rackassign.wire import Subscription, TaskId, encode_streams
-from rackassign.wire.streams_subscription import StreamsSubscriptionInfo
+from rackassign.wire import Subscription
+from rackassign.wire.streams_subscription import StreamsSubscriptionInfo, TaskId, encode_streams
 from tests.helpers.kafka.assignment_recorder import Given, note_assignments, state_of
 from tests.helpers.kafka.consumers import CONSUMER
 

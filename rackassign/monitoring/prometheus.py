@@ -1,24 +1,25 @@
-"""Prometheus metrics of reports and of single consumers, with the same names.
-
-A report measures what is written, a consumer what it fetches. In the long run a group that keeps up reads what is
-written, so the sum of its consumers equals what reports of it measure.
-"""
+"""Prometheus metrics of reports, and those of consumers, which share their names (`shared_metrics`)."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from rackassign.clients.common.fetch_metrics import FetchLocality
-from rackassign.clients.kafka_python.consumer import assigned_locality
-from rackassign.errors import ConfigError, MissingExtraError
-from rackassign.locality import read_locality
+from rackassign.errors import MissingExtraError
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
+from rackassign.monitoring.consumer_metrics import ConsumerMetrics
 from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.shared_metrics import (
+    RackPair,
+    add_partitions,
+    add_read_bytes,
+    partitions_metric,
+    read_bytes_metric,
+)
 from rackassign.monitoring.traffic import traffic_matrix
 
 try:
@@ -30,84 +31,7 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-UNKNOWN = "unknown"
-"""Label of an unknown rack."""
-
-Pair = tuple[str | None, str | None]
-"""The rack of the replica, and the rack of the reader."""
-
-
-def _partitions() -> GaugeMetricFamily:
-    return GaugeMetricFamily(
-        "rackassign_partitions",
-        "Partitions by whether they are read from their reader's own rack: local, cross or unknown.",
-        labels=("group", "locality"),
-    )
-
-
-def _read_bytes() -> CounterMetricFamily:
-    return CounterMetricFamily(
-        "rackassign_read_bytes",
-        "Bytes of record batches, by the reader's rack, the rack they come from, and whether these are equal:"
-        " local, cross or unknown.",
-        # PromQL cannot compare two labels, so the comparison is a label of its own.
-        labels=("group", "rack", "from_rack", "locality"),
-    )
-
-
-class Metered(Protocol):
-    """A consumer that meters its fetches."""
-
-    def locality(self) -> FetchLocality:
-        """Return the bytes fetched so far."""
-
-
-class ConsumerMetrics(Collector):
-    """Metrics of one consumer: `REGISTRY.register(ConsumerMetrics(consumer))`.
-
-    Args:
-        consumer: A `RackAwareConsumer`, or any other with `locality()`, as after `attach`.
-        group: Its group; by default that of the consumer's configuration.
-
-    Raises:
-        ConfigError: It meters nothing, or its group is not known.
-    """
-
-    def __init__(self, consumer: Metered, group: str | None = None) -> None:
-        if not callable(getattr(consumer, "locality", None)):
-            raise ConfigError(f"{type(consumer).__name__} counts nothing: give a RackAwareConsumer, or attach() first")
-        known = group if group is not None else getattr(consumer, "config", {}).get("group_id")
-        if not isinstance(known, str):
-            raise ConfigError("group: not known of this consumer, so it must be given")
-        self._consumer = consumer
-        self._group = known
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the current metrics; called from the server's thread."""
-        read = self._consumer.locality()
-        bytes_ = _read_bytes()
-        _add(bytes_, {(self._group, (source, read.rack)): amount.bytes for source, amount in read.by_rack().items()})
-        yield bytes_
-        owned = assigned_locality(self._consumer)
-        if owned is not None:
-            partitions = _partitions()
-            for locality, count in asdict(owned).items():
-                partitions.add_metric((self._group, locality), count)
-            yield partitions
-
-
-def _add(bytes_: CounterMetricFamily, read: Mapping[tuple[str, Pair], float]) -> None:
-    """Add bytes; a rack may have the name that is the label of unknown ones."""
-    sums: dict[tuple[str, str, str, str], float] = {}
-    for (group, (source, home)), total in read.items():
-        labels: tuple[str, str, str, str] = (group, _label(home), _label(source), read_locality(source, home))
-        sums[labels] = sums.get(labels, 0.0) + total
-    for labels, total in sums.items():
-        bytes_.add_metric(labels, total)
-
-
-def _label(rack: str | None) -> str:
-    return UNKNOWN if rack is None else rack
+__all__ = ["ConsumerMetrics", "ReportMetrics", "metrics_registry"]
 
 
 class ReportMetrics(Collector):
@@ -129,7 +53,7 @@ class ReportMetrics(Collector):
         self._problem = "nothing was measured yet"
         self._succeeded_at: float | None = None
         self._failed = 0
-        self._read: dict[tuple[str, Pair], float] = {}
+        self._read: dict[tuple[str, RackPair], float] = {}
 
     def take(self, survey: ClusterReport) -> None:
         """Store a report."""
@@ -187,8 +111,8 @@ class ReportMetrics(Collector):
         yield GaugeMetricFamily(
             "rackassign_survey_duration_seconds", "Duration of the last survey, with its interval.", last.duration_s
         )
-        bytes_ = _read_bytes()
-        _add(bytes_, read)
+        bytes_ = read_bytes_metric()
+        add_read_bytes(bytes_, read)
         yield bytes_
         yield from _of_groups(last, self._price)
         problems = sum(odd.unseen for odd in last.skipped) + len(last.measured.problems)
@@ -196,7 +120,7 @@ class ReportMetrics(Collector):
 
 
 def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
-    partitions = _partitions()
+    partitions = partitions_metric()
     reachable = GaugeMetricFamily(
         "rackassign_reachable_partitions",
         "What a strategy would make of rackassign_partitions.",
@@ -226,8 +150,7 @@ def _of_groups(survey: ClusterReport, price: Price) -> Iterator[Metric]:
     for inspected in survey.inspections:
         name = inspected.snapshot.live.name
         seen.add_metric((name,), 1)
-        for locality, count in asdict(inspected.partitions).items():
-            partitions.add_metric((name, locality), count)
+        add_partitions(partitions, name, inspected.partitions)
         _add_reaches(inspected, reachable, moves)
         members.add_metric((name,), len(inspected.snapshot.live.members))
         nowhere.add_metric((name,), len(inspected.snapshot.unknown))

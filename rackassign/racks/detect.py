@@ -1,71 +1,23 @@
-"""Detection of the rack (availability zone) in which this process runs.
+"""The rack (availability zone) in which this process runs.
 
-Rules of this package:
-
-* The environment is read first and is sufficient. The network is used only if the caller requests it.
-* All network sources are queried in parallel, each with the same short time limit. A source that does not respond in
-  time is ignored. No source can block the caller, not even one that sends its response slowly.
-* The response of a source is used only if it looks like a name.
-
-A rack must have the name that the brokers use. Amazon MSK and others name racks by the zone's *ID*
-(use1-az1), since the names of zones (us-east-1a) mean another zone in another account; so the ID is the default.
+The environment is read first and is sufficient. Other sources (`rackassign.racks.sources`) are queried only if the
+caller requests it, and are imported only then: an HTTP client is more than most consumers need.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import re
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from http.client import HTTPException
-from pathlib import Path
-from typing import Literal
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rackassign.racks.sources import RackDetection
 
 ZoneForm = Literal["id", "name"]
 """How a zone of EC2 is named: by its ID (use1-az1) or by its name (us-east-1a)."""
 
 RACK_VARIABLE = "RACKASSIGN_RACK"
-FILE_VARIABLE = "RACKASSIGN_RACK_FILE"
-PODINFO = "/etc/podinfo/labels"
-"""Usual mount path of a downward-API volume with the pod's labels."""
-
-METADATA = "http://169.254.169.254"
-"""Link-local address of the metadata service of EC2, Google Cloud and Azure."""
-
-TIMEOUT_S = 1.0
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
-_LABEL = re.compile(r'^(?:topology\.kubernetes\.io|failure-domain\.beta\.kubernetes\.io)/zone="([^"]*)"$', re.MULTILINE)
-_LONGEST = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class RackDetection:
-    """The result of one source.
-
-    Args:
-        source: Name of the source.
-        rack: The detected rack; None if there is none.
-        note: Why there is none, or where it was found.
-    """
-
-    source: str
-    rack: str | None
-    note: str
-
-
-class _NoAnswerError(Exception):
-    """A source has no rack; the message states the reason."""
-
-
-Source = Callable[[Mapping[str, str], ZoneForm, float], str]
-"""Queries one source: environment, form of the name, seconds for each step; raises `_NoAnswerError`."""
 
 
 def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
@@ -79,144 +31,8 @@ def detect_rack(*, network: bool = False, zone: ZoneForm = "id") -> str | None:
     """
     if not network:
         return rack_from_environment()
-    return next((finding.rack for finding in detect_all(zone=zone) if finding.rack is not None), None)
-
-
-def detect_all(
-    environment: Mapping[str, str] = os.environ, *, zone: ZoneForm = "id", timeout_s: float = TIMEOUT_S
-) -> list[RackDetection]:
-    """Query every source and return the results, in order of precedence.
-
-    Args:
-        environment: Environment with `RACKASSIGN_RACK` and the settings of the sources. Other addresses than the usual
-            ones are read from the variables that the vendors' own tools use: `AWS_EC2_METADATA_SERVICE_ENDPOINT` (and
-            `AWS_EC2_METADATA_DISABLED`), `GCE_METADATA_HOST`, `AZURE_POD_IDENTITY_AUTHORITY_HOST`.
-        zone: On EC2, whether a zone is named by its ID or its name.
-        timeout_s: Seconds for each step of a source; no source has more than two.
-    """
-    answers: queue.Queue[RackDetection] = queue.Queue()
-    for name, source in SOURCES.items():
-        # Not a pool: its threads would be joined when the process ends.
-        threading.Thread(
-            target=lambda name=name, source=source: answers.put(_ask(name, source, environment, zone, timeout_s)),
-            name=f"rackassign-{name}",
-            daemon=True,
-        ).start()
-    found: dict[str, RackDetection] = {}
-    deadline = time.monotonic() + 2 * timeout_s + 0.5
-    while len(found) < len(SOURCES):
-        try:
-            finding = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        found[finding.source] = finding
-    return [found.get(name, RackDetection(name, None, "no response in time")) for name in SOURCES]
-
-
-def _ask(name: str, source: Source, environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> RackDetection:
-    try:
-        rack = source(environment, zone, timeout_s)
-    except _NoAnswerError as error:
-        return RackDetection(name, None, str(error))
-    return RackDetection(name, rack, "")
-
-
-def _named(text: str) -> str:
-    """Return a network response if it looks like the name of a rack; the environment is not restricted."""
-    if not _NAME.fullmatch(text):
-        raise _NoAnswerError(f"the response is not the name of a rack: {text[:60]!r}")
-    return text
-
-
-def _environment(environment: Mapping[str, str], _zone: ZoneForm, _timeout_s: float) -> str:
-    rack = rack_from_environment(environment)
-    if rack is None:
-        raise _NoAnswerError(f"{RACK_VARIABLE} is not set")
-    return rack
-
-
-def _kubernetes(environment: Mapping[str, str], _zone: ZoneForm, _timeout_s: float) -> str:
-    path = environment.get(FILE_VARIABLE, PODINFO)
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(_LONGEST).decode("utf-8", "replace").strip()
-    except OSError as error:
-        raise _NoAnswerError(f"{path}: {error.strerror}") from None
-    label = _LABEL.search(text)
-    if label:
-        return _named(label.group(1))
-    if not text or "\n" in text or "=" in text:
-        raise _NoAnswerError(f"{path} has no label topology.kubernetes.io/zone")
-    return _named(text)
-
-
-def _ec2(environment: Mapping[str, str], zone: ZoneForm, timeout_s: float) -> str:
-    if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-        raise _NoAnswerError("AWS_EC2_METADATA_DISABLED is set")
-    base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", METADATA).rstrip("/")
-    lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    token = _request(f"{base}/latest/api/token", lifetime, timeout_s, method="PUT")
-    what = "availability-zone-id" if zone == "id" else "availability-zone"
-    headers = {"X-aws-ec2-metadata-token": token}
-    return _named(_request(f"{base}/latest/meta-data/placement/{what}", headers, timeout_s))
-
-
-def _google(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -> str:
-    host = environment.get("GCE_METADATA_HOST")
-    base = f"http://{host}" if host else METADATA
-    # projects/NUMBER/zones/ZONE
-    path = _request(f"{base}/computeMetadata/v1/instance/zone", {"Metadata-Flavor": "Google"}, timeout_s)
-    return _named(path.rpartition("/")[2])
-
-
-def _azure(environment: Mapping[str, str], _zone: ZoneForm, timeout_s: float) -> str:
-    base = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", METADATA).rstrip("/")
-    url = f"{base}/metadata/instance/compute?api-version=2021-02-01"
-    try:
-        compute = json.loads(_request(url, {"Metadata": "true"}, timeout_s))
-        location, number = compute["location"], compute["zone"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise _NoAnswerError("the response is not the description of a machine") from None
-    if not number:
-        raise _NoAnswerError("this machine is in no zone")
-    # As Kubernetes labels its nodes there: zones are numbered within each region.
-    return _named(f"{location}-{number}")
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
-        return None
-
-
-# A metadata service is never behind a proxy, and must not redirect requests.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
-
-
-def _request(url: str, headers: Mapping[str, str], timeout_s: float, *, method: str = "GET") -> str:
-    try:
-        request = urllib.request.Request(url, headers=dict(headers), method=method)  # noqa: S310 - checked below
-        if request.type != "http":
-            raise _NoAnswerError(f"{url} is not an http address")
-        with _OPENER.open(request, timeout=timeout_s) as response:
-            body: bytes = response.read(_LONGEST)
-            return body.decode().strip()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _NoAnswerError(f"{url} responded {error.code}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        # Errors of sockets (URLError is an OSError), malformed responses, malformed addresses.
-        reason = getattr(error, "reason", None) or error
-        raise _NoAnswerError(f"{url}: {reason}") from None
-
-
-SOURCES: Mapping[str, Source] = {
-    "environment": _environment,
-    "kubernetes": _kubernetes,
-    "ec2": _ec2,
-    "google": _google,
-    "azure": _azure,
-}
-"""All sources, in order of precedence."""
+    found: list[RackDetection] = import_module("rackassign.racks.sources").detect_all(zone=zone)
+    return next((finding.rack for finding in found if finding.rack is not None), None)
 
 
 def rack_from_environment(environment: Mapping[str, str] = os.environ) -> str | None:

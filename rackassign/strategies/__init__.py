@@ -5,6 +5,7 @@ Rules of this package:
 * A strategy is a pure function of the group and the options: the same members in another order, another process
   or under another hash seed get the same plan.
 * `indexed_group` converts names to small ints for the solver, and back.
+* A strategy is imported with its first plan (`loading`): only a group's leader needs numpy and the solver.
 * Every partition of a subscribed topic that has metadata gets exactly one member, and every member an entry.
 """
 
@@ -14,9 +15,8 @@ from collections.abc import Callable, Mapping
 
 from rackassign.errors import ConfigError
 from rackassign.model import Group, Plan, StrategyName
+from rackassign.strategies.loading import plan_cooperative, plan_range, plan_sticky
 from rackassign.strategies.options import Options
-from rackassign.strategies.range import plan_range
-from rackassign.strategies.sticky import plan_cooperative, plan_sticky
 
 Strategy = Callable[[Group, Options], Plan]
 

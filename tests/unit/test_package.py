@@ -21,6 +21,26 @@ def test_the_core_imports_no_client_and_no_numpy(statement: str) -> None:
     assert not modules_after(statement) & {"kafka", "numpy", "highspy", "typer", "rich", "jgo"}
 
 
+NEEDED_BY_PLANS = {"numpy", "highspy", "scipy", "pyarrow", "jinja2", "rich", "prometheus_client"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import rackassign; from rackassign import RackAwareConsumer, attach",
+        "import rackassign; rackassign.RackAwareRangeAssignor(); rackassign.RackAwareCooperativeStickyAssignor('a')",
+        "import rackassign as r; r.RackAwareStickyAssignor(rack='a', weights={'t': [1, 2]}, costs={'a': {'b': 2}})",
+        "import rackassign.stateful; from rackassign import StandbyAwareAssignor; StandbyAwareAssignor(rack='a')",
+        "from rackassign.strategies import Options, strategy; Options(max_skew=1); strategy('sticky')",
+        "from rackassign.strategies.standby import StandbyOptions; StandbyOptions()",
+        "from rackassign.clients.aiokafka import RackAwareConsumer, RackAwareStickyAssignor as S; S('a')",
+        "from rackassign.clients.confluent import RackAwareConsumer, StatsMeter",
+    ],
+)
+def test_what_only_a_leader_needs_is_not_loaded_for_a_member(statement: str) -> None:
+    assert not modules_after(statement) & NEEDED_BY_PLANS
+
+
 def test_public_names_are_resolved_when_used() -> None:
     for name in rackassign.__all__:
         assert getattr(rackassign, name).__name__ == name

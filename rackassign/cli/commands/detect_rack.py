@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.output import Output, check_output, plain_text
-from rackassign.racks import detect_all
+from rackassign.racks.sources import detect_all
 
 FOUND, NO_RACK = 0, 1
 

@@ -11,12 +11,15 @@ from typing import Any, TypeVar
 
 from rackassign.clients.aiokafka import internals
 from rackassign.clients.aiokafka.assignors import RackAwareAssignor, RackAwareStickyAssignor
+from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.member_context import FROM_ENVIRONMENT, EnvRackDefault
 from rackassign.clients.common.metadata_listener import track_broker_racks
 from rackassign.clients.common.rack_config import resolve_rack, warn_on_rack_mismatch
 from rackassign.errors import ConfigError, MissingExtraError
+from rackassign.locality import Locality
+from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
@@ -98,9 +101,20 @@ def _attached(consumer: AIOKafkaConsumer, rack: str | None) -> _Attached:
         track_broker_racks(internals, cluster, racks, once)
     attached = _Attached(once, racks, FetchMeter(rack, racks.rack_of))
     vars(consumer)["_rackassign"] = attached
+    set_view(consumer, _view(attached.meter, racks, internals.group_id(consumer), once))
     if not hasattr(consumer, "locality"):
         consumer.locality = attached.meter.locality
     return attached
+
+
+def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: WarnOnce) -> ConsumerView:
+    """Return how an attached consumer is read; what this returns must not refer to it."""
+
+    def assigned_locality(consumer: AIOKafkaConsumer) -> Locality:
+        owned = [TopicPartition(*tp) for tp in consumer.assignment()]
+        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
+
+    return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 
 
 def _warn_of_version(own_assignors: list[RackAwareAssignor], once: WarnOnce) -> None:

@@ -29,17 +29,19 @@ from rackassign.errors import ConfigError, WireError
 from rackassign.model import Group, Partitions, TopicPartition
 from rackassign.strategies.standby import Copies, StandbyOptions, StandbyPlan, assign_standbys, validate_client_tags
 from rackassign.util.text import short_repr
-from rackassign.wire import (
-    ACTIVE_SUM,
+from rackassign.wire import Subscription
+from rackassign.wire.streams_assignment import (
     NO_REBALANCE,
     StreamsAssignmentInfo,
+    decode_streams_assignment,
+    encode_streams_assignment,
+)
+from rackassign.wire.streams_subscription import (
+    ACTIVE_SUM,
     StreamsSubscriptionInfo,
-    Subscription,
     TaskId,
     decode_streams,
-    decode_streams_assignment,
     encode_streams,
-    encode_streams_assignment,
 )
 
 Positions = Mapping[TopicPartition, int]

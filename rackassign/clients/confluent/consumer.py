@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, Message, TopicPartition
 
+from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.clients.common.rack_config import resolve_rack
 from rackassign.clients.confluent.closing import close_consumer, close_in_background
@@ -21,6 +23,7 @@ from rackassign.clients.confluent.group_member import GroupMember
 from rackassign.clients.confluent.rebalance import Callback, Callbacks, RebalanceHandler
 from rackassign.clients.confluent.stall_detector import StallDetector
 from rackassign.clients.confluent.statistics import StatsMeter
+from rackassign.locality import Locality
 from rackassign.racks import BrokerRackCache
 
 if TYPE_CHECKING:
@@ -137,6 +140,7 @@ class RackAwareConsumer:
         self._looked = 0.0
         self._next_look = 0.0
         self._closed = False
+        set_view(self, _view(self._meter, self._reader, racks, properties.member.get("group_id")))
 
     def __enter__(self) -> Self:
         return self
@@ -398,6 +402,15 @@ class RackAwareConsumer:
         self._check_open()
         if not self._rebalances.in_callback:
             raise kafka_exception(STATE, "partitions are assigned by the group; use subscribe()")
+
+
+def _view(meter: StatsMeter, reader: PartitionFetcher, racks: BrokerRackCache, group: str | None) -> ConsumerView:
+    """Return how a consumer is read; what this returns must not refer to it."""
+
+    def assigned_locality(_: RackAwareConsumer) -> Locality:
+        return count_reads(meter.rack, map(meter.broker_of, reader.held), racks.rack_of)
+
+    return ConsumerView(group, meter.locality, assigned_locality, attrgetter("_closed"))
 
 
 def _end(timeout: float) -> float:

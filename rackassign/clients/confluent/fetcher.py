@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from rackassign import model
 from rackassign.clients.confluent.errors import STATE, UNKNOWN_PARTITION, kafka_exception
 from rackassign.clients.confluent.statistics import StatsMeter
-from rackassign.clients.kafka_python.internals import CommittedOffset
+from rackassign.clients.kafka_python.internals.group_member import CommittedOffset
 
 log = logging.getLogger(__name__)
 

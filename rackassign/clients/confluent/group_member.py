@@ -15,6 +15,11 @@ from kafka.errors import KafkaError as KafkaPythonError
 from rackassign.clients.confluent.errors import INVALID_ARG, kafka_exception, to_confluent_error, translate_errors
 from rackassign.clients.confluent.topic_metadata import PendingTopics
 from rackassign.clients.kafka_python import RackAwareConsumer, internals
+from rackassign.clients.kafka_python.internals.group_member import (
+    CommittedOffset,
+    GroupOnlyMember,
+    MemberAssignment,
+)
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
@@ -70,7 +75,7 @@ class GroupMember:
             begun.close()
             raise
         try:
-            self._member = internals.GroupOnlyMember(self._consumer)
+            self._member = GroupOnlyMember(self._consumer)
         except BaseException:
             self._consumer.close()
             raise
@@ -151,7 +156,7 @@ class GroupMember:
         """Confirm that partitions are revoked, as `poll` requested."""
         self._member.acknowledge_revocation(partitions)
 
-    def take_new_assignment(self) -> internals.MemberAssignment | None:
+    def take_new_assignment(self) -> MemberAssignment | None:
         """Return the assignment received since the last call; None if there was none."""
         return self._member.take_new_assignment()
 
@@ -165,7 +170,7 @@ class GroupMember:
 
     def committed(
         self, partitions: Iterable[TopicPartition], wait_s: float
-    ) -> Mapping[TopicPartition, internals.CommittedOffset] | None:
+    ) -> Mapping[TopicPartition, CommittedOffset] | None:
         """Return the committed offsets of partitions that have any; None if they are not known yet.
 
         Raises:

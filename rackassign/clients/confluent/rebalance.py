@@ -13,7 +13,7 @@ from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.fetcher import PartitionFetcher, Places
 from rackassign.clients.confluent.group_member import GroupMember
 from rackassign.clients.confluent.stall_detector import StallDetector
-from rackassign.clients.kafka_python.internals import MemberAssignment, RevocationRequired
+from rackassign.clients.kafka_python.internals.group_member import MemberAssignment, RevocationRequired
 
 _ENDS_S = 0.3
 """Time limit of a request for end offsets; it is repeated later."""

@@ -74,6 +74,11 @@ class StatsMeter:
         self._received: dict[tuple[int, str], tuple[int, int]] = {}
         self._client = 0
 
+    @property
+    def rack(self) -> str | None:
+        """Rack of the consumer; None if it has none."""
+        return self._meter.rack
+
     def __call__(self, statistics: str) -> None:
         """Count the traffic since the last statistics; never raises."""
         try:
@@ -98,6 +103,11 @@ class StatsMeter:
     def bytes_by_rack(self) -> dict[str | None, int]:
         """Return the bytes of records read so far, by rack; None is the key of brokers without a known rack."""
         return {rack: amount.bytes for rack, amount in self.locality().by_rack().items()}
+
+    def broker_of(self, partition: TopicPartition) -> int | None:
+        """Return the broker a partition was read from as of the last statistics; None if there was none."""
+        broker = self._last.get(partition, _NOTHING).broker
+        return None if broker == _NO_BROKER else broker
 
     def received_by_rack(self) -> dict[str | None, int]:
         """Return all bytes received so far, by rack of the broker; None is the key of brokers without a known rack."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rackassign.clients.common.fetch_metrics import FetchMeter
 from rackassign.clients.common.rack_monitor import RackChangePolicy
 from rackassign.clients.kafka_python.assignors import (
     RackAwareCooperativeStickyAssignor,
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
-    StandbyAwareAssignor,
 )
 from rackassign.clients.kafka_python.consumer import RackAwareConsumer, attach
 from rackassign.clients.kafka_python.patches import PATCHES
+
+if TYPE_CHECKING:
+    from rackassign.clients.kafka_python.standby_assignor import StandbyAwareAssignor
 
 __all__ = [
     "PATCHES",
@@ -24,3 +29,10 @@ __all__ = [
     "StandbyAwareAssignor",
     "attach",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Few members need what it imports.
+    if name == "StandbyAwareAssignor":
+        return getattr(import_module(f"{__name__}.standby_assignor"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

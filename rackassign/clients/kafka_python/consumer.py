@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
-from rackassign.admin.replica_selector import replica_selectors, warn_of_selectors
+from rackassign.clients.common.consumer_view import ConsumerView, count_reads, set_view
 from rackassign.clients.common.fetch_metrics import FetchLocality, FetchMeter
 from rackassign.clients.common.follower_check import FollowerFetchCheck
 from rackassign.clients.common.metadata_listener import track_broker_racks
@@ -20,9 +21,10 @@ from rackassign.clients.kafka_python.assignors import RackAwareAssignor, RackAwa
 from rackassign.clients.kafka_python.patches import PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import ConfigError
-from rackassign.locality import Locality, read_locality
+from rackassign.locality import Locality
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
+from rackassign.strategies.loading import load
 from rackassign.util.log_once import WarnOnce
 
 log = logging.getLogger(__name__)
@@ -69,9 +71,11 @@ def attach(
             raise ConfigError(f"there is no patch {name!r}; there are {', '.join(known)}")
     attached = _attached(consumer)
     membership = internals.membership_of(consumer)
-    for assignor in internals.assignors(consumer):
-        if isinstance(assignor, RackAwareAssignor) and membership is not None:
+    own_assignors = [each for each in internals.assignors(consumer) if isinstance(each, RackAwareAssignor)]
+    for assignor in own_assignors:
+        if membership is not None:
             assignor.bind(membership, attached.racks)
+    internals.load_before_leading(consumer, [each.name for each in own_assignors], load, attached.once)
     install(consumer, [patch for patch in PATCHES if patch.name not in disable_patches], attached.once)
     internals.observe_fetches(consumer, attached.meter, attached.once, key=FetchMeter)
     if meter is not None and meter is not attached.meter:
@@ -85,7 +89,9 @@ def attach(
         )
         internals.observe_fetches(consumer, check, attached.once, key=FollowerFetchCheck)
         if admin is not None:
-            warn_of_selectors(replica_selectors(admin), attached.once)
+            # Consumers have no admin client, except for this.
+            selectors = import_module("rackassign.admin.replica_selector")
+            selectors.warn_of_selectors(selectors.replica_selectors(admin), attached.once)
     return consumer
 
 
@@ -123,28 +129,20 @@ def _attached(consumer: KafkaConsumer) -> _Attached:
     internals.warn_on_join_response(consumer, once)
     attached = _Attached(once, racks, meter)
     vars(consumer)["_rackassign"] = attached
+    set_view(consumer, _view(meter, racks, consumer.config["group_id"], once))
     if not hasattr(consumer, "locality"):
         consumer.locality = meter.locality
     return attached
 
 
-def assigned_locality(consumer: object) -> Locality | None:
-    """Count the partitions of a consumer by the rack of the broker that it fetches each from; None if not attached.
+def _view(meter: FetchMeter, racks: BrokerRackCache, group: str | None, once: WarnOnce) -> ConsumerView:
+    """Return how an attached consumer is read; what this returns must not refer to it."""
 
-    That is what a measurement from outside counts, with its last known racks of brokers and the replica that the
-    brokers' selector names: a local replica that no broker points to is not read.
+    def assigned_locality(consumer: KafkaConsumer) -> Locality:
+        owned = [TopicPartition(*tp) for tp in consumer.assignment()]
+        return count_reads(meter.rack, internals.read_brokers(consumer, owned).values(), racks.rack_of)
 
-    Args:
-        consumer: An attached consumer.
-    """
-    known: _Attached | None = getattr(consumer, "_rackassign", None)
-    if known is None or not isinstance(consumer, KafkaConsumer):
-        return None
-    rack = consumer.config["client_rack"] or None
-    owned = [TopicPartition(*tp) for tp in consumer.assignment()]
-    brokers = internals.read_brokers(consumer, owned).values()
-    sources = (None if broker is None else known.racks.rack_of(broker) for broker in brokers)
-    return Locality.of_reads(read_locality(source, rack) for source in sources)
+    return ConsumerView(group, meter.locality, assigned_locality, partial(internals.is_closed, once=once))
 
 
 class RackAwareConsumer(KafkaConsumer):  # type: ignore[misc] # kafka-python is untyped

@@ -10,9 +10,10 @@ Rules of this package, in addition to those of `rackassign.strategies`:
 
 from __future__ import annotations
 
-from rackassign.strategies.standby.assign import StandbyPlan, assign_standbys
+from rackassign.strategies.loading import assign_standbys
 from rackassign.strategies.standby.client_tags import validate_client_tags
 from rackassign.strategies.standby.options import MODES, RULES, Mode, Rule, StandbyOptions
+from rackassign.strategies.standby.plan import StandbyPlan
 from rackassign.strategies.standby.warmup import Copies
 
 __all__ = [

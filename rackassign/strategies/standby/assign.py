@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rackassign.model import Group, Member, Partitions, Plan, TopicPartition
+from rackassign.model import Group, Member, Partitions, TopicPartition
 from rackassign.solver import NO_MEMBER
 from rackassign.solver.standby.collisions import NO_VALUE, Dimension, ItemDemand, Topology
 from rackassign.solver.standby.exchange import place_standbys
@@ -16,6 +16,7 @@ from rackassign.strategies.indexed_group import IndexedGroup
 from rackassign.strategies.options import Options
 from rackassign.strategies.standby import client_tag_aware
 from rackassign.strategies.standby.options import StandbyOptions
+from rackassign.strategies.standby.plan import StandbyPlan
 from rackassign.strategies.standby.warmup import (
     CaughtUpCopies,
     Copies,
@@ -27,29 +28,6 @@ from rackassign.strategies.standby.warmup import (
 from rackassign.strategies.sticky import plan_cooperative
 
 _HADOOP_MOST, _HADOOP_FEWER = 2, 1
-
-
-@dataclass(frozen=True, slots=True)
-class StandbyPlan:
-    """The assignment of active members and standbys.
-
-    Args:
-        plan: The active members, for the cooperative protocol.
-        standbys: Partitions of which each member is to keep a copy, including its warm-ups, awaited copies, and copies
-            it keeps until others are warm. An entry for every member.
-        warmups: Those of them that are awaited: once the copy is warm, the partition moves to the member, or another
-            member can drop its copy.
-        missing: Number of copies that cannot be placed, by partition.
-        collisions: Number of copies on a value of a tag beyond the limits of the rule.
-        proven: Whether copies are proven optimal: collisions, even loads, kept, in that order.
-    """
-
-    plan: Plan
-    standbys: Mapping[str, Partitions]
-    warmups: Mapping[str, Partitions]
-    missing: Mapping[TopicPartition, int]
-    collisions: int
-    proven: bool
 
 
 def assign_standbys(

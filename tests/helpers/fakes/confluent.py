@@ -14,7 +14,7 @@ from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.fetcher import PartitionFetcher
 from rackassign.clients.confluent.rebalance import Callbacks, RebalanceHandler
 from rackassign.clients.confluent.stall_detector import StallDetector
-from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
+from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
 from rackassign.model import TopicPartition
 from rackassign.racks import BrokerRackCache
 

@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
 from urllib.error import URLError
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
+from prometheus_client import generate_latest
 
-from rackassign.clients.common.fetch_metrics import FetchLocality, Traffic
-from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
 from rackassign.monitoring import ClusterReport, Price, ReadRates, SkippedGroup
 from rackassign.monitoring.metrics_server import serve_metrics
-from rackassign.monitoring.prometheus import ConsumerMetrics, ReportMetrics, metrics_registry
+from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry
 from tests.helpers.builders import brokers, cluster, group, inspected, member, rates
+from tests.helpers.exposition import of, parsed, registry_of, scraped
 from tests.helpers.http_get import fetched
 
 ODD_NAME = 'a "quoted"\\ name\nof two lines'
-
-
-def scraped(collector: Collector) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return what a scrape gives, by name and labels."""
-    return parsed(generate_latest(registered(collector)).decode())
-
-
-def registered(collector: Collector) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(collector)
-    return registry
-
-
-def parsed(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def of(found: Mapping[Any, float], name: str, **labels: str) -> float:
-    return found[name, tuple(sorted(labels.items()))]
 
 
 def survey(*names: str) -> ClusterReport:
@@ -106,7 +78,7 @@ def test_a_rack_may_be_called_unknown() -> None:
     live = group(member("m1", "unknown", {"t": [0]}), member("m2", None, {"t": [1]}))
     metrics = ReportMetrics(Price())
     metrics.take(ClusterReport(there, (inspected(live, there, known),), (), known))
-    text = generate_latest(registered(metrics)).decode()
+    text = generate_latest(registry_of(metrics)).decode()
     series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series))
 
@@ -151,31 +123,6 @@ def test_what_was_read_adds_up_and_a_group_that_is_gone_is_forgotten() -> None:
     assert of(found, "rackassign_read_bytes_total", group="hides", **pair) == 3000.0
     assert not [key for key in found if ("group", "goes") in key[1]]
     assert of(found, "rackassign_surveys_failed_total") == 1
-
-
-class Consumer:
-    config: Mapping[str, Any] = {"group_id": "g"}
-
-    def locality(self) -> FetchLocality:
-        return FetchLocality("b", {"t": {"a": Traffic(7, 1), None: Traffic(1, 1)}, "u": {"a": Traffic(3, 1)}})
-
-
-def test_a_consumer_is_scraped_by_the_same_names() -> None:
-    found = scraped(ConsumerMetrics(Consumer()))
-    name = "rackassign_read_bytes_total"
-    assert len(found) == 2
-    assert of(found, name, group="g", rack="b", from_rack="a", locality="cross") == 10.0
-    assert of(found, name, group="g", rack="b", from_rack="unknown", locality="unknown") == 1.0
-
-
-def test_a_consumer_must_count_and_have_a_group() -> None:
-    with pytest.raises(ConfigError, match="attach"):
-        ConsumerMetrics(object())  # type: ignore[arg-type]
-    nameless = Consumer()
-    nameless.config = {}
-    with pytest.raises(ConfigError, match="group"):
-        ConsumerMetrics(nameless)
-    assert scraped(ConsumerMetrics(nameless, "h"))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])

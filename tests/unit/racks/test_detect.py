@@ -16,7 +16,7 @@ import pytest
 
 from rackassign import detect_rack
 from rackassign.cli.app import run
-from rackassign.racks import RackDetection, detect_all
+from rackassign.racks.sources import RackDetection, detect_all
 
 Answer = Callable[[BaseHTTPRequestHandler], object]
 
@@ -269,7 +269,7 @@ def test_a_process_that_asked_a_hanging_source_ends_all_the_same(stand_in: Any, 
     over = threading.Event()
     service = stand_in(dict.fromkeys(ANSWERS, lambda _request: over.wait(60)))
     code = (
-        f"from rackassign.racks import detect_all\n"
+        f"from rackassign.racks.sources import detect_all\n"
         f"print({{f.rack for f in detect_all({settings(service.address, tmp_path)!r}, timeout_s=0.2)}})"
     )
     try:

@@ -16,17 +16,19 @@ from hypothesis import strategies as st
 
 from rackassign.errors import WireError
 from rackassign.model import TopicPartition
-from rackassign.wire import (
-    ACTIVE_SUM,
+from rackassign.wire.streams_assignment import (
     NO_REBALANCE,
-    UNKNOWN_SUM,
     StreamsAssignmentInfo,
+    decode_streams_assignment,
+    encode_streams_assignment,
+)
+from rackassign.wire.streams_subscription import (
+    ACTIVE_SUM,
+    UNKNOWN_SUM,
     StreamsSubscriptionInfo,
     TaskId,
     decode_streams,
-    decode_streams_assignment,
     encode_streams,
-    encode_streams_assignment,
 )
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "data" / "standby_vectors.json").read_text("utf-8"))

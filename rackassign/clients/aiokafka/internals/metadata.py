@@ -102,3 +102,34 @@ def set_assignors(consumer: Consumer, chosen: Sequence[Any]) -> None:
     coordinator: Any = getattr(consumer, "_coordinator", None)
     if hasattr(coordinator, "_assignors"):
         coordinator._assignors = tuple(chosen)
+
+
+def group_id(consumer: Consumer) -> str | None:
+    """Return a consumer's group; reads `_group_id`. None if it has none, or the attribute is missing."""
+    return getattr(consumer, "_group_id", None)
+
+
+def is_closed(consumer: Consumer, *, once: WarnOnce) -> bool:
+    """Return whether `stop()` was called; reads `_closed`, as there is no public attribute. False if missing."""
+    closed = getattr(consumer, "_closed", None)
+    if closed is None:
+        once.warn("closed", "%s differs: metrics of a closed consumer stay", with_version("aiokafka"))
+    return bool(closed)
+
+
+def read_brokers(consumer: Consumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+    """Return the broker from which a consumer fetches each partition; None if it has no leader.
+
+    That is the preferred read replica (KIP-392), and the leader until the leader has named one. Reads
+    `_fetcher._preferred_read_replica[partition]`, a pair of the broker and the time at which the leader is asked again:
+    `_select_read_replica` removes an expired one, and this is called on any thread. Before 0.14, where it is missing,
+    the leader is returned.
+    """
+    leader = getattr(cluster_of(consumer), "leader_for_partition", lambda _: None)
+    preferred: Mapping[Any, Any] = getattr(getattr(consumer, "_fetcher", None), "_preferred_read_replica", {})
+    found: dict[TopicPartition, int | None] = {}
+    for tp in partitions:
+        named = preferred.get(tp)
+        broker = leader(tp) if named is None else named[0]
+        found[tp] = None if broker is None or broker < 0 else broker
+    return found

@@ -6,23 +6,20 @@ Rules of this package:
   exist in 3.0.12.
 * If kafka-python does not have what is needed (any more), the feature that needs it stays off and a warning is logged
   once. The consumer works as it would without the feature.
+* What only the consumer on librdkafka needs is imported from its module (`group_member`).
 """
 
 from rackassign.clients.kafka_python.internals.assignment_encoding import encode_member_assignments
 from rackassign.clients.kafka_python.internals.fetch_observer import observe_fetches
-from rackassign.clients.kafka_python.internals.group_member import (
-    CommittedOffset,
-    GroupOnlyMember,
-    MemberAssignment,
-    RevocationRequired,
-)
 from rackassign.clients.kafka_python.internals.join_diagnostics import warn_on_join_response
+from rackassign.clients.kafka_python.internals.leader_loading import load_before_leading
 from rackassign.clients.kafka_python.internals.membership import Membership, find_membership, membership_of
 from rackassign.clients.kafka_python.internals.metadata import (
     Cluster,
     assignors,
     brokers,
     cluster_of,
+    is_closed,
     missed_local_replica,
     on_refresh,
     partitions_with_leader,
@@ -33,17 +30,15 @@ from rackassign.clients.kafka_python.internals.metrics import LocalityMetrics
 
 __all__ = [
     "Cluster",
-    "CommittedOffset",
-    "GroupOnlyMember",
     "LocalityMetrics",
-    "MemberAssignment",
     "Membership",
-    "RevocationRequired",
     "assignors",
     "brokers",
     "cluster_of",
     "encode_member_assignments",
     "find_membership",
+    "is_closed",
+    "load_before_leading",
     "membership_of",
     "missed_local_replica",
     "observe_fetches",

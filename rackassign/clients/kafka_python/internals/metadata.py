@@ -129,3 +129,11 @@ def _rack_of(cluster: Any, broker: int) -> str | None:
 def assignors(consumer: Any) -> list[Any]:
     """Return a consumer's assignors; reads `_coordinator._assignors`, since the configuration may contain classes."""
     return list(getattr(getattr(consumer, "_coordinator", None), "_assignors", {}).values())
+
+
+def is_closed(consumer: Any, *, once: WarnOnce) -> bool:
+    """Return whether `close()` was called; reads `_closed`, as there is no public attribute. False if missing."""
+    closed = getattr(consumer, "_closed", None)
+    if closed is None:
+        once.warn("closed", "%s differs: metrics of a closed consumer stay", with_version("kafka-python"))
+    return bool(closed)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +20,14 @@ from rackassign.clients.aiokafka import (
     RackAwareRangeAssignor,
     RackAwareStickyAssignor,
     attach,
+    internals,
 )
+from rackassign.clients.common.consumer_view import view_of
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.errors import ConfigError
+from rackassign.locality import Locality
+from rackassign.model import TopicPartition
+from rackassign.util.log_once import WarnOnce
 
 
 def with_consumer(make: Callable[[], AIOKafkaConsumer], look: Callable[[AIOKafkaConsumer], None]) -> None:
@@ -55,6 +62,43 @@ def test_a_rack_aware_consumer_has_it_all() -> None:
         assert len(sender.observers) == 2
 
     with_consumer(lambda: RackAwareConsumer("t", client_rack="a"), look)
+
+
+def test_a_consumer_is_read_from_outside_until_it_was_stopped() -> None:
+    made: list[AIOKafkaConsumer] = []
+
+    def look(consumer: AIOKafkaConsumer) -> None:
+        view = view_of(consumer)
+        assert view is not None
+        assert (view.group, view.locality(), view.is_closed(consumer)) == ("g", FetchLocality("a", {}), False)
+        assert view.assigned_locality(consumer) == Locality(0, 0, 0)
+        made.append(consumer)
+
+    with_consumer(lambda: RackAwareConsumer("t", group_id="g", client_rack="a"), look)
+    view = view_of(made[0])
+    assert view is not None
+    assert view.is_closed(made[0])
+
+
+def test_an_aiokafka_without_the_flag_counts_as_open_and_that_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    once = WarnOnce(logging.getLogger("test"))
+    for _ in range(2):
+        assert not internals.is_closed(object(), once=once)
+    assert len(caplog.records) == 1
+    assert "metrics of a closed consumer stay" in caplog.text
+
+
+def test_the_replica_that_is_read_is_the_one_the_leader_named_or_the_leader() -> None:
+    named = {TopicPartition("t", 0): (2, 0.0)}
+    leaders = {("t", 0): 1, ("t", 1): 3, ("t", 2): -1}
+    cluster = SimpleNamespace(leader_for_partition=lambda tp: leaders.get(tuple(tp)))
+    partitions = [TopicPartition("t", number) for number in range(4)]
+    client = SimpleNamespace(cluster=cluster)
+    consumer = SimpleNamespace(_client=client, _fetcher=SimpleNamespace(_preferred_read_replica=named))
+    assert list(internals.read_brokers(consumer, partitions).values()) == [2, 3, None, None]
+    # As before 0.14, and before the consumer is started.
+    consumer = SimpleNamespace(_client=client, _fetcher=None)
+    assert list(internals.read_brokers(consumer, partitions).values()) == [1, 3, None, None]
 
 
 def test_an_instance_keeps_its_rack_and_that_it_is_another_is_told(warnings: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Offset
 from kafka import KafkaConsumer
 
 from rackassign.clients.confluent import RackAwareConsumer
-from rackassign.clients.kafka_python.internals import MemberAssignment
+from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from rackassign.errors import ConfigError
 from rackassign.model import Broker
 from rackassign.racks import BrokerRackCache

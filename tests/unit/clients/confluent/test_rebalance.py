@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Offset
 from rackassign.clients.confluent.commits import Commits
 from rackassign.clients.confluent.config import ConsumerConfig
 from rackassign.clients.confluent.rebalance import Callbacks
-from rackassign.clients.kafka_python.internals import CommittedOffset, MemberAssignment, RevocationRequired
+from rackassign.clients.kafka_python.internals.group_member import CommittedOffset, MemberAssignment, RevocationRequired
 from tests.helpers.fakes.confluent import GROUP, ONE, THREE, TWO, ConsumerHarness, message
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as Offset
 
 from rackassign.clients.confluent.stall_detector import QUIET_S, StallDetector
-from rackassign.clients.kafka_python.internals import MemberAssignment
+from rackassign.clients.kafka_python.internals.group_member import MemberAssignment
 from tests.helpers.fakes.confluent import ONE, TWO, ConsumerHarness
 from tests.helpers.librdkafka_statistics import partition, statistics_json
 

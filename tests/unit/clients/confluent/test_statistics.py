@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rackassign.clients.common.fetch_metrics import Traffic
 from rackassign.clients.confluent import StatsMeter
 from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
 from tests.helpers.librdkafka_statistics import broker, partition, statistics_json
 
 RACKS = {1: "a", 2: "b", 3: None}
@@ -51,6 +52,14 @@ def test_who_is_read_from_now_is_taken_for_the_last_interval() -> None:
     meter(statistics((0, 1, 100, 1)))
     meter(statistics((0, 2, 150, 2)))
     assert meter.bytes_by_rack() == {"a": 100, "b": 50}
+
+
+def test_a_partition_is_read_from_the_broker_of_the_last_statistics() -> None:
+    meter = StatsMeter("a", RACKS)
+    assert meter.broker_of(TopicPartition("t", 0)) is None
+    meter(statistics((0, 2, 0, 0), (1, -1, 0, 0)))
+    meter(statistics((0, 1, 100, 1)))
+    assert [meter.broker_of(TopicPartition("t", number)) for number in range(3)] == [1, None, None]
 
 
 def test_who_is_read_by_nobody_any_more_was_read_from_the_last_one() -> None:

@@ -29,7 +29,7 @@ class Host:
         self.polls = 0
         monkeypatch.setattr("rackassign.clients.confluent.group_member.RackAwareConsumer", lambda **_: self)
         monkeypatch.setattr(
-            "rackassign.clients.confluent.group_member.internals.GroupOnlyMember",
+            "rackassign.clients.confluent.group_member.GroupOnlyMember",
             lambda _: SimpleNamespace(poll=self.join),
         )
         self.member = GroupMember(arguments, BrokerRackCache())

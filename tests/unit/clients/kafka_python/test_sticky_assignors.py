@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -281,14 +279,6 @@ def test_what_is_not_proven_is_said_once(warnings: pytest.LogCaptureFixture, mon
         }
     assert [record.levelname for record in warnings.records] == ["WARNING"]
     assert "HiGHS (highspy) cannot be imported" in warnings.text
-
-
-def test_the_solver_is_loaded_when_an_assignor_is_made() -> None:
-    code = (
-        "import sys; import rackassign; assert not {'numpy', 'kafka', 'highspy'} & set(sys.modules)\n"
-        "rackassign.RackAwareCooperativeStickyAssignor(rack='a'); print('highspy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "True\n"
 
 
 @pytest.mark.parametrize("wrap", [WeakMethod, lambda method: method], ids=["as of 3.0", "bound"])

@@ -14,7 +14,7 @@ from kafka import TopicPartition as HostPartition
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from rackassign.clients.kafka_python.internals import (
+from rackassign.clients.kafka_python.internals.group_member import (
     CommittedOffset,
     GroupOnlyMember,
     MemberAssignment,

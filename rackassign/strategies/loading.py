@@ -1,0 +1,66 @@
+"""The strategies, whose modules are imported when the first plan is computed.
+
+This is the one place where the core imports late. A strategy needs numpy and HiGHS, which take longer to import than
+kafka-python and more memory than an idle consumer has left. But of all members of a group only the leader plans. So
+everything outside of `strategies/` calls a strategy through this module, and the modules behind it import at their top,
+as usual. What a member needs before it plans (options, names, the types of results) imports neither.
+
+A client calls its assignors where it also sends heartbeats, so `load` is for a thread beside that. Threads need no lock
+here: Python imports a module once, and other threads wait for that at the lock of the module. A module whose import
+fails is imported again with the next plan.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # The package of the standbys exports `assign_standbys` from here.
+    from rackassign.model import Group, Plan
+    from rackassign.strategies.options import Options
+    from rackassign.strategies.standby.options import StandbyOptions
+    from rackassign.strategies.standby.plan import StandbyPlan
+    from rackassign.strategies.standby.warmup import Copies
+
+_RANGE, _STICKY, _STANDBY = (f"{__package__}.{name}" for name in ("range", "sticky", "standby.assign"))
+
+
+def load() -> None:
+    """Import everything that a plan needs, which takes about half a second the first time.
+
+    Raises:
+        Exception: Whatever the import of numpy raises if it is broken. Without HiGHS plans are computed by other means.
+    """
+    for module in (_RANGE, _STICKY, _STANDBY):
+        import_module(module)
+
+
+def plan_range(group: Group, options: Options | None = None) -> Plan:
+    """Assign like Java's `RangeAssignor`: `rackassign.strategies.range.plan_range`."""
+    plan: Plan = _imported(_RANGE).plan_range(group, options)
+    return plan
+
+
+def plan_sticky(group: Group, options: Options | None = None) -> Plan:
+    """Assign optimally for the eager protocol: `rackassign.strategies.sticky.plan_sticky`."""
+    plan: Plan = _imported(_STICKY).plan_sticky(group, options)
+    return plan
+
+
+def plan_cooperative(group: Group, options: Options | None = None) -> Plan:
+    """Assign optimally for the cooperative protocol: `rackassign.strategies.sticky.plan_cooperative`."""
+    plan: Plan = _imported(_STICKY).plan_cooperative(group, options)
+    return plan
+
+
+def assign_standbys(
+    group: Group, copies: Copies, options: StandbyOptions | None = None, active: Options | None = None
+) -> StandbyPlan:
+    """Assign active members and standbys: `rackassign.strategies.standby.assign.assign_standbys`."""
+    plan: StandbyPlan = _imported(_STANDBY).assign_standbys(group, copies, options, active)
+    return plan
+
+
+def _imported(module: str) -> Any:  # noqa: ANN401 - a module
+    return import_module(module)

@@ -1,0 +1,94 @@
+"""Strategies are imported with the first plan, on any threads, and a group is assigned if that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+_GROUP = """
+import logging, sys, threading
+from types import SimpleNamespace
+from rackassign import RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor
+from rackassign import StandbyAwareAssignor
+from tests.helpers.fakes.kafka_python import THREE_RACKS, given_out, member
+
+logging.basicConfig(format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+
+def assigned(assignor):
+    members = [member("m1", ["t"], rack="a"), member("m2", ["t"], rack="b"), member("m3", ["t"], rack="c")]
+    return sorted(map(len, given_out(assignor.assign(THREE_RACKS, members)).values()))
+"""
+
+
+def output_of(code: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-c", _GROUP + dedent(code)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_first_plan_loads_what_it_needs() -> None:
+    code = """
+        assignor = RackAwareStickyAssignor("a")
+        print("numpy" in sys.modules, "highspy" in sys.modules)
+        print(assigned(assignor))
+        print("numpy" in sys.modules, "highspy" in sys.modules)
+    """
+    assert output_of(code).splitlines() == ["False False", "[1, 1, 1]", "True True"]
+
+
+def test_threads_that_plan_at_once_all_get_a_plan() -> None:
+    code = """
+        from rackassign.strategies.loading import load
+        classes = [RackAwareCooperativeStickyAssignor, RackAwareRangeAssignor, RackAwareStickyAssignor]
+        begin, found = threading.Barrier(8), []
+
+        def plan(number):
+            assignor = classes[number % 3]("a")
+            begin.wait()
+            load() if number > 5 else None
+            found.append(assigned(assignor))
+
+        threads = [threading.Thread(target=plan, args=(number,)) for number in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join(120) for thread in threads]
+        print(found == [[1, 1, 1]] * 8)
+    """
+    # A plan that failed would be reported as a warning, beside the result.
+    assert output_of(code) == "True\n"
+
+
+BROKEN = {
+    "no numpy": "sys.modules['numpy'] = None",
+    "numpy that raises": "sys.meta_path.insert(0, Raises('numpy'))",
+    "HiGHS that raises": "sys.meta_path.insert(0, Raises('highspy'))",
+}
+
+
+@pytest.mark.parametrize("breaks", BROKEN.values(), ids=list(BROKEN))
+@pytest.mark.parametrize(
+    "assignor",
+    ["RackAwareCooperativeStickyAssignor", "RackAwareRangeAssignor", "RackAwareStickyAssignor", "StandbyAwareAssignor"],
+)
+def test_a_group_is_assigned_if_nothing_can_be_loaded_and_that_is_logged_once(breaks: str, assignor: str) -> None:
+    code = f"""
+        class Raises:
+            def __init__(self, name):
+                self.name = name
+
+            def find_spec(self, name, path=None, target=None):
+                if name == self.name:
+                    raise OSError("a broken library")
+
+        {breaks}
+        made = {assignor}("a")
+        print(assigned(made), assigned(made))
+    """
+    lines = output_of(code).splitlines()
+    assert lines[-1] == "[1, 1, 1] [1, 1, 1]"
+    failed = "rack-aware assignment failed; the group gets a plain assignment instead"
+    assert [line.partition(" ")[0] for line in lines if failed in line] == ["WARNING"]
