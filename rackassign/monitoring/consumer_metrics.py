@@ -10,6 +10,9 @@ open consumers have any.
 No client library reports that a consumer was closed, so that is checked at each scrape, and when a consumer is added.
 The metrics do not keep a consumer alive. They keep the meter of an attached consumer until the next check, so that a
 consumer that was closed and released between two scrapes is counted completely.
+
+All collectors of one registry share a pool of consumers, and one of them exports it (`registration` knows how they find
+each other).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from rackassign.clients.common.consumer_view import view_of
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.locality import Locality
+from rackassign.monitoring.registration import is_registered, registering_registry, shared_by
 from rackassign.monitoring.shared_metrics import (
     RackPair,
     add_partitions,
@@ -35,7 +39,7 @@ from rackassign.util.log_once import WarnOnce
 
 try:
     from prometheus_client.core import Metric
-    from prometheus_client.registry import Collector
+    from prometheus_client.registry import Collector, CollectorRegistry
 except ModuleNotFoundError:
     raise MissingExtraError("prometheus-client", "prometheus") from None
 
@@ -50,11 +54,10 @@ class Metered(Protocol):
 
 
 class ConsumerMetrics(Collector):
-    """Metrics of any number of consumers, for one registry.
+    """Metrics of any number of consumers: `REGISTRY.register(ConsumerMetrics(consumer))` for each of them.
 
-    `metrics = ConsumerMetrics(); REGISTRY.register(metrics)` once, and `metrics.add(consumer)` for each consumer.
-    `REGISTRY.register(ConsumerMetrics(consumer))` is the short form for one consumer. A registry takes one
-    `ConsumerMetrics`: it rejects a second one with a `ValueError`, because the series of both would be the same.
+    `metrics = ConsumerMetrics(); REGISTRY.register(metrics)`, and `metrics.add(consumer)` for each consumer, has the
+    same effect. All of them that are registered in one registry export the sums of their consumers together.
 
     It may be used from any thread. It does not keep a consumer alive, and closed consumers need not be removed.
 
@@ -67,10 +70,7 @@ class ConsumerMetrics(Collector):
     """
 
     def __init__(self, consumer: Metered | None = None, group: str | None = None) -> None:
-        self._lock = threading.Lock()
-        self._open: list[_OpenConsumer] = []
-        self._finished: dict[str, dict[RackPair, int]] = {}
-        """What closed consumers have read, by group; only of groups with an open consumer."""
+        self._pool = _ConsumerPool()
         if consumer is not None:
             self.add(consumer, group)
 
@@ -84,36 +84,84 @@ class ConsumerMetrics(Collector):
         Raises:
             ConfigError: It meters nothing, or its group is not known.
         """
-        added = _OpenConsumer(consumer, _group_of(consumer, group))
-        with self._lock:
-            self._remove_closed()
-            if all(known.consumer() is not consumer for known in self._open):
-                self._open.append(added)
+        self._pool.add(_OpenConsumer(consumer, _group_of(consumer, group), self))
 
     def describe(self) -> Iterable[Metric]:
-        """Return the metrics without samples: the registry rejects a second collector with these names.
+        """Return the metrics without samples, by which a registry rejects a second collector of the same metrics.
 
-        The collector gets no reference to its registry, so it can neither join the collector that is there nor raise
-        an error of its own. The registry's error contains the names, so the last one states what to do; it is never
-        exported.
+        In a registry that has one already this collector joins it, and has no metrics of its own.
         """
-        hint = Metric("rackassign_has_one_ConsumerMetrics_per_registry_use_its_method_add", "Never exported.", "gauge")
-        return [read_bytes_metric(), partitions_metric(), hint]
+        registry = registering_registry()
+        if registry is not None:
+            shared = shared_by(registry, self._pool)
+            alone = not shared.registered_in(registry)
+            shared.join(self._pool, registry, self)
+            self._pool = shared
+            if not alone:
+                return []
+        return [read_bytes_metric(), partitions_metric()]
 
     def collect(self) -> Iterable[Metric]:
         """Return the current metrics; called from the server's thread."""
+        return self._pool.collect(self)
+
+
+class _ConsumerPool:
+    """The consumers that are exported together, and the sums of those that were closed."""
+
+    def __init__(self) -> None:
+        self.collectors: list[tuple[weakref.ref[CollectorRegistry], weakref.ref[ConsumerMetrics]]] = []
+        """Registered collectors, in order, with their registries."""
+        self._lock = threading.RLock()
+        self._open: list[_OpenConsumer] = []
+        self._finished: dict[str, dict[RackPair, int]] = {}
+        """What closed consumers have read, by group; only of groups with an open consumer."""
+
+    def add(self, added: _OpenConsumer) -> None:
+        """Add a consumer, unless it is there already."""
+        with self._lock:
+            self._remove_closed()
+            if all(known.consumer() is not added.consumer() for known in self._open):
+                self._open.append(added)
+
+    def join(self, other: _ConsumerPool, registry: CollectorRegistry, collector: ConsumerMetrics) -> None:
+        """Take the consumers of another pool over, and note the collector that is being registered."""
+        with self._lock:
+            self.collectors.append((weakref.ref(registry), weakref.ref(collector)))
+            if other is self:
+                return
+            for each in other._open:
+                if each.consumer() is not None:
+                    self.add(each)
+
+    def registered_in(self, registry: CollectorRegistry | None = None) -> list[ConsumerMetrics]:
+        """Return the collectors that are still registered, in one registry or in any, in order."""
+        pairs = [(of(), collector()) for of, collector in self.collectors]
+        return [
+            collector
+            for of, collector in pairs
+            if collector is not None and of is not None and registry in {None, of} and is_registered(of, collector)
+        ]
+
+    def collect(self, caller: ConsumerMetrics) -> Iterable[Metric]:
+        """Return the current metrics of all consumers; nothing unless the caller is the first registered collector."""
         read: dict[tuple[str, RackPair], float] = {}
         owned: dict[str, Locality] = {}
         with self._lock:
+            registered = self.registered_in()
+            if registered and registered[0] is not caller:
+                return []
             self._remove_closed()
-            readable = {each.group for each in self._open if each.read()}
-            for each in self._open:
+            # The consumers of a collector that was unregistered are not exported.
+            exported = [each for each in self._open if each.owner() in (registered or [caller])]
+            readable = {each.group for each in exported if each.read()}
+            for each in exported:
                 # A consumer that cannot be read now keeps its last share: without it the sum of the others would sink.
                 if each.group in readable:
                     _add(read, each.group, each.last)
             for group in readable:
                 _add(read, group, self._finished.get(group, {}))
-            for each in self._open:
+            for each in exported:
                 counted = each.assigned_locality()
                 if counted is not None:
                     owned[each.group] = owned.get(each.group, Locality(0, 0, 0)) + counted
@@ -127,6 +175,8 @@ class ConsumerMetrics(Collector):
         """Move what closed consumers have read to the finished sums, and forget groups without open consumers."""
         still: list[_OpenConsumer] = []
         for each in self._open:
+            if each.owner() is None:
+                continue
             if not each.is_closed():
                 still.append(each)
                 continue
@@ -137,6 +187,8 @@ class ConsumerMetrics(Collector):
         self._open = still
         groups = {each.group for each in still}
         self._finished = {group: sums for group, sums in self._finished.items() if group in groups}
+        # A collector that is gone exports nothing, and is no reason to keep anything.
+        self.collectors = [pair for pair in self.collectors if None not in (pair[0](), pair[1]())]
 
 
 def _group_of(consumer: Metered, group: str | None) -> str:
@@ -162,13 +214,15 @@ class _OpenConsumer:
     Args:
         consumer: The consumer, to which it keeps a weak reference.
         group: Its group.
+        owner: The collector to which it was added, likewise.
 
     Attributes:
         last: The bytes it had read when it could be read last.
     """
 
-    def __init__(self, consumer: Metered, group: str) -> None:
+    def __init__(self, consumer: Metered, group: str, owner: ConsumerMetrics) -> None:
         self.group = group
+        self.owner = weakref.ref(owner)
         self.consumer: Callable[[], Metered | None] = weakref.ref(consumer)
         self.last: dict[RackPair, int] = {}
         self._view = view_of(consumer)
