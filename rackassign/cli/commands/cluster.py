@@ -245,7 +245,8 @@ def _next_commands(cluster: LocalCluster, options: _Shown) -> Iterator[str]:
     elif options.topics:
         yield f"audit {access}"
     else:
-        yield f"create-topic orders --partitions 12 {access}"
+        fewer = f" --replication-factor {len(cluster.brokers)}" if len(cluster.brokers) < _RF else ""
+        yield f"create-topic orders --partitions 12{fewer} {access}"
     named = "" if options.name == "default" else f" --name {options.name}"
     racks = [broker.rack for broker in cluster.brokers[1:] if broker.rack is not None]
     if racks:
