@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -40,7 +40,8 @@ def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
         elif not printed:
             printed = True
             # Not through a stream: a signal may come in the middle of what that is writing.
-            os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
+            with suppress(OSError):  # stderr is closed, and what is taken back goes on
+                os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
         else:
             raise KeyboardInterrupt
 

@@ -14,14 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_console, plain_text
 from rackassign.cli.placement_options import STATE, Topics
 from rackassign.util.text import counted, join_first
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
-
-SOUND, FINDINGS, UNRELIABLE = 0, 1, 3
 
 _NAMED = 5
 
@@ -58,8 +57,8 @@ def audit(
     else:
         _show(seen, plain_console())
     if not seen.is_consistent:
-        return UNRELIABLE
-    return FINDINGS if seen.findings else SOUND
+        return ExitCode.NO_ANSWER
+    return ExitCode.NO if seen.findings else ExitCode.DONE
 
 
 def _as_json(seen: Audit) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.commands.demo import striped
+from rackassign.cli.epilog import examples
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_text, warn
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
     from rackassign.testing.control import RackChange
 
-NO = 1
 PORT = 9092
 """The port of the first broker, as in Kafka's own examples."""
 
@@ -44,7 +45,12 @@ Name = Annotated[str, typer.Option(help="Name of the cluster, if there is more t
 Rack = Annotated[str, typer.Argument(help="Rack of the cluster.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "cluster up --with-demo-group",
+        "cluster up --racks a,a,b,b --port 9192 --create-topic orders:12:3 --name second",
+    )
+)
 def up(
     *,
     racks: Annotated[
@@ -96,7 +102,7 @@ def up(
         control.serve()
 
 
-@app.command()
+@app.command(epilog=examples("cluster down", "cluster down --name second"))
 def down(*, name: Name = "default") -> int:
     """Stop a cluster that `rackassign cluster up` keeps running in another process. Exit 1: there is none."""
     from rackassign.testing.registry import find_registered  # noqa: PLC0415 - another extra
@@ -105,16 +111,16 @@ def down(*, name: Name = "default") -> int:
         if found is None:
             return _not_up(name)
         found.end()
-    return 0
+    return ExitCode.DONE
 
 
-@app.command("kill-rack")
+@app.command("kill-rack", epilog=examples("cluster kill-rack b"))
 def kill_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
     """Kill all brokers of a rack of a running cluster, as a crash does. Exit 1: they are down already."""
     return _change_rack("kill-rack", rack, name, output)
 
 
-@app.command("start-rack")
+@app.command("start-rack", epilog=examples("cluster start-rack b"))
 def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
     """Start the brokers of a rack that are down, and wait until they are ready. Exit 1: they are up already."""
     return _change_rack("start-rack", rack, name, output)
@@ -138,8 +144,8 @@ def _change_rack(command: str, rack: str, name: str, output: str) -> int:
         Console(highlight=False).print(plain_text(_changed(command, change)), soft_wrap=True)
     if not change.changed:
         warn(f"rack {rack!r} is {'down' if command == 'kill-rack' else 'up'} already")
-        return NO
-    return 0
+        return ExitCode.NO
+    return ExitCode.DONE
 
 
 def _changed(command: str, change: RackChange) -> str:
@@ -150,7 +156,7 @@ def _changed(command: str, change: RackChange) -> str:
 
 def _not_up(name: str) -> int:
     warn(f"no cluster {name!r} is up")
-    return NO
+    return ExitCode.NO
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:

@@ -10,10 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.racks import detect_all
-
-FOUND, NO_RACK = 0, 1
 
 
 def detect_rack_command(
@@ -41,4 +40,4 @@ def detect_rack_command(
         console = Console(highlight=False)
         console.print(table)
         console.print(plain_text(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
-    return FOUND if chosen else NO_RACK
+    return ExitCode.DONE if chosen else ExitCode.NO

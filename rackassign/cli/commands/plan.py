@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign import scenario
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import check_output, plain_text
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, validate_locality_mode
@@ -82,12 +82,7 @@ def plan(
             head = [value for _, value in zip(range(2), found, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
-        try:
-            return _answer(found, wanted, output)
-        except BrokenPipeError:
-            # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+        return _answer(found, wanted, output)
 
 
 def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
@@ -114,7 +109,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             _write_line(scenario.write_plan(group, made, explanation))
         else:
             sys.stdout.write(json.dumps(scenario.write_plan(group, made, explanation), indent=2) + "\n")
-    return 2 if failed else 0
+    return ExitCode.BAD_INPUT if failed else ExitCode.DONE
 
 
 def _opened(file: str) -> BinaryIO:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_text
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rackassign.spark import Diagnosis
-
-HEALTHY, FINDINGS = 0, 1
 
 _AS_LIBRDKAFKA = {
     "security_protocol": "security.protocol",
@@ -66,7 +65,7 @@ def spark_doctor(
         sys.stdout.write(json.dumps(diagnosis.as_json()) + "\n")
     else:
         _show(diagnosis, Console(highlight=False, soft_wrap=True))
-    return FINDINGS if diagnosis.findings else HEALTHY
+    return ExitCode.NO if diagnosis.findings else ExitCode.DONE
 
 
 def _client(bootstrap: str, file: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rackassign.cli.app import run
+from rackassign.cli.exit_codes import ExitCode
 
 SCENARIO = {
     "format": "rackassign/1",
@@ -251,7 +252,7 @@ def test_answers_come_while_the_input_is_still_open() -> None:
         assert process.wait() == 0
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_reader_that_goes_away_is_no_problem_to_report() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "rackassign", "plan"],
         stdin=subprocess.PIPE,
@@ -263,7 +264,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         process.stdout.close()
         process.stdout = None
         _, err = process.communicate("\n".join([LINE] * 1000))
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (ExitCode.PIPE_CLOSED, "")
 
 
 def test_without_the_extra_the_script_says_so_in_one_line() -> None:
