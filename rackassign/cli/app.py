@@ -25,6 +25,7 @@ from rackassign.cli.commands.spark_doctor import spark_doctor
 from rackassign.cli.commands.top import top
 from rackassign.cli.epilog import examples, exit_codes
 from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import warn
 from rackassign.cli.streams import guarded_streams
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.util.text import strip_control_chars
@@ -137,7 +138,13 @@ def _run(words: list[str]) -> int:
         return ExitCode.INTERRUPTED
     except typer.TyperException as error:
         return _fail(error.format_message(), ExitCode.BAD_INPUT)
-    except (ClusterError, KafkaUnavailableError) as error:
+    except ClusterError as error:
+        # The end of a broker's log can be in it, which has several lines.
+        first, *others = str(error).split("\n")
+        warn(first)
+        sys.stderr.writelines(f"{strip_control_chars(line)}\n" for line in others)
+        return ExitCode.NO_ANSWER
+    except KafkaUnavailableError as error:
         return _fail(str(error), ExitCode.NO_ANSWER)
     except RackassignError as error:
         return _fail(str(error), ExitCode.BAD_INPUT)
@@ -145,9 +152,7 @@ def _run(words: list[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    # What others chose may be in it; a broker's last words have several lines.
-    shown = "\n".join(map(strip_control_chars, message.split("\n")))
-    sys.stderr.write(f"rackassign: {shown}\n")
+    warn(message)
     return code
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from rackassign.cli.commands.demo import striped
 from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_text, warn
+from rackassign.cli.output import Output, check_output, plain_line, warn
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError
 from rackassign.util.text import join_ids, short_repr
@@ -141,7 +141,7 @@ def _change_rack(command: str, rack: str, name: str, output: str) -> int:
         written = {"rack": rack, "changed": change.changed, "running": change.running}
         sys.stdout.write(json.dumps(written) + "\n")
     elif change.changed:
-        Console(highlight=False).print(plain_text(_changed(command, change)), soft_wrap=True)
+        Console(highlight=False).print(plain_line(_changed(command, change)), soft_wrap=True)
     if not change.changed:
         warn(f"rack {rack!r} is {'down' if command == 'kill-rack' else 'up'} already")
         return ExitCode.NO
@@ -234,11 +234,11 @@ def _print(cluster: LocalCluster, options: _Shown, output: str) -> None:
     for column in ("broker", "rack", "address"):
         table.add_column(column)
     for broker in cluster.brokers:
-        table.add_row(str(broker.id), plain_text(broker.rack or "-"), f"{broker.host}:{broker.port}")
+        table.add_row(str(broker.id), plain_line(broker.rack or "-"), f"{broker.host}:{broker.port}")
     console.print(table)
     console.print("In another terminal:")
     for command in _next_commands(cluster, options):
-        console.print(plain_text(f"  rackassign {command}"), soft_wrap=True)
+        console.print(plain_line(f"  rackassign {command}"), soft_wrap=True)
     sys.stdout.flush()
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_text, warn
+from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
 from rackassign.cli.placement_options import (
     STATE,
     AllowPlaceholders,
@@ -141,4 +141,4 @@ def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
         line += f", {placed.under_replicated()} of them with replicas missing"
     if placed.placeholders():
         line += f"; {waiting(placed.placeholders())}: `reassign plan` finds one when it is there"
-    console.print(plain_text(line), soft_wrap=True)
+    console.print(plain_line(line), soft_wrap=True)

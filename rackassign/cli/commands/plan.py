@@ -16,7 +16,8 @@ from rich.table import Table
 
 from rackassign import scenario
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.output import check_output, plain_line, warn
+from rackassign.cli.unlisted import UnlistedNames
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation
@@ -82,10 +83,15 @@ def plan(
             head = [value for _, value in zip(range(2), found, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
-        return _answer(found, wanted, output)
+        unlisted = UnlistedNames()
+        try:
+            return _answer(found, wanted, output, unlisted)
+        finally:
+            for line in unlisted.warnings():
+                warn(line)
 
 
-def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
+def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: UnlistedNames) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
     failed = False
     for line, value, error in found:
@@ -93,6 +99,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             if error is not None:
                 raise error
             group = scenario.read_group(value)
+            unlisted.add(group)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
@@ -165,14 +172,14 @@ def _write_line(value: dict[str, Any]) -> None:
 
 
 def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
-    table = Table(title=None if group.name is None else plain_text(group.name))
+    table = Table(title=None if group.name is None else plain_line(group.name))
     for column in ("member", "rack", "partitions", "which"):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
     racks = {member.id: member.rack for member in group.members}
     for member, owned in made.target.items():
         which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
         count = str(sum(map(len, owned.values())))
-        table.add_row(plain_text(member), plain_text(racks[member] or "-"), count, plain_text(which))
+        table.add_row(plain_line(member), plain_line(racks[member] or "-"), count, plain_line(which))
     counts = Locality.of(group, made)
     console = Console()
     console.print(table)
@@ -182,7 +189,7 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(plain_text(_describe(advice)), highlight=False)
+        console.print(plain_line(_describe(advice)), highlight=False)
 
 
 def _describe(advice: Recommendation) -> str:

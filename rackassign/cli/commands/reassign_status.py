@@ -13,7 +13,7 @@ from rackassign.cli.commands.reassign import PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
 from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.cli.output import Output, check_output, plain_console, plain_line
 from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _show(found: Journal, seen: PlanStatus, output: str) -> None:
     for state, partitions in at.items():
         if partitions:
             names = join_first([_named(partition, state, seen) for partition in partitions], _NAMED)
-            console.print(plain_text(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
+            console.print(plain_line(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
     if seen.throttled:
         console.print("the throttle is still set", soft_wrap=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -142,6 +143,45 @@ def test_weights_are_shown_with_their_gap(cli: Cli) -> None:
     assert second["partitions"]["local"] == 3
     plan = json.loads(cli("plan", "--strategy", "sticky", given=weighted).out)
     assert (plan["weight_gap"], plan["weight_loads"], plan["optimal"]) == (0, {"min": 3, "max": 3}, False)
+
+
+UNLISTED = SCENARIO | {
+    "topics": {"t": [[2, 9], [1, 8]]},
+    "members": [
+        {"id": "m1", "rack": "a", "topics": ["t", "gone"], "owned": {"t": [1], "left": [0]}},
+        {"id": "m2", "rack": "b", "topics": ["t", "new\nline"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl", "table"])
+def test_names_that_a_scenario_does_not_list_are_warned_of_once_and_change_nothing(cli: Cli, output: str) -> None:
+    listed = json.loads(json.dumps(UNLISTED))
+    for member in listed["members"]:
+        member["topics"] = ["t"]
+    del listed["members"][0]["owned"]["left"]
+    listed["brokers"] += [{"id": 8}, {"id": 9}]
+    expected = cli("plan", "--output", output, given=json.dumps(listed))
+    code, out, err = cli("plan", "--output", output, given=json.dumps(UNLISTED))
+    assert expected.err == ""
+    assert (code, [*map(_timeless, out.splitlines())]) == (0, [*map(_timeless, expected.out.splitlines())])
+    assert err.splitlines() == [
+        "rackassign: replicas are on brokers that are not in brokers, so their racks are unknown: 8, 9",
+        r"rackassign: members subscribe to topics that are not in topics, which are left out: gone, new\nline",
+        "rackassign: members own partitions of topics that are not in topics, which are ignored: left",
+    ]
+    many = cli("plan", "--output", "jsonl", given="\n".join([json.dumps(UNLISTED), "[]"] * 50))
+    assert (many.code, many.err) == (2, err)
+
+
+def _timeless(line: str) -> str:
+    return re.sub(r'"seconds": ?[\d.e-]+', "", line)
+
+
+def test_many_names_are_counted(cli: Cli) -> None:
+    topics = {"t": [[1, *range(100, 120)], [2]]}
+    _, _, err = cli("plan", given=json.dumps(SCENARIO | {"topics": topics}))
+    assert err.endswith("racks are unknown: 100, 101, 102, 103, 104 and 15 more\n")
 
 
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
