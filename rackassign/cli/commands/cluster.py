@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -21,6 +19,7 @@ from rackassign.cli.epilog import examples
 from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_line, warn
 from rackassign.cli.progress import progress_display
+from rackassign.cli.signals import terminate_as_exit
 from rackassign.errors import ConfigError
 from rackassign.util.text import join_ids, short_repr
 
@@ -82,9 +81,7 @@ def up(
     topics = [_topic(text, len(wanted)) for text in create_topic or ()]
     if with_demo_group:
         _check_demo(wanted, topics)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
-    with register(name) as registration, progress_display() as show, ExitStack() as opened:
+    with terminate_as_exit(), register(name) as registration, progress_display() as show, ExitStack() as opened:
         config = _SHORT_RETENTION_CHECK if with_demo_group else {}
         cluster = LocalCluster(wanted, config=config, progress=show.on_progress, first_port=port)
         opened.enter_context(cluster)
@@ -157,10 +154,6 @@ def _changed(command: str, change: RackChange) -> str:
 def _not_up(name: str) -> int:
     warn(f"no cluster {name!r} is up")
     return ExitCode.NO
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)
 
 
 class _Shown(NamedTuple):
