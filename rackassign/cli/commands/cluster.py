@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PORT = 9092
 """The port of the first broker, as in Kafka's own examples."""
 
+_PORTS = 65_536
 _RF = 3
 _DEMO_RF = 2
 _DEMO_PARTITIONS = 3
@@ -79,6 +80,8 @@ def up(
     check_output(output, "table", "json")
     wanted = [rack.strip() or None for rack in racks.split(",")]
     topics = [_topic(text, len(wanted)) for text in create_topic or ()]
+    if port + len(wanted) > _PORTS:
+        raise ConfigError(f"port: {port} leaves too few ports for {len(wanted)} brokers")
     if with_demo_group:
         _check_demo(wanted, topics)
     with terminate_as_exit(), register(name) as registration, progress_display() as show, ExitStack() as opened:

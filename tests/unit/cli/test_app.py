@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from rackassign.cli.app import run
+from rackassign.cli.commands import cluster
 from rackassign.cli.exit_codes import ExitCode
+from rackassign.testing import Broker, LocalCluster
 
 SCENARIO = {
     "format": "rackassign/1",
@@ -232,6 +234,22 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("paln",), "", "No such command 'paln'"),
         (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "down", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "kill-rack", "a", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "start-rack", "a", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
+        (("cluster", "up", "--port", "65534"), "", "port: 65534 leaves too few ports for 3 brokers"),
+        (("cluster", "up", "--port", "0"), "", "Invalid value for '--port'"),
+        (("cluster", "up", "--create-topic", ":1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:0"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:x"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:1:1:1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:1:4"), "", "create-topic: t:1:4 has more replicas than the cluster"),
+        (("cluster", "up", "--racks", ",", "--with-demo-group"), "", "--with-demo-group needs a rack"),
+        (
+            ("cluster", "up", "--with-demo-group", "--create-topic", "orders"),
+            "",
+            "--with-demo-group creates the topic orders itself",
+        ),
         (("demo", "--price-per-gb", "-1"), "", "Invalid value for '--price-per-gb'"),
     ],
 )
@@ -262,9 +280,32 @@ def test_help_and_version_are_no_errors(cli: Cli, words: tuple[str, ...]) -> Non
     assert out
 
 
-def test_taking_down_what_is_not_up_is_a_no(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [("down",), ("kill-rack", "a"), ("start-rack", "a", "--output", "json")])
+def test_what_is_not_up_is_a_no_and_leaves_no_file(
+    cli: Cli, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path))
-    assert cli("cluster", "down") == (1, "", "rackassign: no cluster 'default' is up\n")
+    assert cli("cluster", *words) == (1, "", "rackassign: no cluster 'default' is up\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("racks", "name", "topics", "demo_group", "expected"),
+    [
+        ("abc", "default", False, True, ["inspect {} --all-groups", "top {} --all-groups", "cluster kill-rack c"]),
+        ("abc", "x", True, False, ["audit {}", "cluster kill-rack c --name x"]),
+        ("a", "default", False, False, ["create-topic orders --partitions 12 --replication-factor 1 {}"]),
+    ],
+)
+def test_a_cluster_names_the_commands_to_type_next(
+    *, racks: str, name: str, topics: bool, demo_group: bool, expected: list[str]
+) -> None:
+    running = LocalCluster(list(racks))
+    running._brokers = tuple(Broker(n, rack, "127.0.0.1", 9100 + n) for n, rack in enumerate(racks))
+    down = "cluster down" if name == "default" else f"cluster down --name {name}"
+    access = "--bootstrap-server localhost:9100"
+    commands = list(cluster._next_commands(running, cluster._Shown(name, topics, demo_group)))
+    assert commands == [*(line.format(access) for line in expected), down]
 
 
 def test_a_thousand_groups_take_one_process() -> None:
