@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
 from rackassign.cli.exit_codes import ExitCode
-from rackassign.cli.output import Output, check_output, plain_text
+from rackassign.cli.output import Output, check_output, plain_line
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
@@ -107,14 +107,14 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
         table.add_column(heading)
     for executor in diagnosis.executors:
         rack = "unknown" if executor.rack is None else executor.rack
-        table.add_row(plain_text(executor.host), str(executor.process), plain_text(rack), str(executor.slots))
+        table.add_row(plain_line(executor.host), str(executor.process), plain_line(rack), str(executor.slots))
     console.print(table)
     least, most = diagnosis.replicas
     spread = str(least) if least == most else f"{least} to {most}"
     racks = ", ".join(diagnosis.broker_racks) or "none"
-    console.print(plain_text(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
+    console.print(plain_line(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
     expected = diagnosis.expected
     for name, share in (("none", expected.none), ("executor", expected.executor), ("pull", expected.pull)):
-        console.print(plain_text(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
+        console.print(plain_line(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
     for finding in diagnosis.findings:
-        console.print(plain_text(f"- {finding}"))
+        console.print(plain_line(f"- {finding}"))
