@@ -2,9 +2,9 @@
 
 Try it on a cluster of your own making, in another terminal `rackassign cluster up`, then
 
-    RACKASSIGN_RACK=a python examples/local_share.py 127.0.0.1:PORT TOPIC GROUP
+    RACKASSIGN_RACK=a python examples/local_share.py localhost:9092 orders local-share
 
-once for each rack.
+once for each rack. `--create-topic orders:12:3` creates a topic.
 """
 
 from __future__ import annotations

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
 
 from rackassign.testing import LocalCluster, cache_dir
 from rackassign.testing.harness import wait_until
+from rackassign.testing.ports import reserve_ports
 
 pytestmark = [pytest.mark.brokers, pytest.mark.local]
 
@@ -74,22 +79,123 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing(cache: Path) -> None:
     wait_until(lambda: clusters(cache) == [], "the cluster gone")
 
 
-def test_a_cluster_goes_up_and_down(cache: Path) -> None:
-    up = [*RACKASSIGN, "cluster", "up", "--racks", "x,,x", "--output", "json"]
-    with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def cluster(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RACKASSIGN, "cluster", *words], capture_output=True, check=False, text=True)
+
+
+@contextmanager
+def running(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run `cluster up` while the block lasts; end it if the block fails."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def first_port(cache: Path) -> int:
+    """A port that is free, as are those after it, so that tests do not meet a cluster of this machine."""
+    del cache
+    while True:
+        reserved = reserve_ports(1)
+        first = reserved.numbers[0]
+        reserved.close()
+        row = reserve_ports(5, range(first, first + 5))
+        row.close()
+        if not row.refused:
+            return first
+
+
+def test_a_cluster_goes_up_and_down_at_the_same_ports(cache: Path, first_port: int) -> None:
+    up = [*RACKASSIGN, "cluster", "up", "--racks", "x,,x", "--output", "json", "--port", str(first_port)]
+    up += ["--create-topic", "orders:12:2", "--create-topic", "one"]
+    with running(up) as process:
         assert process.stdout is not None
-        cluster = json.loads(process.stdout.readline())
-        admin = KafkaAdminClient(bootstrap_servers=cluster["bootstrap"])
+        shown = json.loads(process.stdout.readline())
+        admin = KafkaAdminClient(bootstrap_servers=f"localhost:{first_port}")
         racks = {broker["broker_id"]: broker["rack"] for broker in admin.describe_cluster()["brokers"]}
+        described = {topic["name"]: topic["partitions"] for topic in admin.describe_topics(["orders", "one"])}
         admin.close()
         assert racks == {1: "x", 2: None, 3: "x"}
-        assert [broker["rack"] for broker in cluster["brokers"]] == ["x", None, "x"]
+        assert [broker["rack"] for broker in shown["brokers"]] == ["x", None, "x"]
+        assert [broker["port"] for broker in shown["brokers"]] == [first_port, first_port + 1, first_port + 2]
+        assert {name: len(partitions) for name, partitions in described.items()} == {"orders": 12, "one": 1}
+        assert {len(p["replica_nodes"]) for p in described["orders"]} == {2}
 
-        again = subprocess.run(up, capture_output=True, check=False, text=True)
+        again = cluster("up")
         assert again.returncode == 2
         assert "is up already" in again.stderr
 
-        subprocess.run([*RACKASSIGN, "cluster", "down"], check=True)
+        second = [*RACKASSIGN, "cluster", "up", "--name", "second", "--port", str(first_port + 2), "--output", "json"]
+        with running(second) as other:
+            assert other.stdout is not None
+            assert other.stderr is not None
+            ports = [broker["port"] for broker in json.loads(other.stdout.readline())["brokers"]]
+            assert ports[1:] == [first_port + 3, first_port + 4]
+            assert cluster("down", "--name", "second").returncode == 0
+            warning = f"rackassign: port {first_port + 2} is not free (another test cluster has it): broker 1 has port"
+            assert f"{warning} {ports[0]}\n" in other.stderr.read()
+
+        assert cluster("down").returncode == 0
         assert process.wait(60) == 0
     wait_until(lambda: clusters(cache) == [], "the cluster gone")
-    assert subprocess.run([*RACKASSIGN, "cluster", "down"], stderr=subprocess.DEVNULL, check=False).returncode == 1
+    assert list(cache.glob("up/*")) == []
+    down = cluster("down")
+    assert (down.returncode, down.stderr) == (1, "rackassign: no cluster 'default' is up\n")
+    assert list(cache.glob("up/*")) == []
+
+
+def test_a_demo_group_shows_what_can_be_saved_and_survives_the_loss_of_a_rack(cache: Path, first_port: int) -> None:
+    up = [*RACKASSIGN, "cluster", "up", "--with-demo-group", "--port", str(first_port)]
+    with running(up) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        named = next(line for line in iter(process.stdout.readline, "") if "rackassign inspect" in line)
+        assert named == f"  rackassign inspect --bootstrap-server localhost:{first_port} --all-groups\n"
+        inspect = [*RACKASSIGN, *shlex.split(named)[1:], "--interval", "4", "--output", "json"]
+
+        def group() -> dict[str, Any]:
+            done = subprocess.run(inspect, capture_output=True, check=True, text=True)
+            # While it rebalances, a group is among those that are skipped.
+            return next(iter(json.loads(done.stdout)["groups"]), {"members": [], "partitions": {}})
+
+        found = group()
+        assert (found["group"], found["partitions"]) == ("billing", {"local": 6, "cross": 3, "unknown": 0})
+        assert [s["partitions"]["local"] for s in found["strategies"] if s["strategy"] == "cooperative-sticky"] == [9]
+        assert 0 < found["bytes_per_second"]["cross"] < 250_000
+
+        wrong = cluster("kill-rack", "z")
+        assert (wrong.returncode, wrong.stderr) == (2, "rackassign: no rack 'z': the cluster has 'a', 'b', 'c'\n")
+        killed = cluster("kill-rack", "c", "--output", "json")
+        assert json.loads(killed.stdout) == {"rack": "c", "changed": [3], "running": [1, 2]}
+        twice = cluster("kill-rack", "c")
+        assert (twice.returncode, twice.stderr) == (1, "rackassign: rack 'c' is down already\n")
+        wait_until(lambda: len(group()["members"]) == 3, "the group to go on")
+        started = cluster("start-rack", "c")
+        assert (started.returncode, started.stdout) == (0, "rack c: broker 3 started; up are 1, 2, 3\n")
+        wait_until(lambda: group()["partitions"].get("local") == 6, "all replicas in sync")
+
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Up; Ctrl-C ends it"
+    wait_until(lambda: clusters(cache) == [], "the cluster gone")
+    assert list(cache.glob("up/*")) == []
+
+
+def test_what_a_killed_owner_leaves_does_not_matter(cache: Path, first_port: int) -> None:
+    up = [*RACKASSIGN, "cluster", "up", "--racks", "a", "--port", str(first_port), "--output", "json"]
+    with running(up) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    for words in (("kill-rack", "a"), ("start-rack", "a"), ("down",)):
+        done = cluster(*words)
+        assert (done.returncode, done.stderr) == (1, "rackassign: no cluster 'default' is up\n")
+    wait_until(lambda: clusters(cache) == [], "the cluster gone")
+    with running(up) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["brokers"][0]["port"] == first_port
+        assert cluster("down").returncode == 0
+        assert process.wait(60) == 0

@@ -1,7 +1,6 @@
 """The command line: options, output and exit codes; the use cases are in other packages.
 
-Results go to stdout, progress and problems to stderr. Exit 0: done; 1: the answer is no; 2: bad input or a missing
-extra, reported in one line; 3: no reliable answer.
+Results go to stdout, progress and problems to stderr. `cli/exit_codes.py` has the exit codes of all commands.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated
 
@@ -24,33 +23,74 @@ from rackassign.cli.commands.simulate_placement import simulate_placement
 from rackassign.cli.commands.snapshot import snapshot
 from rackassign.cli.commands.spark_doctor import spark_doctor
 from rackassign.cli.commands.top import top
+from rackassign.cli.epilog import examples, exit_codes
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import warn
+from rackassign.cli.streams import guarded_streams
 from rackassign.errors import ClusterError, KafkaUnavailableError, RackassignError
 from rackassign.util.text import strip_control_chars
-
-DONE, BAD_INPUT, NO_ANSWER = 0, 2, 3
-INTERRUPTED = 128 + signal.SIGINT
 
 app = typer.Typer(
     name="rackassign",
     help="Rack-aware partition assignment for Kafka consumers.",
-    add_completion=False,
+    epilog=exit_codes(),
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(audit)
-app.command()(balance_leaders)
-app.command()(create_topic)
-app.command()(demo)
-app.command("detect-rack")(detect_rack_command)
-app.command()(doctor)
-app.command()(exporter)
-app.command()(fleet)
-app.command()(inspect)
-app.command()(plan)
-app.command()(simulate_placement)
-app.command()(snapshot)
-app.command()(spark_doctor)
-app.command()(top)
+
+_SERVER = "--bootstrap-server localhost:9092"
+
+app.command(
+    epilog=examples(f"audit {_SERVER}", f"audit {_SERVER} --topic orders --expected-replication-factor 3"),
+)(audit)
+app.command(
+    epilog=examples(f"balance-leaders {_SERVER} --dry-run", f"balance-leaders {_SERVER} --balance-by rack"),
+)(balance_leaders)
+app.command(
+    epilog=examples(
+        f"create-topic orders --partitions 12 {_SERVER}",
+        f"create-topic orders --add-partitions 6 {_SERVER} --policy enabled",
+    ),
+)(create_topic)
+app.command(epilog=examples("demo"))(demo)
+app.command("detect-rack", epilog=examples("detect-rack", "detect-rack --zone-name --output json"))(detect_rack_command)
+app.command(
+    epilog=examples(f"doctor {_SERVER} --group billing", f"doctor {_SERVER} --group billing --fix"),
+)(doctor)
+app.command(
+    epilog=examples(f"exporter {_SERVER}", f"exporter {_SERVER} --listen 0.0.0.0:9108 --interval 60"),
+)(exporter)
+app.command(
+    epilog=examples("fleet snapshots/", "fleet snapshots/ --what-if all --recommend --html fleet.html"),
+)(fleet)
+app.command(
+    epilog=examples(
+        f"inspect {_SERVER} --all-groups",
+        f"inspect {_SERVER} --group billing --fail-under 95% --html report.html",
+    ),
+)(inspect)
+app.command(
+    epilog=examples(
+        "plan group.json --strategy cooperative-sticky --explain --output table",
+        f"snapshot {_SERVER} --group billing | rackassign plan --strategy sticky",
+    ),
+)(plan)
+app.command(
+    epilog=examples("simulate-placement layout.json --compare", "simulate-placement - --replication-factor 3"),
+)(simulate_placement)
+app.command(
+    epilog=examples(
+        f"snapshot {_SERVER} --group billing > group.json",
+        f"snapshot {_SERVER} --all-groups --parquet snapshots/ --interval 60",
+    ),
+)(snapshot)
+app.command(
+    epilog=examples(f"spark-doctor {_SERVER} --topic orders --master spark://driver:7077"),
+)(spark_doctor)
+app.command(
+    epilog=examples(f"top {_SERVER} --all-groups", f"top {_SERVER} --group billing --interval 10"),
+)(top)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(reassign_status.app, name="reassign")
 
@@ -81,21 +121,43 @@ def run(arguments: list[str] | None = None) -> int:
         arguments: Words behind `rackassign`; the process's own if left out.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    with guarded_streams() as stdout:
+        try:
+            code = _run(words)
+            sys.stdout.flush()
+        except (OSError, SystemExit):
+            if stdout is None or stdout.failure is None:
+                raise
+        return code if stdout is None or stdout.failure is None else _unwritten(stdout.failure)
+
+
+def _run(words: list[str]) -> int:
     try:
         result = app(words or ["--help"], standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except typer.TyperException as error:
-        return _fail(error.format_message(), BAD_INPUT)
-    except (ClusterError, KafkaUnavailableError) as error:
-        return _fail(str(error), NO_ANSWER)
+        return _fail(error.format_message(), ExitCode.BAD_INPUT)
+    except ClusterError as error:
+        # The end of a broker's log can be in it, which has several lines.
+        first, *others = str(error).split("\n")
+        warn(first)
+        sys.stderr.writelines(f"{strip_control_chars(line)}\n" for line in others)
+        return ExitCode.NO_ANSWER
+    except KafkaUnavailableError as error:
+        return _fail(str(error), ExitCode.NO_ANSWER)
     except RackassignError as error:
-        return _fail(str(error), BAD_INPUT)
-    return result if isinstance(result, int) else DONE
+        return _fail(str(error), ExitCode.BAD_INPUT)
+    return result if isinstance(result, int) else ExitCode.DONE
 
 
 def _fail(message: str, code: int) -> int:
-    # What others chose may be in it; a broker's last words have several lines.
-    shown = "\n".join(map(strip_control_chars, message.split("\n")))
-    sys.stderr.write(f"rackassign: {shown}\n")
+    warn(message)
     return code
+
+
+def _unwritten(failure: OSError) -> int:
+    if isinstance(failure, BrokenPipeError):
+        # That is how a pipe ends, so there is nothing to report.
+        return ExitCode.PIPE_CLOSED
+    return _fail(f"the output cannot be written: {failure.strerror}", ExitCode.NOT_WRITTEN)

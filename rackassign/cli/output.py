@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +27,21 @@ def check_output(output: str, *known: str) -> None:
         raise ConfigError(f"output must be one of {', '.join(known)}, got {output!r}")
 
 
+def plain_line(text: str) -> Text:
+    """Return one line that rich and the terminal show as it is: a name that others have chosen, or a text with names.
+
+    Control characters and line ends are shown escaped, so a name is one line wherever it stands.
+    """
+    return Text(strip_control_chars(text))
+
+
+def plain_lines(lines: Iterable[str]) -> Text:
+    """Return several lines, each as from `plain_line`."""
+    return Text("\n".join(map(strip_control_chars, lines)))
+
+
 def plain_text(text: str) -> Text:
-    """Return a text that rich and the terminal show as it is: names of groups and clients are chosen by others."""
+    """Return a text of several lines that has no names in it, or whose names are one line each."""
     return Text("\n".join(map(strip_control_chars, text.split("\n"))))
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
+
+from rackassign.cli.exit_codes import ExitCode
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -18,6 +20,17 @@ def terminate_as_interrupt() -> Iterator[None]:
 
     def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
+
+    with _handled((signal.SIGTERM, signal.SIGHUP), stop):
+        yield
+
+
+@contextmanager
+def terminate_as_exit() -> Iterator[None]:
+    """End the process with exit code 0 on SIGTERM and SIGHUP, which are a way to stop it that is no error."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(ExitCode.DONE)
 
     with _handled((signal.SIGTERM, signal.SIGHUP), stop):
         yield
@@ -40,7 +53,8 @@ def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
         elif not printed:
             printed = True
             # Not through a stream: a signal may come in the middle of what that is writing.
-            os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
+            with suppress(OSError):  # stderr is closed, and what is taken back goes on
+                os.write(2, f"rackassign: {taking_back}; once more ends it at once\n".encode())
         else:
             raise KeyboardInterrupt
 
@@ -50,7 +64,9 @@ def stop_requested(taking_back: str = "") -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in numbers}
+    # What the caller ignores stays ignored, as nohup expects.
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:

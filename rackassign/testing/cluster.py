@@ -74,6 +74,23 @@ class Cluster(ABC):
         """The `bootstrap_servers` for clients, with all brokers."""
         return ",".join(f"{broker.host}:{broker.port}" for broker in self._brokers)
 
+    @property
+    def running(self) -> frozenset[int]:
+        """IDs of the brokers whose process or container exists, paused ones included."""
+        return frozenset(broker.id for broker in self._brokers if self._runs(broker))
+
+    def rack_brokers(self, rack: str) -> list[Broker]:
+        """Return the brokers of a rack.
+
+        Raises:
+            ConfigError: There is no such rack; the message names those that exist.
+        """
+        found = [broker for broker in self._brokers if broker.rack == rack]
+        if not found:
+            racks = sorted({broker.rack for broker in self._brokers if broker.rack is not None})
+            raise ConfigError(f"no rack {rack!r}: the cluster has {', '.join(map(repr, racks)) or 'none'}")
+        return found
+
     def client_config(self, listener: str | None = None) -> dict[str, Any]:
         """Return the arguments for a kafka-python client that connects to the brokers.
 
@@ -179,25 +196,25 @@ class Cluster(ABC):
 
     def start_rack(self, rack: str) -> None:
         """Start all brokers of a rack; see `start()`."""
-        for broker in self._rack(rack):
+        for broker in self.rack_brokers(rack):
             self.start(broker.id)
 
     def stop_rack(self, rack: str) -> None:
         """Shut down all brokers of a rack at the same time; see `stop()`."""
-        self._end(self._rack(rack), in_order=True)
+        self._end(self.rack_brokers(rack), in_order=True)
 
     def kill_rack(self, rack: str) -> None:
         """Kill all brokers of a rack at the same time; see `kill()`."""
-        self._end(self._rack(rack), in_order=False)
+        self._end(self.rack_brokers(rack), in_order=False)
 
     def pause_rack(self, rack: str) -> None:
         """Suspend all brokers of a rack; see `pause()`."""
-        for broker in self._rack(rack):
+        for broker in self.rack_brokers(rack):
             self.pause(broker.id)
 
     def resume_rack(self, rack: str) -> None:
         """Resume all paused brokers of a rack; see `resume()`."""
-        for broker in self._rack(rack):
+        for broker in self.rack_brokers(rack):
             self.resume(broker.id)
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -272,13 +289,6 @@ class Cluster(ABC):
             if broker.id == broker_id:
                 return broker
         raise ConfigError(f"no broker {broker_id}: the cluster has {', '.join(str(b.id) for b in self._brokers)}")
-
-    def _rack(self, rack: str) -> list[Broker]:
-        found = [broker for broker in self._brokers if broker.rack == rack]
-        if not found:
-            racks = sorted({broker.rack for broker in self._brokers if broker.rack is not None})
-            raise ConfigError(f"no rack {rack!r}: the cluster has {', '.join(map(repr, racks)) or 'none'}")
-        return found
 
     def __enter__(self) -> Self:
         self.start_all()

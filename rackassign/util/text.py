@@ -38,8 +38,8 @@ def clamp_middle(text: str, width: int) -> str:
 
 
 def strip_control_chars(text: str) -> str:
-    """Return a text without control characters of terminals, since it may come from other users."""
-    return text if text.isprintable() else ascii(text)[1:-1]
+    """Return a text with control characters and line ends escaped, since it may come from other users."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def counted(count: int, noun: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,16 @@ def test_public_names_are_resolved_when_used() -> None:
         assert name in dir(rackassign)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = rackassign.Nothing
+
+
+def test_the_pytest_plugin_loads_where_warnings_are_errors() -> None:
+    # What Python 3.11 and 3.12 deprecate is used by kafka-python while it is imported.
+    plugin = [sys.executable, "-W", "error", "-c", "import rackassign.testing.pytest_plugin, kafka, rackassign.clients"]
+    run = subprocess.run(plugin, capture_output=True, check=False, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("extra", ["testing", "docker"])
+def test_an_extra_with_clusters_has_pytest_for_the_plugin(extra: str) -> None:
+    lines = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8").splitlines()
+    assert ['"pytest>=' in line for line in lines if line.startswith(f"{extra} = [")] == [True]

@@ -14,14 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_console, plain_line
 from rackassign.cli.placement_options import STATE, Topics
 from rackassign.util.text import counted, join_first
 
 if TYPE_CHECKING:
     from rackassign.placement.audit import Audit, Finding, Load
-
-SOUND, FINDINGS, UNRELIABLE = 0, 1, 3
 
 _NAMED = 5
 
@@ -58,8 +57,8 @@ def audit(
     else:
         _show(seen, plain_console())
     if not seen.is_consistent:
-        return UNRELIABLE
-    return FINDINGS if seen.findings else SOUND
+        return ExitCode.NO_ANSWER
+    return ExitCode.NO if seen.findings else ExitCode.DONE
 
 
 def _as_json(seen: Audit) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def _show(seen: Audit, console: Console) -> None:
             table.add_column(column, overflow="fold")
         for finding in seen.findings:
             table.add_row(
-                plain_text(finding.problem), plain_text(_where(finding)), plain_text(finding.advice), end_section=True
+                plain_line(finding.problem), plain_line(_where(finding)), plain_line(finding.advice), end_section=True
             )
         console.print(table)
     console.print(_loads("rack", {"none" if rack is None else rack: load for rack, load in seen.by_rack.items()}))
@@ -114,5 +113,5 @@ def _loads(kind: str, loads: dict[str, Load]) -> Table:
     for name, load in loads.items():
         shares = (f"{100 * share:.1f} %" for share in (load.leader_share, load.replica_share))
         leaders, replicas = shares
-        table.add_row(plain_text(name), str(load.leaders), leaders, str(load.replicas), replicas)
+        table.add_row(plain_line(name), str(load.leaders), leaders, str(load.replicas), replicas)
     return table

@@ -11,6 +11,7 @@ import typer
 
 from rackassign.cli.commands.reassign import TAKING_BACK, explain_interruption
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.output import Output, check_output, plain_console
 from rackassign.cli.placement_options import Topics
 from rackassign.cli.progress import progress_display
@@ -20,7 +21,6 @@ from rackassign.cli.signals import stop_requested
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, short_repr
 
-DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-leaders.json"
 
 _BATCH_SIZE = 200
@@ -92,5 +92,5 @@ def balance_leaders(
         if outcome is not None:
             show_outcome(outcome, "as planned", console)
     if stopped:
-        return INTERRUPTED
-    return NO if outcome is not None and (outcome.failed or outcome.leader_not_elected) else DONE
+        return ExitCode.INTERRUPTED
+    return ExitCode.NO if outcome is not None and (outcome.failed or outcome.leader_not_elected) else ExitCode.DONE

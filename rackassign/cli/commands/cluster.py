@@ -1,105 +1,224 @@
-"""`rackassign cluster up` and `down`: a real multi-rack cluster to play with."""
+"""`rackassign cluster`: a real multi-rack cluster to play with, and the loss of its racks."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
+import logging
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import Output, check_output, plain_text
+from rackassign.cli.commands.demo import striped
+from rackassign.cli.epilog import examples
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_line, warn
 from rackassign.cli.progress import progress_display
+from rackassign.cli.signals import terminate_as_exit
 from rackassign.errors import ConfigError
-from rackassign.util.file_lock import lock, try_lock
+from rackassign.util.text import join_ids, short_repr
 
 if TYPE_CHECKING:
     from rackassign.testing import LocalCluster
+    from rackassign.testing.control import RackChange
 
-NO = 1
+PORT = 9092
+"""The port of the first broker, as in Kafka's own examples."""
 
-app = typer.Typer(help="A local multi-rack Kafka to play with.", rich_markup_mode=None)
+_PORTS = 65_536
+_RF = 3
+_DEMO_RF = 2
+_DEMO_PARTITIONS = 3
+"""Partitions of the demo's topic for each broker."""
+
+_SHORT_RETENTION_CHECK = {"log.retention.check.interval.ms": "10000"}
+"""With it the demo's topic stays within some 3 MiB for each replica; Kafka's default is five minutes."""
+
+app = typer.Typer(help="A local multi-rack Kafka to play with.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Option(help="Name of the cluster, if there is more than one.")]
+Rack = Annotated[str, typer.Argument(help="Rack of the cluster.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "cluster up --with-demo-group",
+        "cluster up --racks a,a,b,b --port 9192 --create-topic orders:12:3 --name second",
+    )
+)
 def up(
     *,
     racks: Annotated[
         str, typer.Option(help="Rack of each broker, separated by commas; an empty one is no rack.")
     ] = "a,b,c",
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the first broker; the others have the next ones.")
+    ] = PORT,
+    create_topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--create-topic", help="Topic to create: NAME, NAME:PARTITIONS or NAME:PARTITIONS:REPLICAS. Repeatable."
+        ),
+    ] = None,
+    with_demo_group: Annotated[
+        bool,
+        typer.Option("--with-demo-group", help="Run a consumer group that reads across racks, and a producer for it."),
+    ] = False,
     name: Name = "default",
     output: Output = "table",
 ) -> int:
     """Start a cluster and keep it running until Ctrl-C or `rackassign cluster down`."""
     from rackassign.testing import LocalCluster  # noqa: PLC0415 - another extra
+    from rackassign.testing.control import ControlServer  # noqa: PLC0415 - the same
+    from rackassign.testing.registry import register  # noqa: PLC0415 - the same
 
     check_output(output, "table", "json")
-    signal.signal(signal.SIGTERM, _stop)
-    with _registered(name), progress_display() as show:
-        cluster = LocalCluster([rack.strip() or None for rack in racks.split(",")], progress=show.on_progress)
-        with cluster:
-            show.show_step("Up; Ctrl-C ends it")
-            _print(cluster, output)
-            while True:
-                signal.pause()
+    wanted = [rack.strip() or None for rack in racks.split(",")]
+    topics = [_topic(text, len(wanted)) for text in create_topic or ()]
+    if port + len(wanted) > _PORTS:
+        raise ConfigError(f"port: {port} leaves too few ports for {len(wanted)} brokers")
+    if with_demo_group:
+        _check_demo(wanted, topics)
+    with terminate_as_exit(), register(name) as registration, progress_display() as show, ExitStack() as opened:
+        config = _SHORT_RETENTION_CHECK if with_demo_group else {}
+        cluster = LocalCluster(wanted, config=config, progress=show.on_progress, first_port=port)
+        opened.enter_context(cluster)
+        for refused, why in sorted(cluster.refused_ports.items()):
+            broker = cluster.brokers[refused - port]
+            warn(f"port {refused} is not free ({why}): broker {broker.id} has port {broker.port}")
+        _create(cluster, topics)
+        if with_demo_group:
+            show.show_step("Starting a consumer group and a producer")
+            opened.enter_context(_demo_group(cluster))
+        control = opened.enter_context(closing(ControlServer(cluster)))
+        registration.announce(control.address)
+        show.show_step("Up; Ctrl-C ends it")
+        _print(cluster, _Shown(name, bool(topics), with_demo_group), output)
+        control.serve()
 
 
-@app.command()
+@app.command(epilog=examples("cluster down", "cluster down --name second"))
 def down(*, name: Name = "default") -> int:
-    """Stop a cluster that `rackassign cluster up` keeps running in another process."""
-    file = _file(name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+") as note:
-        if not try_lock(note):
-            # The lock is held, so the process that wrote its number there is alive.
-            note.seek(0)
-            holder = note.read()
-            if not holder:
-                raise ConfigError(f"the cluster {name!r} is only just starting; try again")
-            os.kill(int(holder), signal.SIGTERM)
-            lock(note)
-            return 0
-    sys.stderr.write(f"rackassign: no cluster {name!r} is up\n")
-    return NO
+    """Stop a cluster that `rackassign cluster up` keeps running in another process. Exit 1: there is none."""
+    from rackassign.testing.registry import find_registered  # noqa: PLC0415 - another extra
+
+    with find_registered(name) as found:
+        if found is None:
+            return _not_up(name)
+        found.end()
+    return ExitCode.DONE
 
 
-def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)
+@app.command("kill-rack", epilog=examples("cluster kill-rack b"))
+def kill_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
+    """Kill all brokers of a rack of a running cluster, as a crash does. Exit 1: they are down already."""
+    return _change_rack("kill-rack", rack, name, output)
 
 
-def _file(name: str) -> Path:
-    if not name.isidentifier():
-        raise ConfigError(f"name must be letters, digits and _, got {name!r}")
-    from rackassign.testing import cache_dir  # noqa: PLC0415 - another extra
-
-    return cache_dir() / "up" / f"{name}.json"
+@app.command("start-rack", epilog=examples("cluster start-rack b"))
+def start_rack(rack: Rack, *, name: Name = "default", output: Output = "table") -> int:
+    """Start the brokers of a rack that are down, and wait until they are ready. Exit 1: they are up already."""
+    return _change_rack("start-rack", rack, name, output)
 
 
-@contextmanager
-def _registered(name: str) -> Iterator[None]:
-    """Leave a note of this process for `down`, locked for as long as the cluster is up."""
-    file = _file(name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+") as note:
-        if not try_lock(note):
-            raise ConfigError(f"a cluster {name!r} is up already; end it with: rackassign cluster down --name {name}")
-        note.truncate(0)
-        note.write(str(os.getpid()))
-        note.flush()
-        yield
+def _change_rack(command: str, rack: str, name: str, output: str) -> int:
+    check_output(output, "table", "json")
+    from rackassign.testing.control import send_request  # noqa: PLC0415 - another extra
+    from rackassign.testing.registry import find_registered  # noqa: PLC0415 - the same
+
+    with find_registered(name) as found:
+        if found is None:
+            return _not_up(name)
+        if found.address is None:
+            raise ConfigError(f"the cluster {name!r} is still starting; try again")
+        change = send_request(found.address, command, rack)
+    if output == "json":
+        written = {"rack": rack, "changed": change.changed, "running": change.running}
+        sys.stdout.write(json.dumps(written) + "\n")
+    elif change.changed:
+        Console(highlight=False).print(plain_line(_changed(command, change)), soft_wrap=True)
+    if not change.changed:
+        warn(f"rack {rack!r} is {'down' if command == 'kill-rack' else 'up'} already")
+        return ExitCode.NO
+    return ExitCode.DONE
 
 
-def _print(cluster: LocalCluster, output: str) -> None:
+def _changed(command: str, change: RackChange) -> str:
+    brokers = f"{'broker' if len(change.changed) == 1 else 'brokers'} {join_ids(change.changed)}"
+    verb = "killed" if command == "kill-rack" else "started"
+    return f"rack {change.rack}: {brokers} {verb}; up are {join_ids(change.running) or 'none'}"
+
+
+def _not_up(name: str) -> int:
+    warn(f"no cluster {name!r} is up")
+    return ExitCode.NO
+
+
+class _Shown(NamedTuple):
+    """What the output of `up` depends on, beside the cluster: its name, and what was created in it."""
+
+    name: str
+    topics: bool
+    demo_group: bool
+
+
+class _Topic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partitions: int
+    replicas: int
+
+
+def _topic(text: str, brokers: int) -> _Topic:
+    """Return the topic of NAME:PARTITIONS:REPLICAS, of which the numbers may be missing.
+
+    Raises:
+        ConfigError: It has another form, or more replicas than there are brokers.
+    """
+    name, *counts = text.split(":")
+    numbers = [int(count) for count in counts if count.isascii() and count.isdigit() and int(count)]
+    if not name or len(counts) > 2 or len(numbers) < len(counts):  # noqa: PLR2004 - two numbers
+        raise ConfigError(f"create-topic: expected NAME:PARTITIONS:REPLICAS, got {short_repr(text)}")
+    partitions, replicas = (*numbers, *(1, min(_RF, brokers))[len(numbers) :])
+    if replicas > brokers:
+        raise ConfigError(f"create-topic: {text} has more replicas than the cluster has brokers ({brokers})")
+    return _Topic(name, partitions, replicas)
+
+
+def _create(cluster: LocalCluster, topics: Sequence[_Topic]) -> None:
+    from rackassign.testing import create_topic  # noqa: PLC0415 - another extra
+
+    for topic in topics:
+        create_topic(cluster.bootstrap, topic.name, striped(topic.partitions, topic.replicas, len(cluster.brokers)))
+
+
+def _check_demo(racks: Sequence[str | None], topics: Sequence[_Topic]) -> None:
+    from rackassign.testing.demo_group import TOPIC  # noqa: PLC0415 - imports a client
+
+    if not any(racks):
+        raise ConfigError("--with-demo-group needs a rack: its members are in the racks of the brokers")
+    if any(topic.name == TOPIC for topic in topics):
+        raise ConfigError(f"--with-demo-group creates the topic {TOPIC} itself")
+
+
+def _demo_group(cluster: LocalCluster) -> AbstractContextManager[None]:
+    from rackassign.testing.demo_group import demo_group  # noqa: PLC0415 - imports a client
+
+    # That racks are killed is what the cluster is for; kafka-python logs each connection that fails.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    brokers = len(cluster.brokers)
+    racks = sorted({broker.rack for broker in cluster.brokers if broker.rack is not None})
+    replicas = striped(_DEMO_PARTITIONS * brokers, min(_DEMO_RF, brokers), brokers)
+    return demo_group(cluster.client_config(), racks, replicas)
+
+
+def _print(cluster: LocalCluster, options: _Shown, output: str) -> None:
     if output == "json":
         brokers = [{"id": b.id, "rack": b.rack, "host": b.host, "port": b.port} for b in cluster.brokers]
         sys.stdout.write(json.dumps({"bootstrap": cluster.bootstrap, "brokers": brokers}) + "\n")
@@ -111,5 +230,27 @@ def _print(cluster: LocalCluster, output: str) -> None:
     for column in ("broker", "rack", "address"):
         table.add_column(column)
     for broker in cluster.brokers:
-        table.add_row(str(broker.id), plain_text(broker.rack or "-"), f"{broker.host}:{broker.port}")
+        table.add_row(str(broker.id), plain_line(broker.rack or "-"), f"{broker.host}:{broker.port}")
     console.print(table)
+    console.print("In another terminal:")
+    for command in _next_commands(cluster, options):
+        console.print(plain_line(f"  rackassign {command}"), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _next_commands(cluster: LocalCluster, options: _Shown) -> Iterator[str]:
+    """Yield what a newcomer can type next."""
+    access = f"--bootstrap-server localhost:{cluster.brokers[0].port}"
+    if options.demo_group:
+        yield f"inspect {access} --all-groups"
+        yield f"top {access} --all-groups"
+    elif options.topics:
+        yield f"audit {access}"
+    else:
+        fewer = f" --replication-factor {len(cluster.brokers)}" if len(cluster.brokers) < _RF else ""
+        yield f"create-topic orders --partitions 12{fewer} {access}"
+    named = "" if options.name == "default" else f" --name {options.name}"
+    racks = [broker.rack for broker in cluster.brokers[1:] if broker.rack is not None]
+    if racks:
+        yield f"cluster kill-rack {shlex.quote(racks[-1])}{named}"
+    yield f"cluster down{named}"

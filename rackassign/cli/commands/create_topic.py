@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import Output, check_output, plain_console, plain_text, warn
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_console, plain_line, warn
 from rackassign.cli.placement_options import (
     STATE,
     AllowPlaceholders,
@@ -31,7 +32,6 @@ from rackassign.util.text import counted
 if TYPE_CHECKING:
     from rackassign.placement.create_topic import CreateResult
 
-DONE, NO = 0, 1
 RF = 3
 
 
@@ -96,7 +96,7 @@ def create_topic(
             new = make(admin, wanted, chosen, known, lambda seen: state_file.write(file, seen), dry=dry_run)
     except NotEnoughBrokersError as error:
         warn(str(error))
-        return NO
+        return ExitCode.NO
     finally:
         chosen.close()
     for note in new.notes:
@@ -105,7 +105,7 @@ def create_topic(
         sys.stdout.write(json.dumps(_as_json(new, made=not dry_run)) + "\n")
     else:
         show_new(new, plain_console(), made=not dry_run)
-    return DONE
+    return ExitCode.DONE
 
 
 def _as_json(new: CreateResult, *, made: bool) -> dict[str, Any]:
@@ -141,4 +141,4 @@ def show_new(new: CreateResult, console: Console, *, made: bool) -> None:
         line += f", {placed.under_replicated()} of them with replicas missing"
     if placed.placeholders():
         line += f"; {waiting(placed.placeholders())}: `reassign plan` finds one when it is there"
-    console.print(plain_text(line), soft_wrap=True)
+    console.print(plain_line(line), soft_wrap=True)

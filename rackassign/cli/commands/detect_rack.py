@@ -10,10 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import Output, check_output, plain_text
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_line
 from rackassign.racks.sources import detect_all
-
-FOUND, NO_RACK = 0, 1
 
 
 def detect_rack_command(
@@ -37,8 +36,8 @@ def detect_rack_command(
             table.add_column(column, overflow="fold")
         for finding in findings:
             style = "bold" if finding is chosen else None
-            table.add_row(finding.source, plain_text(finding.rack or "-"), plain_text(finding.note), style=style)
+            table.add_row(finding.source, plain_line(finding.rack or "-"), plain_line(finding.note), style=style)
         console = Console(highlight=False)
         console.print(table)
-        console.print(plain_text(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
-    return FOUND if chosen else NO_RACK
+        console.print(plain_line(f"rack {chosen.rack}, from {chosen.source}" if chosen else "no rack found"))
+    return ExitCode.DONE if chosen else ExitCode.NO

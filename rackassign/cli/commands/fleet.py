@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import PriceOption
 from rackassign.cli.output import HtmlFile, check_output, check_writable, plain_console, write_text
 from rackassign.cli.progress import ProgressDisplay, progress_display
@@ -20,8 +21,6 @@ from rackassign.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-DONE = 0
 
 ALL = "all"
 
@@ -80,7 +79,7 @@ def fleet(
     else:
         for line in as_lines(found, cost):
             _write(line)
-    return DONE
+    return ExitCode.DONE
 
 
 def _counted(batches: Iterable[pa.RecordBatch], total: int, progress: ProgressDisplay) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign import scenario
-from rackassign.cli.output import check_output, plain_text
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import check_output, plain_line, warn
+from rackassign.cli.unlisted import UnlistedNames
 from rackassign.errors import ConfigError, InputError
 from rackassign.locality import Locality, validate_locality_mode
 from rackassign.model import LOCALITY_MODES, STRATEGY_NAMES, Explanation, Group, Plan, Recommendation
@@ -82,15 +83,15 @@ def plan(
             head = [value for _, value in zip(range(2), found, strict=False)]
             output = "json" if len(head) == 1 else "jsonl"
             found = chain(head, found)
+        unlisted = UnlistedNames()
         try:
-            return _answer(found, wanted, output)
-        except BrokenPipeError:
-            # The reader went away, as `head` does. Python would complain once more when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return _answer(found, wanted, output, unlisted)
+        finally:
+            for line in unlisted.warnings():
+                warn(line)
 
 
-def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
+def _answer(found: Iterable[_Found], wanted: _Wanted, output: str, unlisted: UnlistedNames) -> int:
     """Write a plan for each value as soon as it is made; return the exit code."""
     failed = False
     for line, value, error in found:
@@ -98,6 +99,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             if error is not None:
                 raise error
             group = scenario.read_group(value)
+            unlisted.add(group)
             made = wanted.decide(group)
             explanation = made.explain() if wanted.explained else None
             if made.optimality_note:
@@ -114,7 +116,7 @@ def _answer(found: Iterable[_Found], wanted: _Wanted, output: str) -> int:
             _write_line(scenario.write_plan(group, made, explanation))
         else:
             sys.stdout.write(json.dumps(scenario.write_plan(group, made, explanation), indent=2) + "\n")
-    return 2 if failed else 0
+    return ExitCode.BAD_INPUT if failed else ExitCode.DONE
 
 
 def _opened(file: str) -> BinaryIO:
@@ -170,14 +172,14 @@ def _write_line(value: dict[str, Any]) -> None:
 
 
 def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> None:
-    table = Table(title=None if group.name is None else plain_text(group.name))
+    table = Table(title=None if group.name is None else plain_line(group.name))
     for column in ("member", "rack", "partitions", "which"):
         table.add_column(column, justify="right" if column == "partitions" else "left", overflow="fold")
     racks = {member.id: member.rack for member in group.members}
     for member, owned in made.target.items():
         which = "  ".join(f"{topic} {','.join(map(str, ids))}" for topic, ids in owned.items())
         count = str(sum(map(len, owned.values())))
-        table.add_row(plain_text(member), plain_text(racks[member] or "-"), count, plain_text(which))
+        table.add_row(plain_line(member), plain_line(racks[member] or "-"), count, plain_line(which))
     counts = Locality.of(group, made)
     console = Console()
     console.print(table)
@@ -187,7 +189,7 @@ def _write_table(group: Group, made: Plan, explanation: Explanation | None) -> N
     for reason, times in sorted(Counter(entry.reason for entry in explanation.not_local).items()):
         console.print(f"not local, {reason}: {times}", highlight=False)
     for advice in explanation.advice:
-        console.print(plain_text(_describe(advice)), highlight=False)
+        console.print(plain_line(_describe(advice)), highlight=False)
 
 
 def _describe(advice: Recommendation) -> str:

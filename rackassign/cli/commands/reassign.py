@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.epilog import examples
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_json
 from rackassign.cli.output import Output, check_output, plain_console, warn
 from rackassign.cli.placement_options import STATE, AllowPlaceholders, IgnoreRacks, StateFile, Topics
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rackassign.reassignment import ExecutionLimits, Journal, Progress
     from rackassign.reassignment.runner import ReassignmentOutcome, ReassignmentRunner
 
-DONE, NO, INTERRUPTED = 0, 1, 130
 PLAN = "rackassign-reassignment.json"
 TAKING_BACK = "what is on its way is being taken back, which leaves nothing half done"
 
@@ -51,7 +52,12 @@ Timeout = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign plan --bootstrap-server localhost:9092 --topic orders --replication-factor 3",
+        "reassign plan --bootstrap-server localhost:9092 --remove-broker 4",
+    )
+)
 def plan(
     *,
     bootstrap: Bootstrap,
@@ -124,13 +130,13 @@ def plan(
                 )
         except UnevenError as error:
             warn(f"{error}; nothing is written")
-            return NO
+            return ExitCode.NO
         backup, written = store(prepared, file, Path(state), known), prepared.has_changes
     for trouble in selector_warnings(prepared.readers.cluster) if prepared.readers is not None else ():
         warn(trouble)
     if output == "json":
         sys.stdout.write(json.dumps({**prepared_as_json(prepared), "plan": plan if written else None}) + "\n")
-        return DONE
+        return ExitCode.DONE
     console = plain_console()
     show_prepared(prepared, console)
     if written:
@@ -140,10 +146,14 @@ def plan(
         )
     if backup is not None:
         console.print(f"the plan that was there before is kept in {backup}", soft_wrap=True)
-    return DONE
+    return ExitCode.DONE
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign apply --bootstrap-server localhost:9092 --throttle 50M",
+    )
+)
 def apply(
     *,
     bootstrap: Bootstrap,
@@ -173,7 +183,11 @@ def apply(
     return _end(outcome, output, stopped=stop())
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign rollback --bootstrap-server localhost:9092",
+    )
+)
 def rollback(
     *,
     bootstrap: Bootstrap,
@@ -194,7 +208,12 @@ def rollback(
     return _end(outcome, output, stopped=stop())
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign export > reassignment.json",
+        "reassign export --original",
+    )
+)
 def export(
     *,
     plan: PlanFile = PLAN,
@@ -210,7 +229,7 @@ def export(
     moves = journal.read(Path(plan)).moves
     lists = {tp: move.before if original else move.after for tp, move in moves.items()}
     sys.stdout.write(write_reassignment(lists) + "\n")
-    return DONE
+    return ExitCode.DONE
 
 
 @contextmanager
@@ -281,8 +300,8 @@ def _end(outcome: ReassignmentOutcome, output: str, *, stopped: bool) -> int:
                 f" {'is' if len(result.final) == 1 else 'are'} left alone: {_ENDS[outcome.direction]}"
             )
     if stopped:
-        return INTERRUPTED
-    return NO if result.failed or waiting else DONE
+        return ExitCode.INTERRUPTED
+    return ExitCode.NO if result.failed or waiting else ExitCode.DONE
 
 
 _ENDS = {

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackassign.cli.commands import reassign
-from rackassign.cli.commands.reassign import DONE, NO, PLAN, PlanFile
+from rackassign.cli.commands.reassign import PLAN, PlanFile
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import Output, check_output, plain_console, plain_text
+from rackassign.cli.epilog import examples
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_console, plain_line
 from rackassign.util.text import counted, join_first, join_ids
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ _WORDS: Mapping[PartitionState, str] = {
 }
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign status --bootstrap-server localhost:9092",
+    )
+)
 def status(
     *,
     bootstrap: Bootstrap,
@@ -57,10 +63,14 @@ def status(
             f" `reassign abandon{named}` leaves all as it is",
             soft_wrap=True,
         )
-    return NO if found.open else DONE
+    return ExitCode.NO if found.open else ExitCode.DONE
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "reassign abandon --bootstrap-server localhost:9092",
+    )
+)
 def abandon(
     *,
     bootstrap: Bootstrap,
@@ -82,7 +92,7 @@ def abandon(
             f"left as it is; {plan} still has the lists as they were: `reassign export --original` prints them",
             soft_wrap=True,
         )
-    return DONE
+    return ExitCode.DONE
 
 
 def _show(found: Journal, seen: PlanStatus, output: str) -> None:
@@ -98,7 +108,7 @@ def _show(found: Journal, seen: PlanStatus, output: str) -> None:
     for state, partitions in at.items():
         if partitions:
             names = join_first([_named(partition, state, seen) for partition in partitions], _NAMED)
-            console.print(plain_text(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
+            console.print(plain_line(f"{len(partitions)} {_WORDS[state]}: {names}"), soft_wrap=True)
     if seen.throttled:
         console.print("the throttle is still set", soft_wrap=True)
 

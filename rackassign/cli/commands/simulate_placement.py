@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rackassign import scenario
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.inputs import read_text
 from rackassign.cli.output import Output, check_output, plain_console, warn
 from rackassign.cli.placement_options import IgnoreRacks, PlacerConfig, PlacerConfigFile, settings_of
@@ -20,7 +21,6 @@ from rackassign.util.text import short_repr
 if TYPE_CHECKING:
     from rackassign.placement.layout import Layout
 
-DONE = 0
 NOW = "now"
 COMPARED = ("kafka", "striped", "optimal")
 
@@ -65,7 +65,7 @@ def simulate_placement(
         console = plain_console()
         console.print(figures(quality))
         console.print(picture({NOW: layout, **layouts}))
-    return DONE
+    return ExitCode.DONE
 
 
 def _placed(name: str, layout: Layout, rf: int, configs: dict[str, Any]) -> tuple[Layout, tuple[str, ...]]:

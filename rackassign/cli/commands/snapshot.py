@@ -12,13 +12,12 @@ from typing import Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import All, Groups, RackMapFile, check_interval, read_rack_map, wanted_groups
 from rackassign.cli.output import check_output, warn
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, KafkaUnavailableError, MissingExtraError
 from rackassign.scenario import write_group
-
-DONE = 0
 
 
 def snapshot(
@@ -75,7 +74,7 @@ def snapshot(
         raise KafkaUnavailableError(
             f"{len(names) - len(shots.snapshots)} of {len(names)} groups are not to be seen now"
         )
-    return DONE
+    return ExitCode.DONE
 
 
 def _file(folder: str) -> Path:

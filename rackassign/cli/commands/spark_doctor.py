@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, client_config
-from rackassign.cli.output import Output, check_output, plain_text
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_line
 from rackassign.errors import ConfigError, MissingExtraError
 from rackassign.racks import RACK_VARIABLE
 from rackassign.util.redaction import Settings
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rackassign.spark import Diagnosis
-
-HEALTHY, FINDINGS = 0, 1
 
 _AS_LIBRDKAFKA = {
     "security_protocol": "security.protocol",
@@ -66,7 +65,7 @@ def spark_doctor(
         sys.stdout.write(json.dumps(diagnosis.as_json()) + "\n")
     else:
         _show(diagnosis, Console(highlight=False, soft_wrap=True))
-    return FINDINGS if diagnosis.findings else HEALTHY
+    return ExitCode.NO if diagnosis.findings else ExitCode.DONE
 
 
 def _client(bootstrap: str, file: str) -> dict[str, str]:
@@ -108,14 +107,14 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
         table.add_column(heading)
     for executor in diagnosis.executors:
         rack = "unknown" if executor.rack is None else executor.rack
-        table.add_row(plain_text(executor.host), str(executor.process), plain_text(rack), str(executor.slots))
+        table.add_row(plain_line(executor.host), str(executor.process), plain_line(rack), str(executor.slots))
     console.print(table)
     least, most = diagnosis.replicas
     spread = str(least) if least == most else f"{least} to {most}"
     racks = ", ".join(diagnosis.broker_racks) or "none"
-    console.print(plain_text(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
+    console.print(plain_line(f"racks of brokers: {racks}; each partition has replicas in {spread} of them"))
     expected = diagnosis.expected
     for name, share in (("none", expected.none), ("executor", expected.executor), ("pull", expected.pull)):
-        console.print(plain_text(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
+        console.print(plain_line(f"expected to be read locally with rackBinding={name}: {share:.0%}"))
     for finding in diagnosis.findings:
-        console.print(plain_text(f"- {finding}"))
+        console.print(plain_line(f"- {finding}"))

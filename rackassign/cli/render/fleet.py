@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import plain_text
+from rackassign.cli.output import plain_line, plain_lines
 from rackassign.fleet.aggregate import Fleet, GroupSums, Totals, total
 from rackassign.fleet.audit import NOW
 from rackassign.fleet.format import Figures
@@ -31,7 +31,7 @@ def show(fleet: Fleet, price: Price, console: Console) -> None:
     changes = [group for group in fleet.groups if group.required_changes]
     if changes:
         console.print(_required_changes(changes))
-    console.print(plain_text(_totals(fleet, figures)), soft_wrap=True)
+    console.print(plain_lines(_totals(fleet, figures).split("\n")), soft_wrap=True)
 
 
 def _table(**more: Any) -> Table:  # noqa: ANN401 - what rich takes
@@ -51,7 +51,7 @@ def _groups(fleet: Fleet, figures: Figures) -> Table:
         strategy, changed = group.strategy(group.change), group.at_best(group.change)
         ways = ["-" if strategy == NOW else strategy, "-" if group.change == AS_IS else group.change]
         row = [group.name, *_figures(group.now, changed, figures), *ways[: 1 + tried]]
-        table.add_row(*map(plain_text, row))
+        table.add_row(*map(plain_line, row))
     rest = fleet.groups[_MOST_GROUPS:]
     if rest:
         table.add_section()
@@ -86,7 +86,7 @@ def _required_changes(groups: Sequence[GroupSums]) -> Table:
     for column in ("group", "what it takes"):
         table.add_column(column, overflow="fold")
     for group in groups[:_MAX_SHOWN]:
-        table.add_row(plain_text(group.name), plain_text("\n".join(group.required_changes or ())))
+        table.add_row(plain_line(group.name), plain_lines(group.required_changes or ()))
     return table
 
 

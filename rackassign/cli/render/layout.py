@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from rackassign.cli.output import plain_text
+from rackassign.cli.output import plain_line
 from rackassign.util.text import counted
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def figures(quality: dict[str, LayoutMetrics]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("")
     for name in quality:
-        table.add_column(plain_text(name), justify="right")
+        table.add_column(plain_line(name), justify="right")
     for words, field in _ROWS:
         values = [getattr(each, field) for each in quality.values()]
         table.add_row(words, *map(_figure, values))
@@ -61,7 +61,7 @@ def picture(layouts: dict[str, Layout]) -> Table:
     table.add_column("rack")
     table.add_column("broker", justify="right")
     for name in layouts:
-        table.add_column(plain_text(name))
+        table.add_column(plain_line(name))
     held = {name: _held(layout) for name, layout in layouts.items()}
     most = max((count for replicas, _ in held.values() for count in replicas.values()), default=1)
     brokers = sorted(next(iter(layouts.values())).brokers, key=lambda b: (b.rack is None, b.rack or "", b.id))
@@ -69,7 +69,7 @@ def picture(layouts: dict[str, Layout]) -> Table:
     for broker in brokers:
         rack = broker.rack or "none"
         bars = (_bar(replicas[broker.id], leaders[broker.id], most) for replicas, leaders in held.values())
-        table.add_row("" if rack == shown else plain_text(rack), str(broker.id), *bars)
+        table.add_row("" if rack == shown else plain_line(rack), str(broker.id), *bars)
         shown = rack
     return table
 

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rackassign.cli.output import plain_text
+from rackassign.cli.output import plain_line
 from rackassign.cli.render.layout import figures, waiting
 from rackassign.util.text import counted, join_first, join_ids
 
@@ -128,7 +128,7 @@ def show_rest(planned: ReassignmentPlan, console: Console) -> None:
             f"{counted(len(planned.obsolete_placeholders), 'partition')} {waits} for a broker no longer", soft_wrap=True
         )
     for note in planned.notes:
-        console.print(plain_text(f"not proven optimal: {note}"), soft_wrap=True)
+        console.print(plain_line(f"not proven optimal: {note}"), soft_wrap=True)
 
 
 def show_outcome(outcome: ExecutionResult, verb: str, console: Console) -> None:
@@ -148,7 +148,7 @@ def _moves(moves: Mapping[TopicPartition, ReplicaMove]) -> Table:
     for column in ("partition", "replicas now", "then"):
         table.add_column(column, overflow="fold")
     for tp, move in list(moves.items())[:_SHOWN]:
-        table.add_row(plain_text(f"{tp.topic}-{tp.partition}"), join_ids(move.before), join_ids(move.after))
+        table.add_row(plain_line(f"{tp.topic}-{tp.partition}"), join_ids(move.before), join_ids(move.after))
     if len(moves) > _SHOWN:
         table.add_row(f".. and {len(moves) - _SHOWN} more", "", "")
     return table
@@ -158,7 +158,7 @@ def _reasons(what: str, rows: Mapping[TopicPartition, str], console: Console) ->
     """Print a line for each reason, with some of the partitions it is the reason for."""
     for why in sorted(set(rows.values())):
         tps = [f"{tp.topic}-{tp.partition}" for tp, reason in rows.items() if reason == why]
-        console.print(plain_text(f"{what}: {join_first(tps, _NAMED)}: {why}"), soft_wrap=True)
+        console.print(plain_line(f"{what}: {join_first(tps, _NAMED)}: {why}"), soft_wrap=True)
 
 
 def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
@@ -166,7 +166,7 @@ def _show_gain(near: GroupLocality, after: Locality, console: Console) -> None:
     racks = ", ".join(f"{rack} {count}" for rack, count in near.coverage.items())
     possible = near.inspection.reach("cooperative-sticky").partitions
     unknown = f", {near.unknown} of unknown rack" if near.unknown else ""
-    console.print(plain_text(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
+    console.print(plain_line(f"group {name}: members by rack: {racks}{unknown}"), soft_wrap=True)
     console.print(
         f"read locally: now {share(near.inspection.partitions)}, with the best assignment {share(possible)};"
         f" after the reassignment {share(after)}",

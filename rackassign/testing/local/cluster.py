@@ -28,6 +28,7 @@ from rackassign.testing.processes.supervisor import ProcessSupervisor
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 
 _LOG_LINES = 30
+_LARGEST_PORT = 65_535
 _STOP_TIMEOUT_S = 30.0
 _KILL_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.1
@@ -47,10 +48,12 @@ class LocalCluster(Cluster):
             and TLS, see `client_config()`; "PLAINTEXT" adds another plain one.
         start_timeout_s: Seconds until all brokers must be ready, without the time of the first download of Kafka.
         progress: Callback for progress reports, including those of a download.
+        first_port: Port of the plain listener of the first broker; each other broker has the next one. A free port
+            takes the place of one that is not free, see `refused_ports`. By default all ports are free ones.
 
     Raises:
-        ConfigError: There are no racks, a rack is empty, a listener is invalid, or the cluster itself sets one of the
-            properties.
+        ConfigError: There are no racks, a rack is empty, a listener is invalid, there are not enough ports from
+            `first_port` on, or the cluster itself sets one of the properties.
     """
 
     def __init__(
@@ -61,18 +64,28 @@ class LocalCluster(Cluster):
         listeners: Mapping[str, str] | None = None,
         start_timeout_s: float = READY_TIMEOUT_S,
         progress: ProgressCallback | None = None,
+        first_port: int | None = None,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {})
         if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
             raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
         check_config(config or {})
+        if first_port is not None and not 1 <= first_port <= _LARGEST_PORT + 1 - len(racks):
+            raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port}")
         self._racks = tuple(racks)
+        self._preferred_ports = () if first_port is None else range(first_port, first_port + len(racks))
+        self._refused_ports: Mapping[int, str] = {}
         self._config = dict(config or {})
         self._on_progress = progress or ignore_progress
         self._supervisor: ProcessSupervisor | None = None
         self._specs: dict[int, BrokerSpec] = {}
         self._java = Path()
         self._jars: tuple[Path, ...] = ()
+
+    @property
+    def refused_ports(self) -> Mapping[int, str]:
+        """Ports from `first_port` on that were not free at the start, each with the reason."""
+        return self._refused_ports
 
     @property
     def pids(self) -> dict[int, int]:
@@ -127,7 +140,8 @@ class LocalCluster(Cluster):
         """Create the resources that the cluster keeps until it is closed: ports, directory, process supervisor."""
         cluster_dir = create_cluster_directory()
         try:
-            ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)))
+            ports = reserve_ports(ports_needed(len(self._racks), len(self._listeners)), self._preferred_ports)
+            self._refused_ports = ports.refused
             try:
                 self._supervisor = ProcessSupervisor(cluster_dir, inherit=ports.descriptors)
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from rackassign.cli.app import run
+from rackassign.cli.commands import cluster
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.testing import Broker, LocalCluster
 
 SCENARIO = {
     "format": "rackassign/1",
@@ -143,6 +147,45 @@ def test_weights_are_shown_with_their_gap(cli: Cli) -> None:
     assert (plan["weight_gap"], plan["weight_loads"], plan["optimal"]) == (0, {"min": 3, "max": 3}, False)
 
 
+UNLISTED = SCENARIO | {
+    "topics": {"t": [[2, 9], [1, 8]]},
+    "members": [
+        {"id": "m1", "rack": "a", "topics": ["t", "gone"], "owned": {"t": [1], "left": [0]}},
+        {"id": "m2", "rack": "b", "topics": ["t", "new\nline"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl", "table"])
+def test_names_that_a_scenario_does_not_list_are_warned_of_once_and_change_nothing(cli: Cli, output: str) -> None:
+    listed = json.loads(json.dumps(UNLISTED))
+    for member in listed["members"]:
+        member["topics"] = ["t"]
+    del listed["members"][0]["owned"]["left"]
+    listed["brokers"] += [{"id": 8}, {"id": 9}]
+    expected = cli("plan", "--output", output, given=json.dumps(listed))
+    code, out, err = cli("plan", "--output", output, given=json.dumps(UNLISTED))
+    assert expected.err == ""
+    assert (code, [*map(_timeless, out.splitlines())]) == (0, [*map(_timeless, expected.out.splitlines())])
+    assert err.splitlines() == [
+        "rackassign: replicas are on brokers that are not in brokers, so their racks are unknown: 8, 9",
+        r"rackassign: members subscribe to topics that are not in topics, which are left out: gone, new\nline",
+        "rackassign: members own partitions of topics that are not in topics, which are ignored: left",
+    ]
+    many = cli("plan", "--output", "jsonl", given="\n".join([json.dumps(UNLISTED), "[]"] * 50))
+    assert (many.code, many.err) == (2, err)
+
+
+def _timeless(line: str) -> str:
+    return re.sub(r'"seconds": ?[\d.e-]+', "", line)
+
+
+def test_many_names_are_counted(cli: Cli) -> None:
+    topics = {"t": [[1, *range(100, 120)], [2]]}
+    _, _, err = cli("plan", given=json.dumps(SCENARIO | {"topics": topics}))
+    assert err.endswith("racks are unknown: 100, 101, 102, 103, 104 and 15 more\n")
+
+
 @pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
 def test_a_claim_on_a_partition_beyond_all_numbers_is_ignored(cli: Cli, strategy: str) -> None:
     claiming = LINE.replace('"rack": "a", "topics"', f'"rack": "a", "owned": {{"t": [{10**20}, 1]}}, "topics"')
@@ -191,6 +234,22 @@ def test_what_is_not_proven_is_said_on_stderr(cli: Cli, monkeypatch: pytest.Monk
         (("paln",), "", "No such command 'paln'"),
         (("cluster", "up", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
         (("cluster", "up", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "down", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "kill-rack", "a", "--name", "../x"), "", "name must be letters, digits and _, got '../x'"),
+        (("cluster", "start-rack", "a", "--output", "xml"), "", "output must be one of table, json, got 'xml'"),
+        (("cluster", "up", "--port", "65534"), "", "port: 65534 leaves too few ports for 3 brokers"),
+        (("cluster", "up", "--port", "0"), "", "Invalid value for '--port'"),
+        (("cluster", "up", "--create-topic", ":1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:0"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:x"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:1:1:1"), "", "create-topic: expected NAME:PARTITIONS:REPLICAS, got"),
+        (("cluster", "up", "--create-topic", "t:1:4"), "", "create-topic: t:1:4 has more replicas than the cluster"),
+        (("cluster", "up", "--racks", ",", "--with-demo-group"), "", "--with-demo-group needs a rack"),
+        (
+            ("cluster", "up", "--with-demo-group", "--create-topic", "orders"),
+            "",
+            "--with-demo-group creates the topic orders itself",
+        ),
         (("demo", "--price-per-gb", "-1"), "", "Invalid value for '--price-per-gb'"),
     ],
 )
@@ -221,9 +280,32 @@ def test_help_and_version_are_no_errors(cli: Cli, words: tuple[str, ...]) -> Non
     assert out
 
 
-def test_taking_down_what_is_not_up_is_a_no(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [("down",), ("kill-rack", "a"), ("start-rack", "a", "--output", "json")])
+def test_what_is_not_up_is_a_no_and_leaves_no_file(
+    cli: Cli, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RACKASSIGN_CACHE", str(tmp_path))
-    assert cli("cluster", "down") == (1, "", "rackassign: no cluster 'default' is up\n")
+    assert cli("cluster", *words) == (1, "", "rackassign: no cluster 'default' is up\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("racks", "name", "topics", "demo_group", "expected"),
+    [
+        ("abc", "default", False, True, ["inspect {} --all-groups", "top {} --all-groups", "cluster kill-rack c"]),
+        ("abc", "x", True, False, ["audit {}", "cluster kill-rack c --name x"]),
+        ("a", "default", False, False, ["create-topic orders --partitions 12 --replication-factor 1 {}"]),
+    ],
+)
+def test_a_cluster_names_the_commands_to_type_next(
+    *, racks: str, name: str, topics: bool, demo_group: bool, expected: list[str]
+) -> None:
+    running = LocalCluster(list(racks))
+    running._brokers = tuple(Broker(n, rack, "127.0.0.1", 9100 + n) for n, rack in enumerate(racks))
+    down = "cluster down" if name == "default" else f"cluster down --name {name}"
+    access = "--bootstrap-server localhost:9100"
+    commands = list(cluster._next_commands(running, cluster._Shown(name, topics, demo_group)))
+    assert commands == [*(line.format(access) for line in expected), down]
 
 
 def test_a_thousand_groups_take_one_process() -> None:
@@ -251,7 +333,7 @@ def test_answers_come_while_the_input_is_still_open() -> None:
         assert process.wait() == 0
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_reader_that_goes_away_is_no_problem_to_report() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "rackassign", "plan"],
         stdin=subprocess.PIPE,
@@ -263,7 +345,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         process.stdout.close()
         process.stdout = None
         _, err = process.communicate("\n".join([LINE] * 1000))
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (ExitCode.PIPE_CLOSED, "")
 
 
 def test_without_the_extra_the_script_says_so_in_one_line() -> None:

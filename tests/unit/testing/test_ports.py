@@ -39,3 +39,25 @@ def test_a_port_that_a_stranger_uses_is_passed_over(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(ports, "_candidates", lambda: range(taken, taken + 1))
         with pytest.raises(ClusterError, match="only 0 of 1 ports"):
             reserve_ports(1)
+
+
+def test_preferred_ports_come_first_and_a_free_one_takes_the_place_of_each_that_is_not() -> None:
+    first = reserve_ports(4)
+    mine, theirs, unused, over = first.numbers
+    first.close()
+    held = reserve_ports(1, [theirs])
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        stranger.bind(("127.0.0.1", unused))
+        stranger.listen()
+        second = reserve_ports(5, [mine, theirs, unused, over])
+    assert held.refused == {}
+    assert (second.numbers[0], second.numbers[3]) == (mine, over)
+    assert len(set(second.numbers)) == 5
+    assert not {theirs, unused} & set(second.numbers)
+    assert second.refused == {theirs: "another test cluster has it", unused: "another program uses it"}
+    second.close()
+    held.close()
+    again = reserve_ports(2, [mine, theirs])
+    assert (again.numbers, again.refused) == ((mine, theirs), {})
+    again.close()

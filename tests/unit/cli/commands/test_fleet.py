@@ -22,7 +22,7 @@ from rackassign.monitoring.snapshot import snapshot
 from tests.helpers.builders import cluster, group, member, rates
 
 SEEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
-STEERING = "\x1b[31mred\x1b]0;owned\x07[bold]"
+STEERING = "\x1b[31mred\n\x1b]0;owned\x07[bold]"
 
 
 def far(name: str, topic: str) -> GroupDescription:

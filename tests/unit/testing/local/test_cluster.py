@@ -26,3 +26,9 @@ def test_a_cluster_that_was_never_started_says_so_and_closes() -> None:
     cluster.close()
     cluster.close()
     assert cluster.pids == {}
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_534, 70_000])
+def test_ports_that_do_not_exist_are_refused(port: int) -> None:
+    with pytest.raises(ConfigError, match=f"first_port: expected 1 to 65533, got {port}"):
+        LocalCluster(["a", "b", None], first_port=port)

@@ -1,0 +1,36 @@
+"""The exit codes of all commands."""
+
+from __future__ import annotations
+
+import signal
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class ExitCode(IntEnum):
+    """How a command ended.
+
+    Args:
+        code: The number.
+        meaning: What it means, in one line.
+    """
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Create a member of the enumeration."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done, and nothing is wrong"
+    NO = 1, 'the answer is "no": findings, no rack found, below a limit, not all done'
+    BAD_INPUT = 2, "the input is invalid, or an extra is missing"
+    NO_ANSWER = 3, "no reliable answer: Kafka is unreachable, a permission is missing, or brokers disagree"
+    NOT_WRITTEN = 4, "the output could not be written completely"
+    INTERRUPTED = 128 + signal.SIGINT, "stopped by a signal"
+    PIPE_CLOSED = 128 + 13, "the reader of the output has ended, as `head` does"

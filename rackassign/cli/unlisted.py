@@ -1,0 +1,40 @@
+"""Names in scenarios that stand for nothing, which is valid and often a slip: one warning for all scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rackassign.model import Group
+from rackassign.util.text import join_first
+
+_NAMED = 5
+
+
+class UnlistedNames:
+    """Brokers and topics that scenarios name and do not list."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[int, None] = {}
+        self._subscribed: dict[str, None] = {}
+        self._owned: dict[str, None] = {}
+
+    def add(self, group: Group) -> None:
+        """Collect the names of one scenario."""
+        brokers, topics = {broker.id for broker in group.topology.brokers}, group.topology.topics
+        replicas = {broker for rows in topics.values() for partition in rows for broker in partition.replicas}
+        self._brokers |= dict.fromkeys(sorted(replicas - brokers))
+        for member in group.members:
+            self._subscribed |= dict.fromkeys(sorted(member.topics - topics.keys()))
+            self._owned |= dict.fromkeys(topic for topic in member.owned if topic not in topics)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield a line for each kind of name."""
+        if self._brokers:
+            names = join_first(list(map(str, self._brokers)), _NAMED)
+            yield f"replicas are on brokers that are not in brokers, so their racks are unknown: {names}"
+        if self._subscribed:
+            names = join_first(list(self._subscribed), _NAMED)
+            yield f"members subscribe to topics that are not in topics, which are left out: {names}"
+        if self._owned:
+            names = join_first(list(self._owned), _NAMED)
+            yield f"members own partitions of topics that are not in topics, which are ignored: {names}"

@@ -1,0 +1,53 @@
+"""Signals that end long commands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import signal, sys
+from rackassign.cli.signals import {name}
+with {name}():
+    print("up", flush=True)
+    while True:
+        signal.pause()
+"""
+ENDS = {"terminate_as_interrupt": -signal.SIGINT, "terminate_as_exit": 0}
+
+
+def started(name: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE.format(name=name)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command(name: str, number: signal.Signals) -> None:
+    with started(name) as process:
+        process.send_signal(number)
+        assert process.wait(300) == ENDS[name]
+
+
+@pytest.mark.parametrize("name", [*sorted(ENDS), "stop_requested"])
+def test_under_nohup_the_end_of_the_terminal_stays_ignored(name: str) -> None:
+    code = f"""
+import signal
+from rackassign.cli.signals import {name}
+with {name}():
+    print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+    done = subprocess.run(
+        ["/usr/bin/env", "nohup", sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, text=True
+    )
+    assert done.stdout == "True False\n"

@@ -1,0 +1,107 @@
+"""Output that cannot be encoded or written: no traceback, and an exit code that shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rackassign.cli.exit_codes import ExitCode
+
+NAMES = "größe"
+SCENARIO = {
+    "format": "rackassign/1",
+    "name": NAMES,
+    "brokers": [{"id": 1, "rack": "a"}],
+    "topics": {"t": [[1]]},
+    "members": [{"id": "m1\ud800", "rack": "a", "topics": ["t"]}],
+}
+COMMANDS = ["plan", "plan --output table", "plan --output jsonl", "--help", "plan --help", "--version"]
+RACKASSIGN = [sys.executable, "-m", "rackassign"]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    file = tmp_path / "group.json"
+    file.write_text(json.dumps(SCENARIO))
+    return str(file)
+
+
+def words(command: str, scenario: str) -> list[str]:
+    given = [scenario] if command.startswith("plan") and "--help" not in command else []
+    return [*RACKASSIGN, *command.split(), *given]
+
+
+ASCII = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONIOENCODING": "latin-1:strict"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("variables", ASCII)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_stdout_cannot_encode_is_escaped(variables: dict[str, str], command: str, scenario: str) -> None:
+    done = subprocess.run(
+        words(command, scenario), capture_output=True, check=False, env={**os.environ, **variables}, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout
+    if command == "plan --output table":
+        shown = NAMES.encode("latin-1") if "latin" in str(variables) else NAMES.encode("ascii", "backslashreplace")
+        assert shown in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_device_is_one_line_and_an_exit_code(command: str, scenario: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words(command, scenario), stdout=full, stderr=subprocess.PIPE, check=False, timeout=300)
+    assert done.returncode == ExitCode.NOT_WRITTEN
+    assert done.stderr == b"rackassign: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_has_ended_is_no_problem_to_report(command: str, scenario: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(words(command, scenario), stdout=writer, stderr=subprocess.PIPE, check=False, timeout=300)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (ExitCode.PIPE_CLOSED, b"")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_closed_stdout_is_one_line_and_an_exit_code(command: str, scenario: str) -> None:
+    shell = ["sh", "-c", '"$@" >&-', "sh", *words(command, scenario)]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, check=False, timeout=300)
+    assert done.returncode == ExitCode.NOT_WRITTEN
+    assert done.stderr == b"rackassign: the output cannot be written: Bad file descriptor\n"
+
+
+@pytest.mark.parametrize("where", [">&-", "> /dev/full"])
+def test_problems_that_stderr_cannot_show_keep_their_exit_code(where: str) -> None:
+    shell = ["sh", "-c", f'"$@" 2{where}', "sh", *RACKASSIGN, "no-such-command"]
+    assert subprocess.run(shell, check=False, timeout=300).returncode == ExitCode.BAD_INPUT
+
+
+def test_a_terminal_is_still_recognized(scenario: str) -> None:
+    pty = pytest.importorskip("pty")
+    master, slave = pty.openpty()
+    with subprocess.Popen(words("plan --output table", scenario), stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(master, 4096)
+            except OSError:
+                # Linux reports the end of the other side in this way.
+                break
+            if not chunk:
+                break
+            shown += chunk
+        assert process.wait(300) == 0
+    os.close(master)
+    assert b"\x1b[" in shown
