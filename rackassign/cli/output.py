@@ -40,11 +40,6 @@ def plain_lines(lines: Iterable[str]) -> Text:
     return Text("\n".join(map(strip_control_chars, lines)))
 
 
-def plain_text(text: str) -> Text:
-    """Return a text of several lines that has no names in it, or whose names are one line each."""
-    return Text("\n".join(map(strip_control_chars, text.split("\n"))))
-
-
 def plain_console() -> Console:
     """Return a console that shows text as it is: names are chosen by others, and brackets are no commands."""
     return Console(highlight=False, markup=False)

@@ -11,14 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
-from rackassign.cli.output import Output, check_output, plain_text
+from rackassign.cli.exit_codes import ExitCode
+from rackassign.cli.output import Output, check_output, plain_line, plain_lines
 from rackassign.errors import ConfigError
 from rackassign.util.text import counted, strip_control_chars
 
 if TYPE_CHECKING:
     from rackassign.monitoring import Examination, MemberDescription, RecoveryResult
-
-HEALTHY, FINDINGS = 0, 1
 
 WATCH_S = 10.0
 
@@ -54,7 +53,7 @@ def doctor(
         sys.stdout.write(json.dumps(_as_json(examined)) + "\n")
     else:
         _show(examined, Console(highlight=False, soft_wrap=True))
-    return FINDINGS if examined.findings else HEALTHY
+    return ExitCode.NO if examined.findings else ExitCode.DONE
 
 
 def _as_json(examined: Examination) -> dict[str, Any]:
@@ -85,7 +84,7 @@ def _as_json(examined: Examination) -> dict[str, Any]:
 def _show(examined: Examination, console: Console) -> None:
     """Print an examination for people."""
     for line in _recovered(examined.recovery):
-        console.print(plain_text(line))
+        console.print(plain_line(line))
     if examined.findings:
         table = Table()
         for column in ("what", "who", "what to do"):
@@ -93,15 +92,15 @@ def _show(examined: Examination, console: Console) -> None:
         for finding in examined.findings:
             who = [f"broker {number}" for number in finding.brokers] + [_shown(m) for m in finding.members]
             table.add_row(
-                plain_text(finding.problem),
-                plain_text("\n".join(who)),
-                plain_text(finding.advice),
+                plain_line(finding.problem),
+                plain_lines(who),
+                plain_line(finding.advice),
                 end_section=True,
             )
         console.print(table, soft_wrap=False)
-    console.print(plain_text(_summary(examined)))
+    console.print(plain_line(_summary(examined)))
     if examined.findings and examined.migration.next:
-        console.print(plain_text(f"next: {examined.migration.next}"))
+        console.print(plain_line(f"next: {examined.migration.next}"))
 
 
 def _summary(examined: Examination) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
     Groups,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport
     from rackassign.monitoring.prometheus import ReportMetrics
 
-STOPPED = 0
 INTERVAL_S = 30.0
 LISTEN = "127.0.0.1:9108"
 _LARGEST_PORT = 65535
@@ -76,7 +76,7 @@ def exporter(
     except KeyboardInterrupt:
         # That is how it is meant to end.
         pass
-    return STOPPED
+    return ExitCode.DONE
 
 
 def _keep_watching(watch: Callable[[], None], metrics: ReportMetrics, interval_s: float) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     INTERVAL_S,
     All,
@@ -24,14 +25,13 @@ from rackassign.cli.group_options import (
     wanted_groups,
     warnings,
 )
-from rackassign.cli.output import HtmlFile, Output, check_output, check_writable, plain_text, warn, write_text
+from rackassign.cli.output import HtmlFile, Output, check_output, check_writable, plain_line, warn, write_text
 from rackassign.cli.progress import progress_display
 from rackassign.errors import ConfigError, KafkaUnavailableError
 
 if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport, GroupAnalysis, Price
 
-ENOUGH, BELOW = 0, 1
 _WHOLE = 100
 
 _WIDE = 10_000
@@ -89,10 +89,10 @@ def inspect(
     for inspected in below:
         warn(_shortfall(inspected, fail_under))
     if below:
-        return BELOW
+        return ExitCode.NO
     if least is not None and any(odd.unseen for odd in survey.skipped):
         raise KafkaUnavailableError("not all groups could be described, so --fail-under cannot be evaluated")
-    return ENOUGH
+    return ExitCode.DONE
 
 
 def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) -> None:
@@ -105,7 +105,7 @@ def _show(survey: ClusterReport, price: Price, console: Console, *, wide: bool) 
     to_do = actions(survey, price, width=console.width)
     if to_do is not None:
         console.print(to_do)
-    console.print(plain_text(totals(survey, price)), soft_wrap=True)
+    console.print(plain_line(totals(survey, price)), soft_wrap=True)
 
 
 def _below(inspected: GroupAnalysis, least: float | None) -> bool:

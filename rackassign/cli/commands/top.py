@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rackassign.cli.connection import Bootstrap, ClientConfig, admin_client
+from rackassign.cli.exit_codes import ExitCode
 from rackassign.cli.group_options import (
     All,
     Groups,
@@ -30,7 +31,7 @@ from rackassign.cli.group_options import (
     warnings,
 )
 from rackassign.cli.keys import Keys, pressed_keys
-from rackassign.cli.output import plain_text
+from rackassign.cli.output import plain_line
 from rackassign.cli.signals import terminate_as_interrupt
 from rackassign.util.text import strip_control_chars
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from rackassign.monitoring import ClusterReport, Price, RackMap, SortKey
     from rackassign.util.progress import Progress
 
-STOPPED = 0
 INTERVAL_S = 5.0
 
 _LOOK_S = 0.25
@@ -97,7 +97,7 @@ def top(
     except KeyboardInterrupt:
         # That is how it is meant to end.
         pass
-    return STOPPED
+    return ExitCode.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +204,14 @@ def _print_each(surveys: Surveys, shown: _Shown) -> None:
     console, price = shown.console, shown.price
     while (survey := _received(surveys, None)) is not None:
         if isinstance(survey, str):
-            console.print(plain_text(survey), soft_wrap=True)
+            console.print(plain_line(survey), soft_wrap=True)
             continue
         ordered = survey.sorted_by(shown.by)
-        console.print(plain_text(totals(ordered, price)), soft_wrap=True)
+        console.print(plain_line(totals(ordered, price)), soft_wrap=True)
         if ordered.inspections:
             console.print(overview(ordered, price, width=console.width))
         to_do = actions(ordered, price, width=console.width)
         if to_do is not None:
             console.print(to_do)
         for line in warnings(ordered, shown.racks):
-            console.print(plain_text(line), soft_wrap=True)
+            console.print(plain_line(line), soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rackassign.cli.output import plain_text
+from rackassign.cli.output import plain_line
 from rackassign.locality import Locality
 from rackassign.monitoring import (
     ClusterReport,
@@ -131,7 +131,7 @@ def overview(survey: ClusterReport, price: Price, *, width: int, wide: bool = Fa
     for column, size in zip(columns, widths, strict=True):
         table.add_column(column.title, justify="right", width=size)
     for name, row in zip(names, rows, strict=True):
-        table.add_row(*map(plain_text, (name, *row)))
+        table.add_row(*map(plain_line, (name, *row)))
     return table
 
 
@@ -218,10 +218,10 @@ def _rack_pairs(inspected: GroupAnalysis) -> Table:
     table = _table(title="read a second, from (row) and to (column) each rack")
     table.add_column("")
     for rack in racks:
-        table.add_column(plain_text(_rack(rack)), justify="right")
+        table.add_column(plain_line(_rack(rack)), justify="right")
     for source in racks:
         cells = [format_bytes(pairs[source, home]) if pairs.get((source, home)) else "" for home in racks]
-        table.add_row(plain_text(_rack(source)), *cells)
+        table.add_row(plain_line(_rack(source)), *cells)
     return table
 
 
@@ -272,7 +272,7 @@ def actions(survey: ClusterReport, price: Price, *, width: int, most: int = _MOS
         what = describe_action(action, inspected)
         *traffic, partitions = _gain(action, price)
         name = clamp_middle(strip_control_chars(inspected.snapshot.live.name), max(_SHORTEST_NAME, width // 4))
-        table.add_row(plain_text(name), plain_text(what), *traffic[: len(amounts)], partitions)
+        table.add_row(plain_line(name), plain_line(what), *traffic[: len(amounts)], partitions)
     return table
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rackassign.cli.group_options import warnings
-from rackassign.cli.output import plain_text, warn
+from rackassign.cli.output import plain_line, warn
 from rackassign.cli.render.inspection import actions, detail, overview, totals
 from rackassign.model import TopicPartition
 from rackassign.monitoring import (
@@ -43,7 +43,7 @@ def shown(seen: ClusterReport) -> str:
     console.print(overview(seen, Price(), width=200, wide=True))
     console.print(detail(seen.inspections[0], seen, Price()))
     console.print(actions(seen, Price(), width=200))
-    console.print(plain_text(totals(seen, Price())))
+    console.print(plain_line(totals(seen, Price())))
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
