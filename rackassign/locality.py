@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rackassign.errors import ConfigError
 from rackassign.model import LOCALITY_MODES, Group, LocalityMode, Partition, Partitions, Plan, Topology
@@ -33,8 +33,7 @@ def validate_locality_mode(mode: str) -> LocalityMode:
     raise ConfigError(f"locality must be one of {', '.join(LOCALITY_MODES)}, got {mode!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class RackSets:
+class RackSets(NamedTuple):
     """A set of racks as an int: each rack of the brokers is one bit.
 
     Args:
@@ -87,8 +86,7 @@ _LARGEST_COST = 10**12
 stay exact."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostTable:
+class CostTable(NamedTuple):
     """Costs between racks, in whole units.
 
     Args:

@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from rackassign.errors import InputError
@@ -231,8 +232,7 @@ Reason = Literal["no-member-in-replica-racks", "members-full", "unknown-rack"]
 """Why a partition is not local."""
 
 
-@dataclass(frozen=True, slots=True)
-class NonLocalPartition:
+class NonLocalPartition(NamedTuple):
     """A partition that is not local, and the reason.
 
     Args:
@@ -253,8 +253,7 @@ class NonLocalPartition:
 Change = Literal["member", "max-skew", "replicas"]
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """A recommended change with its gain, computed by solving the group with that change.
 
     Args:
@@ -274,12 +273,11 @@ class Recommendation:
     cost_gain: float
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    partitions: Partitions = field(default_factory=dict)
+    partitions: Partitions = MappingProxyType({})
     max_skew: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """Reasons for the non-local partitions of a plan, and recommendations.
 
     Args:

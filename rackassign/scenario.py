@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 from rackassign.errors import InputError
@@ -165,7 +164,7 @@ def write_plan(group: Group, plan: Plan, explanation: Explanation | None = None)
     if plan.weight_loads is not None:
         written["weight_loads"] = dict(zip(("min", "max"), plan.weight_loads, strict=True))
     if explanation is not None:
-        written["not_local"] = [asdict(entry) for entry in explanation.not_local]
+        written["not_local"] = [entry._asdict() for entry in explanation.not_local]
         written["advice"] = [_written_advice(advice) for advice in explanation.advice]
     return written
 

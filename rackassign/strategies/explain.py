@@ -72,7 +72,7 @@ def evaluate_changes(
     for change, then, again in _changes(bare, plan.locality, cross, replan, skewed):
         made = again(then)
         after = _cross(then, made)
-        gained = replace(change, gain=before[0] - after[0], cost_gain=round(before[1] - after[1], 6))
+        gained = change._replace(gain=before[0] - after[0], cost_gain=round(before[1] - after[1], 6))
         yield WhatIfResult(gained, then, made)
 
 
@@ -128,7 +128,7 @@ def _changes(
     racks = RackSets.of(group.topology, mode)
     empty = Recommendation("max-skew", 0, 0.0)
     if skewed is not None:
-        yield replace(empty, max_skew=skewed[0]), group, skewed[1]
+        yield empty._replace(max_skew=skewed[0]), group, skewed[1]
     there = {entry: racks.partition_racks(group.topology.topics[entry.topic][entry.partition]) for entry in cross}
     for topics in _subscriptions(group, cross):
         for rack, bit in racks.bits.items():
@@ -136,7 +136,7 @@ def _changes(
                 more = (*group.members, Member(_unused_id(group), topics, rack=rack))
                 # Topics without partitions do not matter.
                 named = tuple(sorted(topic for topic in topics if group.topology.topics.get(topic)))
-                yield replace(empty, kind="member", rack=rack, topics=named), replace(group, members=more), replan
+                yield empty._replace(kind="member", rack=rack, topics=named), replace(group, members=more), replan
     homes = {member.id: member.rack for member in group.members}
     for rack in racks.bits:
         wanted: dict[str, list[int]] = {}
@@ -145,7 +145,7 @@ def _changes(
                 wanted.setdefault(entry.topic, []).append(entry.partition)
         if wanted:
             partitions = {topic: tuple(ids) for topic, ids in wanted.items()}
-            change = replace(empty, kind="replicas", rack=rack, partitions=partitions)
+            change = empty._replace(kind="replicas", rack=rack, partitions=partitions)
             yield change, _with_replicas(group, rack, partitions, mode), replan
 
 

@@ -25,6 +25,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
@@ -54,8 +56,7 @@ class Subscription:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """An assignment: what the leader sends to a member.
 
     Args:
@@ -63,7 +64,7 @@ class Assignment:
         user_data: The assignor's own bytes; null and empty differ.
     """
 
-    partitions: Partitions = field(default_factory=dict)
+    partitions: Partitions = MappingProxyType({})
     user_data: bytes | None = None
 
 

@@ -17,7 +17,8 @@ Java's cooperative assignor writes only a generation, four bytes, from the time 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rackassign.errors import WireError
 from rackassign.model import Partitions
@@ -27,8 +28,7 @@ from rackassign.wire.primitives import Reader, Writer
 _INT32_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StickyData:
+class StickyData(NamedTuple):
     """The last assignment of a member.
 
     Args:
@@ -36,7 +36,7 @@ class StickyData:
         generation: Generation in which they were assigned; None if it is missing.
     """
 
-    owned: Partitions = field(default_factory=dict)
+    owned: Partitions = MappingProxyType({})
     generation: int | None = None
 
 

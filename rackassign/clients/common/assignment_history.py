@@ -17,7 +17,9 @@ are accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rackassign.model import Group, Member, Partitions, Plan
 
@@ -25,8 +27,7 @@ ROUNDS = 2
 """Number of generations that are kept: a member may refer to the one before the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAssignment:
+class LeaderAssignment(NamedTuple):
     """An assignment that a leader computed for a group.
 
     Args:
@@ -41,7 +42,7 @@ class LeaderAssignment:
     complete: bool = True
     group: Group | None = None
     plan: Plan | None = None
-    user_data: Mapping[str, bytes] = field(default_factory=dict)
+    user_data: Mapping[str, bytes] = MappingProxyType({})
 
 
 class AssignmentHistory:

@@ -270,7 +270,7 @@ class Assignor:
                 return members
             true = [plausible_claims(to_member(joined), generation, self._history) for joined in members]
             return [
-                replace(joined, subscription=replace(joined.subscription, owned=owned))
+                joined._replace(subscription=replace(joined.subscription, owned=owned))
                 for joined, owned in zip(members, true, strict=True)
             ]
         except Exception:  # noqa: BLE001 - this is the way that must not fail

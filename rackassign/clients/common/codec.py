@@ -16,7 +16,6 @@ unsubscribed, without notifying assignors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from rackassign.clients.common.member_context import MemberContext
@@ -84,7 +83,7 @@ class StickyCodec:
         user_data = None
         if self._last is not None:
             owned = {topic: partitions for topic, partitions in self._last.owned.items() if topic in topics}
-            user_data = encode_sticky(replace(self._last, owned=owned))
+            user_data = encode_sticky(self._last._replace(owned=owned))
         return Subscription(topics, user_data, rack=self._member.rack)
 
     def claims(self, subscription: Subscription) -> tuple[Partitions, int | None]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rackassign.clients.common.fetch_metrics import FetchLocality
 from rackassign.locality import Locality, read_locality
@@ -12,8 +11,7 @@ from rackassign.locality import Locality, read_locality
 _ATTRIBUTE = "_rackassign_view"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerView:
+class ConsumerView(NamedTuple):
     """How a consumer is read; it does not keep the consumer itself.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rackassign.model import TopicPartition
@@ -23,8 +22,7 @@ class Traffic(NamedTuple):
     records: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLocality:
+class FetchLocality(NamedTuple):
     """Fetched traffic of a consumer, by topic and by rack.
 
     Args:
@@ -73,8 +71,7 @@ def _sum(amounts: Iterable[Traffic]) -> Traffic:
     return Traffic(bytes_, records)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
+class FetchedPartition(NamedTuple):
     """One partition of a fetch response.
 
     Args:

@@ -67,8 +67,7 @@ class RackChangePolicy:
                 raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class RackView:
+class RackView(NamedTuple):
     """The racks of the counting replicas of each partition.
 
     Args:

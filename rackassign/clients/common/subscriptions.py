@@ -8,10 +8,10 @@ cost the group its assignment.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from inspect import getattr_static
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from rackassign.errors import InputError, WireError
 from rackassign.model import TOPIC_NAME, Group, Member, Partitions, Topology
@@ -133,8 +133,7 @@ def _leave_the_topics(members: Sequence[RawMember], read: Mapping[str, Subscript
         member.metadata = nothing if i else everything
 
 
-@dataclass(frozen=True, slots=True)
-class JoinMember:
+class JoinMember(NamedTuple):
     """A member of a join.
 
     Args:

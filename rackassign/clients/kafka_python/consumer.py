@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer
 
@@ -95,8 +94,7 @@ def attach(
     return consumer
 
 
-@dataclass(frozen=True, slots=True)
-class _Attached:
+class _Attached(NamedTuple):
     """State of an attached consumer, which exists once however often it is attached."""
 
     once: WarnOnce

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rackassign.clients.kafka_python.internals.attributes import Consumer, incompatibility
 from rackassign.util.log_once import WarnOnce
 from rackassign.util.text import with_version
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(NamedTuple):
     """A workaround for one defect of kafka-python, installed on one consumer.
 
     Args:

@@ -21,7 +21,6 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -71,7 +70,6 @@ _FOR_ALL = (
 """Errors that do not depend on the offsets: the group and the connection are the same for the next commit."""
 
 
-@dataclass(slots=True)
 class _Commit:
     """A pending commit.
 
@@ -81,9 +79,10 @@ class _Commit:
         answer: Future of the result.
     """
 
-    offsets: Mapping[Any, Any]
-    losses: int
-    answer: Any = field(default_factory=Future)
+    def __init__(self, offsets: Mapping[Any, Any], losses: int, answer: Any = None) -> None:
+        self.offsets = offsets
+        self.losses = losses
+        self.answer: Any = Future() if answer is None else answer
 
     def settle(self, error: Exception | None) -> None:
         if error is None:

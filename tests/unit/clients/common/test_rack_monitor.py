@@ -292,7 +292,7 @@ def test_nobody_else_s_group_is_watched_nor_one_that_is_not_whole() -> None:
     seen = topology([[1], [0], [2]])
     assert led.watch.check(0.0, None, seen) == CheckResult()
     assert led.watch.check(0.0, LeaderAssignment({}), seen) == CheckResult()
-    assert led.watch.check(0.0, replace(led.decided, complete=False), seen) == CheckResult()
+    assert led.watch.check(0.0, led.decided._replace(complete=False), seen) == CheckResult()
     assert led.watch.check(0.0, led.decided, seen).gain is not None
 
 
