@@ -2,17 +2,19 @@
 
 An item has a copy that is fixed (the active one) and needs more, each on another node. A node has at most one value on
 each dimension. A dimension limits how many of an item's copies one value may have and how many values an item may use;
-copies beyond these limits are *collisions*. A node without a value on a dimension never collides on it.
+copies beyond these limits are *collisions*. A node without a value on a dimension never collides on it. On a `distinct`
+dimension an item first uses as many values as it can: a copy that adds no value to those of the others is *redundant*,
+and one redundant copy costs more than all collisions (KIP-708 measures a placement by its distinct values).
 
 Theory of operation
 -------------------
-Capacity is unlimited, so each item can have its minimum of collisions independently of the others. It is searched item
-by item (`least`). Among all sets of nodes that have no more collisions, loads are balanced and then copies are kept on
-their nodes, by exchanges (`exchange`).
+Capacity is unlimited, so each item can have its minimum of this cost independently of the others. It is searched item
+by item (`least`). Among all sets of nodes that cost no more, loads are balanced and then copies are kept on their
+nodes, by exchanges (`exchange`), and where these are not enough, by a mixed-integer program over such sets (`joint`).
 
-Nodes with the same values are one *cell*. The collisions of a set depend on its cells alone, so they are computed once
-for each multiset of cells. Cells that differ only in values that no other cell has are twins: replacing one by the
-other does not change the collisions, so only the first of the unused twins is tried.
+Nodes with the same values are one *cell*. The cost of a set depends on its cells alone, so it is computed once for each
+multiset of cells. Cells that differ only in values that no other cell has are twins: replacing one by the other does
+not change the cost, so only the first of the unused twins is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ NO_VALUE = -1
 _ANOTHER = -2
 """Placeholder for a value that none of the given copies has."""
 
-_NEVER = 1 << 20
+_REDUNDANT = 1 << 12
+"""Cost of a copy that adds no value: more than all collisions of an item together, each of which costs 1."""
+
+_NEVER = 1 << 40
 """Cost of a collision on a strict dimension: more than all others together."""
 
 MOST_TRIED = 5_000
@@ -44,6 +49,7 @@ class Dimension:
         max_per_value: Limit of an item's copies on one value; 0: as few as an even spread needs.
         max_unused: Of k copies, k less this many values may be used at most; 0 for all.
         strict: Whether a copy that would collide is omitted instead.
+        distinct: Whether an item first uses as many values as it can.
     """
 
     value: tuple[int, ...]
@@ -51,6 +57,19 @@ class Dimension:
     max_per_value: int = 0
     max_unused: int = 0
     strict: bool = False
+    distinct: bool = False
+
+    def cost(self, counts: Counter[int], blank: int, copies: int) -> int:
+        """Return what an item's copies cost on this dimension.
+
+        Args:
+            counts: Copies of an item by value.
+            blank: Copies of the item on nodes without a value.
+            copies: Number of copies the item is to have in total.
+        """
+        redundant = counts.total() - len(counts) + blank if self.distinct else 0
+        collisions = self.collisions(counts, copies)
+        return redundant * _REDUNDANT + (collisions * _NEVER if self.strict else collisions)
 
     def collisions(self, counts: Counter[int], copies: int) -> int:
         """Return the number of copies beyond the limits.
@@ -62,7 +81,12 @@ class Dimension:
         most = self.max_per_value or -(-copies // max(1, self.values))
         beyond = sum(max(0, count - most) for count in counts.values())
         beyond += max(0, len(counts) - max(1, copies - self.max_unused)) if self.max_unused else 0
-        return beyond * _NEVER if self.strict else beyond
+        return beyond
+
+    def least_cost(self, copies: int) -> int:
+        """Return what so many copies cost at least."""
+        present = len({value for value in self.value if value != NO_VALUE})
+        return max(0, copies - present) * _REDUNDANT if self.distinct else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +130,17 @@ Cells = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CollisionBound:
-    """The best known collisions of an item's set.
+    """The lowest known cost of an item's set.
 
     Args:
         copies: Number of copies in the set.
-        collisions: The fewest collisions with so many copies, including those of the fixed copy.
-        proven: Whether fewer are proven impossible.
-        cells: Cells of a set with these collisions, without that of the fixed copy.
+        cost: The lowest cost with so many copies, including that of the fixed copy.
+        proven: Whether less is proven impossible.
+        cells: Cells of a set with this cost, without that of the fixed copy.
     """
 
     copies: int
-    collisions: int
+    cost: int
     proven: bool
     cells: Cells
 
@@ -130,7 +154,7 @@ class SearchBudget:
 
 @dataclass(slots=True)
 class CollisionIndex:
-    """The cells of a topology, and the collisions of sets of cells.
+    """The cells of a topology, and the cost of sets of cells.
 
     Args:
         field: The topology.
@@ -184,8 +208,8 @@ class CollisionIndex:
             for nodes, value in zip(self.nodes, self._values, strict=True)
         ]
 
-    def collisions(self, cells: Cells, copies: int) -> int:
-        """Return the collisions of a set of cells, including those of the fixed copy.
+    def cost(self, cells: Cells, copies: int) -> int:
+        """Return the cost of a set of cells, including that of the fixed copy.
 
         Args:
             cells: The cells, sorted.
@@ -194,12 +218,22 @@ class CollisionIndex:
         key = cells, copies
         if key not in self._known:
             self._known[key] = sum(
-                dimension.collisions(
-                    Counter(value for cell in cells if (value := self._values[cell][number]) != NO_VALUE), copies
-                )
+                dimension.cost(*self._counts(number, cells), copies)
                 for number, dimension in enumerate(self.field.dimensions)
             )
         return self._known[key]
+
+    def collisions(self, cells: Cells, copies: int) -> int:
+        """Return the collisions of a set of cells; arguments as for `cost`."""
+        return sum(
+            dimension.collisions(self._counts(number, cells)[0], copies)
+            for number, dimension in enumerate(self.field.dimensions)
+        )
+
+    def _counts(self, number: int, cells: Cells) -> tuple[Counter[int], int]:
+        """Return the copies by value on a dimension, and the number of copies without a value."""
+        values = [self._values[cell][number] for cell in cells]
+        return Counter(value for value in values if value != NO_VALUE), values.count(NO_VALUE)
 
     def joining(self, cells: Cells, copies: int, most: int) -> int:
         """Return the nodes on which one more copy can be placed, as bits.
@@ -207,43 +241,43 @@ class CollisionIndex:
         Args:
             cells: Cells of the item's other copies, sorted.
             copies: Number of copies the item is to have in total.
-            most: Limit of collisions.
+            most: Limit of the cost.
         """
         key = cells, copies, most
         if key not in self._joining:
-            # Dimensions collide independently: nodes by the collisions on the dimensions so far.
+            # Dimensions are independent: nodes by the cost on the dimensions so far.
             nodes = {0: (1 << len(self.of)) - 1}
             for number in range(len(self._having)):
                 found: dict[int, int] = {}
-                for collisions, having in self._joined(number, cells, copies):
+                for cost, having in self._joined(number, cells, copies):
                     for before, bits in nodes.items():
-                        if bits & having and before + collisions <= most:
-                            found[before + collisions] = found.get(before + collisions, 0) | bits & having
+                        if bits & having and before + cost <= most:
+                            found[before + cost] = found.get(before + cost, 0) | bits & having
                 nodes = found
             self._joining[key] = sum(nodes.values())
         return self._joining[key]
 
     def _joined(self, number: int, cells: Cells, copies: int) -> Iterator[tuple[int, int]]:
-        """Yield the collisions on a dimension after one more copy, with the nodes at which the copy causes them."""
+        """Yield the cost on a dimension after one more copy, with the nodes at which the copy causes it."""
         dimension, having = self.field.dimensions[number], self._having[number]
-        counts = Counter(value for cell in cells if (value := self._values[cell][number]) != NO_VALUE)
+        counts, blank = self._counts(number, cells)
         others = (1 << len(self.of)) - 1
         for value in (NO_VALUE, *counts):
             joined = counts if value == NO_VALUE else counts + Counter([value])
-            yield dimension.collisions(joined, copies), having.get(value, 0)
+            yield dimension.cost(joined, blank + (value == NO_VALUE), copies), having.get(value, 0)
             others &= ~having.get(value, 0)
         # All values that no copy has are equivalent.
-        yield dimension.collisions(counts + Counter([_ANOTHER]), copies), others
+        yield dimension.cost(counts + Counter([_ANOTHER]), blank, copies), others
 
     def least(self, item: ItemDemand) -> CollisionBound:
-        """Return the best collisions of an item."""
+        """Return the lowest cost of an item."""
         kind = (self.of[item.fixed] if item.fixed >= 0 else -1, item.copies)
         if kind not in self._best:
             self._best[kind] = self._search(item)
         return self._best[kind]
 
     def lowered(self, item: ItemDemand, least: CollisionBound, known: Sequence[tuple[int, ...]]) -> CollisionBound:
-        """Return the best collisions of an item, given sets that may be better than the search result.
+        """Return the lowest cost of an item, given sets that may be better than the search result.
 
         Args:
             item: The item.
@@ -256,9 +290,9 @@ class CollisionIndex:
         copies = (item.copies if self.field.strict else least.copies) + len(fixed)
         for own in known:
             cells = sorted(self.of[node] for node in own)
-            collisions = self.collisions(tuple(sorted(cells + fixed)), copies)
-            if len({*own} - {item.fixed}) == least.copies == len(own) and collisions < least.collisions:
-                least = replace(least, collisions=collisions, cells=tuple(cells))
+            cost = self.cost(tuple(sorted(cells + fixed)), copies)
+            if len({*own} - {item.fixed}) == least.copies == len(own) and cost < least.cost:
+                least = replace(least, cost=cost, cells=tuple(cells))
         return least
 
     def _search(self, item: ItemDemand) -> CollisionBound:
@@ -269,9 +303,10 @@ class CollisionIndex:
         proven = True
         for copies in range(most, 0, -1) if self.field.strict else (most,):
             tries, best = SearchBudget(), None
-            for cells, collisions in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
-                best = cells, collisions
-                if not collisions:
+            lowest = sum(each.least_cost(copies + (item.fixed >= 0)) for each in self.field.dimensions)
+            for cells, cost in self.sets(item, copies, all_in_all, order, bound=_NEVER - 1, tries=tries):
+                best = cells, cost
+                if cost == lowest:
                     break
             proven = proven and tries.left > 0
             if best is not None:
@@ -288,14 +323,14 @@ class CollisionIndex:
         bound: int,
         tries: SearchBudget,
     ) -> Iterator[tuple[Cells, int]]:
-        """Yield sets of cells for an item's copies, with their collisions, each better than those before.
+        """Yield sets of cells for an item's copies, with their cost, each better than those before.
 
         Args:
             item: The item.
             copies: Number of copies to place.
             all_in_all: Number of copies the item is to have, which defines an even spread.
             order: Order in which cells are tried.
-            bound: Limit of collisions.
+            bound: Limit of the cost.
             tries: Budget. The search ends when nothing is left.
         """
         fixed = [self.of[item.fixed]] if item.fixed >= 0 else []
@@ -308,9 +343,9 @@ class CollisionIndex:
                 return
             tries.left -= 1
             cells = tuple(sorted(fixed + chosen))
-            found = self.collisions(cells, all_in_all)
+            found = self.cost(cells, all_in_all)
             if found > best[0]:
-                # One more copy never reduces the collisions.
+                # One more copy never reduces the cost.
                 return
             if len(chosen) == copies:
                 best[0] = found - 1

@@ -20,7 +20,8 @@ matroid, and loads are a separable convex cost over their sum. Then a result wit
 that returns more, cannot be improved at all. So both steps end in the optimum, as a flow would. An item may be needed
 for several arcs, and its moves may be feasible one by one but not together. Along a path or cycle of fewest arcs they
 are feasible together, since a violation would imply an arc that makes it shorter. With more dimensions none of that is
-guaranteed: infeasible moves are not made, and the result is not called proven.
+guaranteed: infeasible moves are not made, and the result is the start of a program that is exact (`joint`), or is not
+called proven.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from itertools import chain, pairwise
 from rackassign.solver.arc_search import bits_of, shortest_path_tree
 from rackassign.solver.standby.collisions import CollisionIndex, ItemDemand, Topology
 from rackassign.solver.standby.exchange_graph import RETURNS, Arcs, ExchangeGraph
+from rackassign.solver.standby.joint import place_jointly
 
 MOST_ROUNDS = 20_000
 """Limit of the exchanges from one start. 20,000 copies on 100 nodes, to which 20 empty ones were added, took half."""
@@ -86,13 +88,19 @@ def place_standbys(
         begun = ExchangeGraph(rooms, items, least, [set(own) for own in start])
         if all(begun.is_feasible(number, own) for number, own in enumerate(begun.sets)):
             best = _better(best, _Exchange(begun, until), items)
+    proven = known and best.ended
+    if not proven:
+        joint = place_jointly(rooms, items, least, best.graph.sets, until)
+        if joint is not None:
+            best = _Exchange(ExchangeGraph(rooms, items, least, joint.sets), until)
+            proven = joint.proven and all(each.proven for each in least)
     sets = best.graph.sets
     return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in sets),
         tuple(best.graph.collisions(number, own) if own else 0 for number, own in enumerate(sets)),
         tuple(item.copies - each.copies for item, each in zip(items, least, strict=True)),
         best.graph.kept(),
-        known and best.ended,
+        proven,
     )
 
 

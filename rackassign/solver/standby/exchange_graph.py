@@ -1,6 +1,6 @@
 """Copies on nodes, and the exchange graph: which copy can move where. It is updated while copies move.
 
-There is an arc from node u to node v if some item can replace u by v without more collisions. Arcs are distinguished by
+There is an arc from node u to node v if some item can replace u by v at no higher cost. Arcs are distinguished by
 their return: a copy comes back to a node that had it, leaves such a node, or neither.
 
 Sets of nodes are bits of an int: all targets for an item are found in one step, however many nodes there are. The
@@ -30,7 +30,7 @@ class ExchangeGraph:
     Args:
         index: Cells of the topology.
         items: Items to place.
-        least: Fewest collisions of each item.
+        least: Lowest cost of each item.
         sets: Nodes of each item; None to choose them.
     """
 
@@ -80,7 +80,7 @@ class ExchangeGraph:
         return None
 
     def move(self, steps: Sequence[tuple[int, int, int]]) -> bool:
-        """Move copies at once, if no item then has more collisions; return whether they were moved.
+        """Move copies at once, if no item then costs more; return whether they were moved.
 
         Args:
             steps: Items, the node they give up and the node they take: each an arc now.
@@ -98,12 +98,12 @@ class ExchangeGraph:
         return True
 
     def is_feasible(self, number: int, own: set[int]) -> bool:
-        """Return whether a set has the fewest collisions of an item."""
+        """Return whether a set has the lowest cost of an item."""
         least = self._least[number]
         return (
             len(own) == least.copies
             and self._items[number].fixed not in own
-            and self.collisions(number, own) <= least.collisions
+            and self._index.cost(self._cells(number, own), self._all_in_all(number)) <= least.cost
         )
 
     def collisions(self, number: int, own: set[int]) -> int:
@@ -157,10 +157,10 @@ class ExchangeGraph:
         """Return the nodes that an item can use in place of a node of a cell, as bits."""
         place = cells.index(cell)
         rest = cells[:place] + cells[place + 1 :]
-        return self._index.joining(rest, self._all_in_all(number), self._least[number].collisions)
+        return self._index.joining(rest, self._all_in_all(number), self._least[number].cost)
 
     def _best_set(self, number: int) -> set[int]:
-        """Return a set with the fewest collisions: nodes that have a copy first, then the least loaded."""
+        """Return a set of the lowest cost: nodes that have a copy first, then the least loaded."""
         item, least = self._items[number], self._least[number]
         if not least.copies:
             return set()
@@ -172,7 +172,7 @@ class ExchangeGraph:
         ranked = [sorted((n for n in nodes if n != item.fixed), key=liking.__getitem__) for nodes in self._index.nodes]
         order = sorted((cell for cell, nodes in enumerate(ranked) if nodes), key=lambda cell: liking[ranked[cell][0]])
         all_in_all, tries = self._all_in_all(number), SearchBudget(MOST_TRIED_FIRST)
-        good = self._index.sets(item, least.copies, all_in_all, order, bound=least.collisions, tries=tries)
+        good = self._index.sets(item, least.copies, all_in_all, order, bound=least.cost, tries=tries)
         # If none is found in that order, the set that proved the bound is used.
-        cells, _ = next(good, (least.cells, least.collisions))
+        cells, _ = next(good, (least.cells, least.cost))
         return {node for cell in set(cells) for node in ranked[cell][: cells.count(cell)]}

@@ -98,9 +98,9 @@ def _failover_candidates(group: Group, copies: Copies, options: StandbyOptions) 
             if there and tp not in claimed:
                 holders[tp].append((lag, member.id))
     for tp in sorted(holders):
-        # All warm copies are equivalent: the member with the lowest load is chosen.
-        _, _, chosen = min(
-            (max(0, lag - options.acceptable_recovery_lag), load[member], member) for lag, member in holders[tp]
+        # All warm copies are usable at once: the member with the lowest load is chosen, and then the least lag.
+        *_, chosen = min(
+            (max(0, lag - options.acceptable_recovery_lag), load[member], lag, member) for lag, member in holders[tp]
         )
         found[tp] = chosen
         load[chosen] += 1
@@ -271,4 +271,4 @@ class _SubscriberSet:
             number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}
             value = tuple(number[tags[key]] if key in tags else NO_VALUE for tags in self.tags)
             strict = options.rule == "strict" or key in options.forced_tag_values
-            yield Dimension(value, len(number), most, fewer, strict)
+            yield Dimension(value, len(number), most, fewer, strict, distinct=options.rule == "even")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rackassign.solver.standby import joint
 from rackassign.solver.standby.collisions import NO_VALUE, CollisionIndex, Dimension, ItemDemand, SearchBudget, Topology
 from rackassign.solver.standby.exchange import StandbyPlacement, place_standbys
 from rackassign.solver.standby.exchange_graph import ExchangeGraph
@@ -25,7 +28,7 @@ def cases(draw: st.DrawFn, dimensions: int, *, strict: bool = False) -> tuple[li
         value = tuple(draw(st.lists(st.integers(NO_VALUE, 2), min_size=nodes, max_size=nodes)))
         seen = len(set(value) - {NO_VALUE})
         sizes = seen + draw(st.integers(0, 1)), draw(st.integers(0, 2)), draw(st.integers(0, 1))
-        made.append(Dimension(value, *sizes, strict=strict and draw(st.booleans())))
+        made.append(Dimension(value, *sizes, strict=strict and draw(st.booleans()), distinct=draw(st.booleans())))
     items = []
     for _ in range(draw(st.integers(1, 3))):
         fixed = draw(st.integers(-1, nodes - 1))
@@ -58,6 +61,16 @@ def collisions(item: ItemDemand, own: tuple[int, ...], field: Topology, *, stric
     return total
 
 
+def redundant(item: ItemDemand, own: tuple[int, ...], field: Topology) -> int:
+    """Copies that add no value, over all dimensions where distinct values count."""
+    holders = [*own, *([item.fixed] if item.fixed >= 0 else [])]
+    return sum(
+        len(holders) - len({dimension.value[node] for node in holders} - {NO_VALUE})
+        for dimension in field.dimensions
+        if dimension.distinct
+    )
+
+
 def uneven(sets: Sets, field: Topology) -> float:
     load = Counter(node for own in sets for node in own)
     return round(sum((field.load[node] + load[node]) ** 2 / weight for node, weight in enumerate(field.weight)), 6)
@@ -68,11 +81,11 @@ def kept(items: list[ItemDemand], sets: Sets) -> int:
 
 
 def choices(item: ItemDemand, field: Topology) -> list[tuple[int, ...]]:
-    """All sets that are as many as can be and collide least."""
+    """All sets that are as many as can be, use as many values as can be, and collide least."""
     others = [node for node in range(len(field.weight)) if node != item.fixed]
     for copies in range(min(item.copies, len(others)), -1, -1):
         found = {
-            own: collisions(item, own, field)
+            own: (redundant(item, own, field), collisions(item, own, field))
             for own in combinations(others, copies)
             if not copies or not collisions(item, own, field, strict=True)
         }
@@ -98,19 +111,37 @@ def test_one_dimension_is_the_optimum(case: tuple[list[ItemDemand], Topology]) -
     items, field = case
     placed = place_standbys(items, field)
     check_sets(items, field, placed)
-    assert placed.proven == (not any(dimension.max_unused for dimension in field.dimensions))
-    if placed.proven:
-        best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
-        assert (uneven(placed.nodes, field), -placed.kept) == best
+    assert placed.proven
+    best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
+    assert (uneven(placed.nodes, field), -placed.kept) == best
 
 
 @given(cases(2) | cases(3))
 @settings(max_examples=200)
-def test_with_more_dimensions_collisions_are_the_least(case: tuple[list[ItemDemand], Topology]) -> None:
+def test_with_more_dimensions_it_is_the_optimum_too(case: tuple[list[ItemDemand], Topology]) -> None:
     items, field = case
     placed = place_standbys(items, field)
     check_sets(items, field, placed)
-    assert not placed.proven
+    assert placed.proven
+    best = min((uneven(sets, field), -kept(items, sets)) for sets in product(*(choices(i, field) for i in items)))
+    assert (uneven(placed.nodes, field), -placed.kept) == best
+
+
+def test_a_program_that_is_too_large_or_late_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nine nodes in a grid: each item has two sets, that differ in both of their nodes.
+    grid = tuple(Dimension(tuple(node // 3**number % 3 for node in range(9)), 3) for number in (0, 1))
+    field, items = Topology((1,) * 9, (3,) * 9, grid), [ItemDemand(node % 9, 2) for node in range(27)]
+    assert uneven(place_standbys(items, field).nodes, field) == 9 * 9**2
+    late = place_standbys(items, field, until=time.monotonic())
+    monkeypatch.setattr(joint, "MOST_COLUMNS", 10)
+    large = place_standbys(items, field)
+    monkeypatch.undo()
+    monkeypatch.setattr(joint, "highspy", None)
+    without = place_standbys(items, field)
+    for placed in (late, large, without):
+        check_sets(items, field, placed)
+        assert not placed.proven
+        assert uneven(placed.nodes, field) > 9 * 9**2
 
 
 @given(cases(1, strict=True) | cases(2, strict=True))
@@ -195,5 +226,5 @@ def test_a_search_that_is_cut_off_is_told() -> None:
     assert [collisions(*each, field) for each in zip(items, placed.nodes, strict=True)] == list(placed.collisions)
     assert [len(own) for own in placed.nodes] == [6, 6]
     # What another has found is not lost, even if the search does not come that far.
-    poor = replace(rooms.least(items[0]), collisions=99)
-    assert rooms.lowered(items[0], poor, [placed.nodes[1], placed.nodes[0]]).collisions == placed.collisions[0]
+    poor = replace(rooms.least(items[0]), cost=99)
+    assert rooms.lowered(items[0], poor, [placed.nodes[1], placed.nodes[0]]).cost == placed.collisions[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -106,6 +107,33 @@ def test_forced_values_leave_out_what_would_be_crowded() -> None:
     assert back.collisions == 0
 
 
+@pytest.mark.parametrize("partitions", [9, 27, 28])
+def test_the_nine_nodes_of_the_kip_are_loaded_evenly_without_collisions(partitions: int) -> None:
+    nine = {f"{zone}{cluster}": {"zone": zone, "cluster": cluster} for zone in "abc" for cluster in "xyz"}
+    found = assign_standbys(group_of(nine, partitions), {}, StandbyOptions(2, BOTH))
+    loads = [
+        sum(map(len, (*found.plan.target[name].values(), *found.standbys[name].values()))) for name in sorted(nine)
+    ]
+    assert max(loads) - min(loads) <= 1
+    assert (found.collisions, found.missing, found.proven) == (0, {}, True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_more_copies_than_values_use_all_values(mode: Any) -> None:
+    twelve = {f"{zone}{number}": {"zone": zone} for zone in "abcd" for number in range(3)}
+    found = assign_standbys(group_of(twelve, 12), {}, StandbyOptions(4, ("zone",), mode))
+    for partition, owner in owner_of(found).items():
+        assert {name[0] for name in (owner, *holders_of(found)[partition])} == set("abcd")
+
+
+@pytest.mark.parametrize("lags", [(9_000, 0), (0, 9_000), (20_000, 10_001)])
+def test_at_equal_load_the_copy_that_lacks_least_takes_over(lags: tuple[int, int]) -> None:
+    group = group_of({"m1": {"zone": "a"}, "m2": {"zone": "b"}}, 1)
+    copies = {name: {TopicPartition("t", 0): lag} for name, lag in zip(("m1", "m2"), lags, strict=True)}
+    found = assign_standbys(group, copies, StandbyOptions())
+    assert owner_of(found) == {0: "m1" if lags[0] < lags[1] else "m2"}
+
+
 def test_strict_never_has_two_copies_at_one_value() -> None:
     options = StandbyOptions(2, ("cluster",), rule="strict")
     strict = assign_standbys(group_of(SIX, 6), {}, options)
@@ -206,8 +234,13 @@ def test_no_dead_end_is_met_where_there_is_a_way(seed: int) -> None:
     assert misses
 
 
-@given(groups(), st.integers(1, 2))
-@settings(max_examples=100)
+def distinct(members: Mapping[str, Mapping[str, str]], own: set[str]) -> int:
+    """Return the number of distinct values of all tags: KIP-708's measure of a placement."""
+    return sum(len({members[name][key] for name in own if key in members[name]}) for key in BOTH)
+
+
+@given(groups(), st.integers(1, 4))
+@settings(max_examples=200)
 def test_best_is_never_worse_than_kafka(drawn: Any, standbys: int) -> None:
     group, _ = drawn
     assume("u" not in group.topology.topics)
@@ -222,8 +255,9 @@ def test_best_is_never_worse_than_kafka(drawn: Any, standbys: int) -> None:
         }
         copies = min(standbys, len(members) - 1) + 1
         owners, holders = owner_of(found), holders_of(found)
-        crowded = sum(crowdedness(members, {*holders.get(p, ()), owner}, copies) for p, owner in owners.items())
-        by_mode[mode] = crowded, sum(count**2 for count in load.values())
+        sets = [{*holders.get(p, ()), owner} for p, owner in owners.items()]
+        crowded = sum(crowdedness(members, own, copies) for own in sets)
+        by_mode[mode] = -sum(distinct(members, own) for own in sets), crowded, sum(n**2 for n in load.values())
     assert by_mode["best"] <= by_mode["kafka"]
 
 
