@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,20 +35,37 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerMetrics", "ReportMetrics", "metrics_registry"]
 
 
+_LATE, _GRACE_S = 3, 10.0
+"""A report that has not come after so many intervals, and so many seconds more, is overdue."""
+
+
 class ReportMetrics(Collector):
     """Metrics of reports, the last one at each scrape; bytes are accumulated over reports.
 
     After a report that failed there are no series of groups, until the next one: values of the past would look like
-    those of a healthy cluster.
+    those of a healthy cluster. A report that is long overdue counts as failed: while Kafka does not respond,
+    kafka-python waits for much longer than the interval of the reports.
 
     Args:
         price: Price of cross-rack traffic.
+        interval_s: Seconds of each report.
         clock: Unix time in seconds.
+        timer: Seconds of a monotonic clock.
     """
 
-    def __init__(self, price: Price, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        price: Price,
+        interval_s: float = math.inf,
+        *,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._price = price
+        self._interval_s = interval_s
         self._clock = clock
+        self._timer = timer
+        self._taken_at = 0.0
         self._lock = threading.Lock()
         self._last: ClusterReport | None = None
         self._problem = "nothing was measured yet"
@@ -61,6 +79,7 @@ class ReportMetrics(Collector):
             self._last = survey
             self._problem = ""
             self._succeeded_at = self._clock()
+            self._taken_at = self._timer()
             gone = {name for name, _ in self._read} - {i.snapshot.live.name for i in survey.inspections}
             # A group that is temporarily skipped continues its counter; deleted groups are dropped.
             odd = {odd.name for odd in survey.skipped}
@@ -86,12 +105,24 @@ class ReportMetrics(Collector):
     def not_ready(self) -> str:
         """Return why there are no series of groups; empty if there are."""
         with self._lock:
-            return self._problem
+            return self._problem or self._overdue()
+
+    def _overdue(self) -> str:
+        """Return since when a report is overdue; empty if none is."""
+        if self._last is None:
+            return ""
+        age_s = self._timer() - self._taken_at
+        # The analysis of hundreds of groups may take longer than the interval.
+        if age_s <= _LATE * max(self._interval_s, self._last.duration_s) + _GRACE_S:
+            return ""
+        return f"no survey has succeeded for {age_s:.0f} s"
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics of the last report; called from the server's thread."""
         with self._lock:
             last, failed, read, succeeded_at = self._last, self._failed, dict(self._read), self._succeeded_at
+            if self._overdue():
+                last = None
         yield GaugeMetricFamily(
             "rackassign_up",
             "Whether the last survey succeeded: 1, or 0 without series of groups.",

@@ -54,10 +54,11 @@ def exporter(
     names = None if not group else wanted_groups(group, all_=all_)
     racks = read_rack_map(rack_map)
     from rackassign.monitoring import GroupCollector, Price, collect_repeatedly  # noqa: PLC0415 - imports a client
+    from rackassign.monitoring.collector import SHORTEST_S  # noqa: PLC0415 - imports a client
     from rackassign.monitoring.metrics_server import METRICS, serve_metrics  # noqa: PLC0415 - the same
     from rackassign.monitoring.prometheus import ReportMetrics, metrics_registry  # noqa: PLC0415 - an extra
 
-    metrics = ReportMetrics(Price.from_option(price))
+    metrics = ReportMetrics(Price.from_option(price), max(interval, SHORTEST_S))
 
     def watch() -> None:
         with admin_client(bootstrap, client_config) as admin:

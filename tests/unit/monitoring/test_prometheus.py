@@ -72,6 +72,24 @@ def test_after_a_survey_that_failed_nothing_of_the_past_is_shown_and_counters_go
     assert (of(found, "rackassign_up"), of(found, "rackassign_last_success_timestamp_seconds")) == (1, 2.0)
 
 
+def test_a_survey_that_is_overdue_counts_as_failed_until_the_next_one() -> None:
+    now = 100.0
+    metrics = ReportMetrics(Price(), 10.0, clock=lambda: 7.0, timer=lambda: now)
+    metrics.take(replace(survey("g"), duration_s=11.0))
+    now += 42.0
+    assert of(scraped(metrics), "rackassign_up") == 1
+    assert metrics.not_ready() == ""
+    now += 2.0
+    assert scraped(metrics) == {
+        ("rackassign_up", ()): 0.0,
+        ("rackassign_surveys_failed_total", ()): 0.0,
+        ("rackassign_last_success_timestamp_seconds", ()): 7.0,
+    }
+    assert metrics.not_ready() == "no survey has succeeded for 44 s"
+    metrics.take(survey("g"))
+    assert of(scraped(metrics), "rackassign_up") == 1
+
+
 def test_a_rack_may_be_called_unknown() -> None:
     there = cluster({"t": [[1], [2]]}, brokers(["unknown", "b"]))
     known = rates({("t", 0): 100.0, ("t", 1): 50.0})
