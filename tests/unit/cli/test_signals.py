@@ -11,6 +11,8 @@ import pytest
 CODE = """
 import signal, sys
 from rackassign.cli.signals import {name}
+# Under nohup, which the tests may be run with, it would be ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with {name}():
     print("up", flush=True)
     while True:
