@@ -166,6 +166,8 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
     from rackassign.cli.render.live_table import Picture, TableState, picture  # noqa: PLC0415 - imports a client
 
     state, last, taken, problem = TableState(shown.by), None, 0.0, ""
+    drawn: object = None
+    seen = Picture("", 0, 1)
     with Live(console=shown.console, screen=True, auto_refresh=False) as live:
         while not state.stopped:
             try:
@@ -180,12 +182,14 @@ def _show_live(surveys: Surveys, step: Callable[[], str], keys: Keys | None, sho
                 pass
             if last is None:
                 live.update(Text(strip_control_chars(f"{problem or step()}")), refresh=True)
-                seen = Picture("", 0, 1)
             else:
                 age = _describe_age(problem, time.monotonic() - taken, last.measured.seconds)
-                odd = tuple(warnings(last, shown.racks))
-                seen = picture(last, state, shown.price, shown.console, status=age, warnings=odd)
-                live.update(seen.screen, refresh=True)
+                # Drawing takes some percent of a processor if it is done at each look.
+                now = (id(last), state, age, shown.console.size)
+                if now != drawn:
+                    drawn, odd = now, tuple(warnings(last, shown.racks))
+                    seen = picture(last, state, shown.price, shown.console, status=age, warnings=odd)
+                    live.update(seen.screen, refresh=True)
             for key in keys(_LOOK_S) if keys else ():
                 state = state.press(key, seen.groups, seen.page)
 

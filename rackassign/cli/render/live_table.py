@@ -22,6 +22,15 @@ _ACTIONS = 3
 _LEAST_ROWS = 5
 """Rows of groups that recommended changes leave room for."""
 
+_HEADING = 5
+"""Lines of a table without rows, at most."""
+
+_NOTES = 2
+"""Warnings that are shown; others are counted."""
+
+_FOOT = 2
+"""Lines at the end: which rows are shown, and the keys."""
+
 _LONGEST_FILTER = 60
 
 Lines = list[list[Segment]]
@@ -116,38 +125,41 @@ def picture(
         status: Why the report is not current; empty if it is.
         warnings: What was not seen.
     """
-    width, height = console.size
+    height = console.height
     shown = state.select(survey)
     groups = len(shown.inspections)
     head = _lines(console, Text(strip_control_chars(totals(survey, price))))
     if status:
         head += _lines(console, Text(strip_control_chars(status), style="reverse"))
-    notes = [Text(strip_control_chars(line), no_wrap=True, overflow="ellipsis") for line in warnings[:2]]
-    if len(warnings) > len(notes):
-        notes.append(Text(f"{counted(len(warnings) - len(notes), 'warning')} more: rackassign inspect shows all"))
-    below = [line for note in notes for line in _lines(console, note)]
-    foot = 2
-    room = max(1, height - len(head) - len(below) - foot)
-    advice: Lines = []
-    table = actions(shown, price, width=width, most=_ACTIONS)
-    if table is not None:
-        table.caption = None
-        advice = _lines(console, table)
-        # The groups come first: in a small terminal there is no advice.
-        if len(advice) > room - min(groups, _LEAST_ROWS) - _HEADING:
-            advice = []
+    notes = _notes(console, warnings)
+    room = max(1, height - len(head) - len(notes) - _FOOT)
+    advice = _advice(console, shown, price)
+    # The groups come first: in a small terminal there is no advice.
+    if len(advice) > room - min(groups, _LEAST_ROWS) - _HEADING:
+        advice = []
     first = max(0, min(state.first, groups - 1))
     rows, page = _rows(console, shown, price, first, room - len(advice))
-    lines = [*head, *rows, *advice, *below][: height - foot]
-    foot_lines = [
+    foot = [
         *_lines(console, Text(_position(state, first, page, groups, len(survey.inspections)))),
         *_lines(console, Text(_help(state), style="dim", no_wrap=True, overflow="ellipsis")),
     ]
-    return Picture(_joined([*lines, *foot_lines][:height]), groups, max(1, page))
+    lines = [*[*head, *rows, *advice, *notes][: height - _FOOT], *foot]
+    return Picture(_joined(lines[:height]), groups, max(1, page))
 
 
-_HEADING = 5
-"""Lines of a table without rows, at most."""
+def _notes(console: Console, warnings: tuple[str, ...]) -> Lines:
+    notes = [Text(strip_control_chars(line), no_wrap=True, overflow="ellipsis") for line in warnings[:_NOTES]]
+    if len(warnings) > len(notes):
+        notes.append(Text(f"{counted(len(warnings) - len(notes), 'warning')} more: rackassign inspect shows all"))
+    return [line for note in notes for line in _lines(console, note)]
+
+
+def _advice(console: Console, shown: ClusterReport, price: Price) -> Lines:
+    table = actions(shown, price, width=console.width, most=_ACTIONS)
+    if table is None:
+        return []
+    table.caption = None
+    return _lines(console, table)
 
 
 def _rows(console: Console, shown: ClusterReport, price: Price, first: int, room: int) -> tuple[Lines, int]:
