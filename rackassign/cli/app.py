@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rackassign import __version__
-from rackassign.cli.commands import cluster, reassign_status
+from rackassign.cli.commands import cluster, reassign_status, state
 from rackassign.cli.commands.audit import audit
 from rackassign.cli.commands.balance_leaders import balance_leaders
 from rackassign.cli.commands.create_topic import create_topic
@@ -93,6 +93,7 @@ app.command(
 )(top)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(reassign_status.app, name="reassign")
+app.add_typer(state.app, name="state")
 
 
 def _version(*, wanted: bool) -> None:

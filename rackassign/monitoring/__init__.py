@@ -37,6 +37,7 @@ from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.read_rates import ReadRates
 from rackassign.monitoring.serialize import as_json
 from rackassign.monitoring.snapshot import Snapshot
+from rackassign.monitoring.stateful_group import GroupState, PartitionState, StateCopy, describe_state, lag_of
 from rackassign.monitoring.throughput import Throughput
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix
 from rackassign.monitoring.wedged_group import RecoveryResult, is_wedged, recover
@@ -52,10 +53,12 @@ __all__ = [
     "GroupCollector",
     "GroupDescription",
     "GroupObservation",
+    "GroupState",
     "MemberDescription",
     "MigrationStep",
     "ObservedCluster",
     "PartitionRead",
+    "PartitionState",
     "Price",
     "RackMap",
     "ReadRates",
@@ -64,6 +67,7 @@ __all__ = [
     "SkippedGroup",
     "Snapshot",
     "SortKey",
+    "StateCopy",
     "StrategyOutcome",
     "Throughput",
     "TrafficMatrix",
@@ -74,9 +78,11 @@ __all__ = [
     "describe_brokers",
     "describe_group",
     "describe_rates",
+    "describe_state",
     "examine",
     "findings",
     "is_wedged",
+    "lag_of",
     "may_not_settle",
     "migration_step",
     "recover",

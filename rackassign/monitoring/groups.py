@@ -18,7 +18,7 @@ from rackassign.admin.replica_selector import replica_selector
 from rackassign.errors import ConfigError, WireError
 from rackassign.model import Partitions
 from rackassign.util.text import describe_error, short_repr
-from rackassign.wire import Subscription, decode_assignment, decode_subscription
+from rackassign.wire import Assignment, Subscription, decode_assignment, decode_subscription
 
 STABLE, EMPTY, PREPARING = "Stable", "Empty", "PreparingRebalance"
 
@@ -44,6 +44,7 @@ class MemberDescription:
         problem: Why it cannot be decoded; empty if it can.
         assigned: Its last assignment.
         pattern: The regular expression that it subscribes with, if the broker evaluates it; empty for none.
+        assignment_data: User data of its last assignment; empty for none.
     """
 
     id: str
@@ -55,6 +56,7 @@ class MemberDescription:
     problem: str = ""
     assigned: Partitions = field(default_factory=dict)
     pattern: str = ""
+    assignment_data: bytes = b""
 
     @property
     def rack(self) -> str | None:
@@ -242,10 +244,10 @@ def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:
             subscription = decode_subscription(member.metadata)
         except WireError as error:
             problem = str(error)
-    assigned: Partitions = {}
+    assigned = Assignment()
     # It is None while an assignment is in progress, and a leader may send anything.
     with suppress(WireError):
-        assigned = decode_assignment(member.assignment).partitions
+        assigned = decode_assignment(member.assignment)
     return MemberDescription(
         member.id,
         member.client_id,
@@ -253,7 +255,8 @@ def _classic(member: DescribedMember, *, stable: bool) -> MemberDescription:
         member.instance_id,
         subscription=subscription,
         problem=problem,
-        assigned=assigned,
+        assigned=assigned.partitions,
+        assignment_data=assigned.user_data or b"",
     )
 
 

@@ -1,0 +1,54 @@
+"""`rackassign state describe` on real brokers: it shows what members themselves report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rackassign.testing import Cluster
+from rackassign.testing.harness import wait_until
+from rackassign.testing.pytest_plugin import MakeTopic
+from tests.helpers.kafka.command import rackassign
+from tests.helpers.kafka.stateful_group import SPREAD, Fleet
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+
+def test_it_shows_the_active_member_and_the_copies_of_each_partition(
+    rack_cluster: Cluster, make_topic: MakeTopic, unique_name: Callable[[], str], tmp_path: Path
+) -> None:
+    group = unique_name()
+    three = Fleet(rack_cluster.bootstrap, group, make_topic(replicas=SPREAD), tmp_path, 1)
+    with closing(three):
+        for name in ("ax", "by", "cx"):
+            three.start(name)
+        wait_until(lambda: three.settled(1), "three members with their copies")
+        three.write(600)
+        wait_until(lambda: three.done() >= 600, "records being processed")
+        shown = json.loads(
+            rackassign("state describe", rack_cluster.bootstrap, "--group", group, "--output", "json").stdout
+        )
+        table = rackassign("state describe", rack_cluster.bootstrap, "--group", group).stdout
+        now = three.now()
+        three.end()
+    assert len(shown["members"]) == 3
+    active = sorted(len([row for row in shown["partitions"] if row["active"] == m["id"]]) for m in shown["members"])
+    copies = sorted(
+        len([one for row in shown["partitions"] for one in row["copies"] if one["member"] == m["id"]])
+        for m in shown["members"]
+    )
+    assert (active, copies) == (
+        sorted(len(runs) for runs, _ in now.values()),
+        sorted(len(kept) for _, kept in now.values()),
+    )
+    for row in shown["partitions"]:
+        (copy,) = row["copies"]
+        assert copy["member"] != row["active"]
+        assert copy["lag_at_most"] is None or copy["lag_at_most"] >= 0
+    assert f"{group}: {len(SPREAD)} partitions on 3 members, {len(SPREAD)} copies" in table
+    missing = rackassign("state describe", rack_cluster.bootstrap, "--group", f"{group}-", code=2)
+    assert "there is no consumer group" in missing.stderr

@@ -1,0 +1,155 @@
+"""Where the state of a group is: the active member of each partition, its copies, and what these lack.
+
+Members of a `StandbyAwareAssignor`, and of Kafka Streams, send the positions of their copies with each join, and the
+leader sends which copies a member is to keep. The coordinator shows both while the group is stable. So positions are as
+old as the last rebalance, and a lag that is computed from them is what a copy lacks at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rackassign.errors import ConfigError, WireError
+from rackassign.model import TopicPartition
+from rackassign.monitoring.groups import GroupDescription, MemberDescription
+from rackassign.util.text import short_repr
+from rackassign.wire.streams_assignment import StreamsAssignmentInfo, decode_streams_assignment
+from rackassign.wire.streams_subscription import (
+    ACTIVE_SUM,
+    StreamsSubscriptionInfo,
+    TaskId,
+    decode_streams,
+)
+
+
+class StateCopy(NamedTuple):
+    """A copy of a partition's state.
+
+    Args:
+        member: Its member.
+        position: Its position in the changelog at the member's last join; None if it had none.
+    """
+
+    member: MemberDescription
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Where the state of a partition is.
+
+    Args:
+        tp: The partition of the input.
+        changelog: Its partition of the changelog; None if no copy states it.
+        active: The member that processes it; None if there is none.
+        copies: Its copies on other members.
+    """
+
+    tp: TopicPartition
+    changelog: TopicPartition | None
+    active: MemberDescription | None
+    copies: tuple[StateCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """Where the state of a group is.
+
+    Args:
+        group: The group.
+        partitions: Its partitions, in order.
+        tags: Client tags of each member, by member ID.
+    """
+
+    group: GroupDescription
+    partitions: tuple[PartitionState, ...]
+    tags: Mapping[str, Mapping[str, str]]
+
+
+def describe_state(group: GroupDescription) -> GroupState:
+    """Return where the state of a group is.
+
+    Args:
+        group: The group; in a rebalance its members show nothing.
+
+    Raises:
+        ConfigError: The group is in a rebalance, or its members do not keep copies of state.
+    """
+    if not group.is_stable:
+        raise ConfigError(f"group {short_repr(group.name)} is in a rebalance ({group.state}); try again")
+    sent = {member.id: _sent(member) for member in group.members}
+    assigned = {member.id: _assigned(member) for member in group.members}
+    if group.members and not any(info is not None for info in sent.values()):
+        raise ConfigError(
+            f"group {short_repr(group.name)}: no member sends what StandbyAwareAssignor or Kafka Streams send, so there"
+            " are no copies of state"
+        )
+    active = {tp: member for member in group.members for tp in _partitions(member)}
+    copies: dict[TopicPartition, list[StateCopy]] = {}
+    changelogs: dict[TopicPartition, TopicPartition] = {}
+    for member in group.members:
+        info, given = sent[member.id], assigned[member.id]
+        for task, places in ({} if given is None else given.standby).items():
+            tp = _tp(task)
+            copies.setdefault(tp, []).append(StateCopy(member, _position(info, task)))
+            if places:
+                changelogs.setdefault(tp, places[0])
+    tps = sorted({*active, *copies})
+    partitions = tuple(
+        PartitionState(tp, changelogs.get(tp), active.get(tp), tuple(sorted(copies.get(tp, ()), key=_name)))
+        for tp in tps
+    )
+    return GroupState(group, partitions, {m: {} if i is None else dict(i.tags) for m, i in sent.items()})
+
+
+def lag_of(copy: StateCopy, changelog: TopicPartition | None, ends: Mapping[TopicPartition, int]) -> int | None:
+    """Return the records that a copy lacks at most; None if that is unknown.
+
+    Args:
+        copy: The copy.
+        changelog: Partition of its changelog.
+        ends: End offsets of changelogs.
+    """
+    if copy.position is None or changelog is None or changelog not in ends:
+        return None
+    return max(0, ends[changelog] - copy.position)
+
+
+def _name(copy: StateCopy) -> tuple[str, str]:
+    return copy.member.client_id, copy.member.id
+
+
+def _partitions(member: MemberDescription) -> Iterable[TopicPartition]:
+    return (TopicPartition(topic, i) for topic, ids in member.assigned.items() for i in ids)
+
+
+def _tp(task: TaskId) -> TopicPartition:
+    return TopicPartition(task.topology or "", task.partition)
+
+
+def _position(info: StreamsSubscriptionInfo | None, task: TaskId) -> int | None:
+    position = None if info is None else info.task_offset_sums.get(task)
+    return None if position is None or (position < 0 and position != ACTIVE_SUM) else max(0, position)
+
+
+def _sent(member: MemberDescription) -> StreamsSubscriptionInfo | None:
+    """Return what a member has sent about its state; None if it sends nothing of the kind."""
+    data = None if member.subscription is None else member.subscription.user_data
+    if not data:
+        return None
+    try:
+        return decode_streams(data)
+    except WireError:
+        return None
+
+
+def _assigned(member: MemberDescription) -> StreamsAssignmentInfo | None:
+    """Return what the leader has sent to a member; None if it is nothing of the kind."""
+    if not member.assignment_data:
+        return None
+    try:
+        return decode_streams_assignment(member.assignment_data)
+    except WireError:
+        return None

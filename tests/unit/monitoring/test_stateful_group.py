@@ -1,0 +1,75 @@
+"""Where the state of a group is, from what its members and its leader have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from rackassign.errors import ConfigError
+from rackassign.model import TopicPartition
+from rackassign.monitoring import MemberDescription, StateCopy, describe_state, lag_of
+from rackassign.wire import Subscription
+from rackassign.wire.streams_assignment import StreamsAssignmentInfo, encode_streams_assignment
+from rackassign.wire.streams_subscription import ACTIVE_SUM, StreamsSubscriptionInfo, TaskId, encode_streams
+from tests.helpers.builders import group
+
+CHANGELOG = TopicPartition("g-t-changelog", 0)
+
+
+def member(
+    name: str, owned: Sequence[int], copies: Sequence[int], positions: Mapping[int, int], **tags: str
+) -> MemberDescription:
+    sums = {TaskId(0, p, "t"): position for p, position in positions.items()}
+    standby = {TaskId(0, p, "t"): (TopicPartition("g-t-changelog", p),) for p in copies}
+    active = tuple(TaskId(0, p, "t") for p in owned)
+    return MemberDescription(
+        name,
+        f"client-{name}",
+        "10.0.0.1",
+        subscription=Subscription(("t",), encode_streams(StreamsSubscriptionInfo(UUID(int=7), sums, tags))),
+        assigned={"t": tuple(owned)},
+        assignment_data=encode_streams_assignment(StreamsAssignmentInfo(active, standby)),
+    )
+
+
+def test_each_partition_has_its_active_member_and_its_copies_with_their_lag() -> None:
+    one = member("one", [0], [1], {0: ACTIVE_SUM, 1: 40}, zone="a")
+    two = member("two", [1], [0], {1: ACTIVE_SUM, 0: 70}, zone="b")
+    new = member("new", [], [0], {}, zone="c")
+    found = describe_state(group(one, two, new))
+    first, second = found.partitions
+    assert (first.tp, first.active, first.changelog) == (TopicPartition("t", 0), one, CHANGELOG)
+    assert first.copies == (StateCopy(new, None), StateCopy(two, 70))
+    assert second.copies == (StateCopy(one, 40),)
+    assert found.tags == {"one": {"zone": "a"}, "two": {"zone": "b"}, "new": {"zone": "c"}}
+    ends = {CHANGELOG: 100}
+    assert [lag_of(copy, first.changelog, ends) for copy in first.copies] == [None, 30]
+    assert lag_of(second.copies[0], second.changelog, ends) is None
+
+
+def test_a_copy_that_was_active_before_has_position_nought_and_not_a_negative_one() -> None:
+    found = describe_state(group(member("one", [], [0], {0: ACTIVE_SUM})))
+    assert found.partitions[0].active is None
+    assert found.partitions[0].copies[0].position == 0
+
+
+def test_a_member_that_sends_garbage_does_not_hide_the_others() -> None:
+    good = member("good", [0], [], {})
+    broken = replace(
+        member("broken", [1], [0], {}), subscription=Subscription(("t",), b"\x00"), assignment_data=b"\xff\xff\xff\xff"
+    )
+    found = describe_state(group(good, broken))
+    assert [(each.tp.partition, each.copies) for each in found.partitions] == [(0, ()), (1, ())]
+    assert found.tags["broken"] == {}
+
+
+def test_groups_without_state_and_groups_in_a_rebalance_are_refused() -> None:
+    plain = MemberDescription("m", "c", "h", subscription=Subscription(("t",)), assigned={"t": (0,)})
+    with pytest.raises(ConfigError, match="there are no copies of state"):
+        describe_state(group(plain))
+    with pytest.raises(ConfigError, match=r"in a rebalance \(PreparingRebalance\)"):
+        describe_state(group(plain, state="PreparingRebalance"))
+    assert describe_state(group(state="Empty")).partitions == ()
