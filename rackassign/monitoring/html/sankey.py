@@ -17,8 +17,8 @@ WIDTH, HEIGHT = 360.0, 240.0
 LABEL_HEIGHT = 13.0
 """Height of a ribbon's label; a thinner ribbon shows it only when it is pointed at or focused."""
 
-_LABEL_AT = 0.3
-"""Position of a label on its ribbon, from 0 to 1: ribbons of opposite traffic cross each other in the middle."""
+_LABEL_AT = 0.14
+"""Position of a label on its ribbon, from 0 to 1: near its source, where ribbons do not cross each other yet."""
 
 _BOX = 12.0
 _GAP = 14.0
