@@ -19,9 +19,10 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
+from rackassign.stateful.process_call import Process, call_process
 from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
 from rackassign.stateful.state_store import StateStore, StoreError
-from rackassign.stateful.validation import OnRestore, Process, check
+from rackassign.stateful.validation import OnRestore, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
 
@@ -56,7 +57,7 @@ class StatefulConsumer:
 
     Args:
         *topics: Topics to read.
-        process: Processes a record.
+        process: Processes a record before it returns; it is no coroutine or generator function.
         state_dir: Directory of local files, for this member only. Existing files are reused.
         client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
         standbys: How standbys are placed.
@@ -362,7 +363,7 @@ class StatefulConsumer:
                 continue
             owner.store.begin()
             try:
-                self._process(record, owner.store)
+                call_process(self._process, record, owner.store)
             except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
                 owner.store.rollback_record()
                 failure = error
