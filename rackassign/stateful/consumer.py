@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
+from rackassign.stateful.claims import continued
+from rackassign.stateful.input_start import where_to_begin
+from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.process_call import Process, call_process
 from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
 from rackassign.stateful.state_store import StateStore, StoreError
@@ -120,6 +124,7 @@ class StatefulConsumer:
                 **{"auto_offset_reset": "earliest", **config},
             )
             begun.callback(self._consumer.close)
+            self._check = MembershipCheck(self._consumer, self._once)
             self._publish()
             self._consumer.subscribe(list(topics))
             # `close` closes these in the same order.
@@ -175,21 +180,13 @@ class StatefulConsumer:
         todo = {TopicPartition(*client_tp): batch for client_tp, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
-            # By now it is known whether this is still a member of the group. Only then are other owners fenced.
             self._apply_assignment()
             reading = {tp for tp, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
-            self._advance()
-            for tp, batch in list(todo.items()):
-                # A new partition gets its state first, which determines the offset where to begin.
-                owner = self._owners.get(tp)
-                if owner is not None and tp in reading:
-                    count, failure = self._processed(tp, owner, batch, ends)
-                    done += count
-                    if failure is not None:
-                        raise failure
-                    del todo[tp]
+            if self._present():
+                self._advance()
+                done = self._process_all(todo, reading, ends)
         finally:
             for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
@@ -199,6 +196,30 @@ class StatefulConsumer:
                     self._consumer.seek(KafkaPythonPartition(*tp), batch[0].offset)
             self._commit(ends)
             self._publish()
+        return done
+
+    def _present(self) -> bool:
+        return self._check.present(self._generation)
+
+    def _process_all(
+        self,
+        todo: dict[TopicPartition, Sequence[Any]],
+        reading: AbstractSet[TopicPartition],
+        ends: dict[TopicPartition, int],
+    ) -> int:
+        """Process records, and remove the partitions that are done; return the number of processed records."""
+        done = 0
+        for tp, batch in list(todo.items()):
+            # A new partition gets its state first, which determines the offset where to begin.
+            owner = self._owners.get(tp)
+            if owner is None or tp not in reading:
+                continue
+            count, failure = self._processed(tp, owner, batch, ends)
+            done += count
+            if failure is not None:
+                raise failure
+            if batch[-1].offset <= owner.store.replay.source:
+                del todo[tp]
         return done
 
     def _reset_after_long_pause(self) -> None:
@@ -237,11 +258,17 @@ class StatefulConsumer:
         for tp in set(self._owners) - assigned:
             self._owners.pop(tp).store.discard_uncommitted()
         if self._assignor.generation != self._generation:
+            consecutive = self._assignor.generation == self._generation + 1
             self._generation = self._assignor.generation
             self._fenced.clear()
-            for tp in self._owners:
-                # The partition may have been lost and reassigned within one poll: it is then read from another offset.
-                self._stop_reading(tp)
+            for tp in list(self._owners):
+                if consecutive:
+                    # The partition may have been lost and reassigned within one poll: then the client has another
+                    # offset.
+                    self._stop_reading(tp)
+                else:
+                    # Another member may have owned it in a generation that this one has not seen.
+                    self._release(tp)
         for tp in sorted(assigned - set(self._owners) - self._fenced):
             if tp.partition >= self._logs.sizes[tp.topic]:
                 raise ConfigError(
@@ -249,7 +276,12 @@ class StatefulConsumer:
                     f"{self._logs.sizes[tp.topic]} partitions: partitions cannot be added to a topic with state"
                 )
             self._stop_reading(tp)
-            self._owners[tp] = ActivePartition(tp, self._shelf.open(tp), self._logs, self._generation)
+            self._owners[tp] = self._taken(tp)
+
+    def _taken(self, tp: TopicPartition) -> ActivePartition:
+        generation = self._generation
+        claim = self._check.claim(generation)
+        return ActivePartition(tp, self._shelf.open(tp), self._logs, claim, lambda: self._check.confirmed(generation))
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
@@ -302,7 +334,7 @@ class StatefulConsumer:
         client_tp, start = KafkaPythonPartition(*tp), owner.store.replay.source + 1
         if owner.first is None:
             try:
-                owner.first = self._where_to_begin(tp, start)
+                owner.first = where_to_begin(self._consumer, tp, start, repeated=self._from_the_start)
             except KafkaError as error:
                 self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
                 return
@@ -313,32 +345,6 @@ class StatefulConsumer:
             self._consumer.seek_to_beginning(client_tp)
         self._consumer.resume(client_tp)
         owner.reads = True
-
-    def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
-        """Return the offset where the input continues, and log a warning if records are missing or repeated.
-
-        Args:
-            tp: The partition.
-            start: Offset where its state ends; 0 without state.
-
-        Raises:
-            KafkaError: Kafka does not report the beginning of the input or the committed offset.
-        """
-        client_tp = KafkaPythonPartition(*tp)
-        committed: int = self._consumer.committed(client_tp) or 0
-        begins: int = self._consumer.beginning_offsets([client_tp])[client_tp]
-        if committed > start:
-            log.warning(
-                "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
-                *(*tp, committed, start),
-                "they are processed again"
-                if start or self._from_the_start
-                else "its state is empty (auto_offset_reset)",
-            )
-        if 0 < start < begins:
-            log.warning("%s-%d: records %d to %d no longer exist", *tp, start, begins - 1)
-            return begins
-        return start
 
     def _processed(
         self, tp: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
@@ -351,6 +357,8 @@ class StatefulConsumer:
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
         failure: Exception | None = None
         for record in batch:
+            if not self._present():
+                break
             if record.offset <= owner.store.replay.source:
                 # The state already has the effects of this record, wherever it comes from.
                 self._once.warn(
@@ -383,7 +391,7 @@ class StatefulConsumer:
             log.info("%s-%d: another member owns it, or has owned it", *tp)
             # Either another member owned it between two generations of this member, or this member is out of the group
             # and has not noticed yet: then its next generation may have the partition.
-            if self._owners[tp].generation == self._generation:
+            if continued(self._check.claim(self._generation), self._owners[tp].store.replay.claim) is None:
                 self._fenced.add(tp)
                 self._assignor.request_rejoin()
         except KafkaUnavailableError as error:

@@ -11,7 +11,7 @@ import pytest
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from rackassign.stateful import changelog, changelog_topics, consumer
+from rackassign.stateful import changelog, changelog_topics, consumer, membership_check
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -46,6 +46,7 @@ class Kafka:
     open: set[Client] = field(default_factory=set)
     before_send: Callable[[str, bytes, Headers], None] | None = None
     refuse: list[str] = field(default_factory=list)
+    generation: int = -1
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
@@ -71,6 +72,7 @@ class Kafka:
         patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
         patch.setattr(changelog_topics, "KafkaAdminClient", lambda **_: Admin(self))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
+        patch.setattr(membership_check, "membership_of", Membership)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
@@ -161,7 +163,16 @@ class Consumer(Client):
 
 
 class Member(Consumer):
-    """One whose group is the test."""
+    """One whose group is the test, and whose name is given once."""
+
+    generation_id = -1
+
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        super().__init__(kafka, config)
+        self.member_id = f"member-{next(kafka._ids)}"
+
+    def group_metadata(self) -> Member:
+        return self
 
     def give(self, *partitions: int) -> None:
         hosts = [HostPartition("t", partition) for partition in partitions]
@@ -181,6 +192,22 @@ class Member(Consumer):
     def commit(self, offsets: Mapping[HostPartition, Any]) -> None:
         self.answers("commit")
         self.kafka.committed.update({host: told.offset for host, told in offsets.items()})
+
+
+class Membership:
+    """What the coordinator, which is the test, knows of a member; a generation is over when another one begins."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def session_timeout_s(self) -> float:
+        return 45.0
+
+    def generation(self) -> int:
+        return self._member.generation_id
+
+    def confirm(self, _: float) -> bool:
+        return self._member.generation_id == self._member.kafka.generation
 
 
 class Sent:

@@ -41,6 +41,15 @@ class Deferred:
         yield
 
 
+def returning(process: Callable[[Any, StateStore], Any]) -> Callable[[Any, StateStore], Any]:
+    """Return a plain function around another, which nothing shows before it is called."""
+
+    def plain(record: Any, store: StateStore) -> Any:
+        return process(record, store)
+
+    return plain
+
+
 class Later:
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -82,7 +91,7 @@ def test_what_they_return_is_refused_before_anything_is_committed(
     kafka.feed(0, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with member(tmp_path, process=lambda *given: process(*given)) as one:
+        with member(tmp_path, process=returning(process)) as one:
             give(one, 0)
             with pytest.raises(ConfigError, match=rf"process returned {kind}: .*use a plain function"):
                 polled(one)

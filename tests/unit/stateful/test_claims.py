@@ -1,0 +1,219 @@
+"""A former owner that resumes, at whatever time, neither becomes the owner again nor fences the living one off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import TopicPartition as HostPartition
+
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful.claims import Claim, in_order
+from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
+from tests.helpers.fakes.kafka import Kafka, Member
+from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
+from tests.unit.stateful.test_active_partition import PLACE, Memory, check, fed, process
+
+
+def fences(kafka: Kafka) -> list[ChangelogRecord]:
+    records = [read_change(each.key, each.value, dict(each.headers)[HEADER]) for each in kafka.topics[LOG].logs[0]]
+    return [record for record in records if record.kind == "fence"]
+
+
+def asked_to_rejoin(one: StatefulConsumer) -> list[int]:
+    asked: list[int] = []
+    one._assignor.request_rejoin = lambda: asked.append(1)  # type: ignore[method-assign]
+    return asked
+
+
+def test_a_former_owner_that_resumes_after_a_rebalance_it_took_part_in_takes_nothing_back(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
+        give(one, 0)
+        drain(one)
+        # A rebalance in which it keeps the partition; then it is stopped, and the group goes on without it.
+        give(one, 0)
+        drain(one)
+        give(other, 0)
+        drain(other)
+        asked = asked_to_rejoin(one)
+        kafka.feed(0, 3)
+        drain(one)
+        assert (one.active_partitions(), asked) == (frozenset(), [1])
+        epoch = fences(kafka)[-1].epoch
+        disturbed = asked_to_rejoin(other)
+        drain(other)
+        assert counted(other) == 3
+        assert ([fence.epoch for fence in fences(kafka)][-1], disturbed) == (epoch, [])
+        # With its next generation it is a member as any other.
+        give(one, 0)
+        kafka.feed(0, 1)
+        drain(one)
+        assert counted(one) == 4
+
+
+def test_one_that_is_stopped_before_its_fence_does_not_fence_the_living_owner_off(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as one, member(tmp_path / "2") as other:
+        give(one, 0)
+        assert one.active_partitions() == frozenset()
+        give(other, 0)
+        kafka.feed(0, 3)
+        drain(other)
+        disturbed = asked_to_rejoin(other)
+        drain(one)
+        kafka.feed(0, 2)
+        drain(other)
+        assert (counted(other), disturbed, one.active_partitions()) == (5, [], frozenset())
+
+
+@pytest.mark.parametrize("where", ["poll", "process"])
+def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until_it_is_confirmed(
+    kafka: Kafka, tmp_path: Path, where: str
+) -> None:
+    seen: list[int] = []
+
+    def note(record: object, _: StateStore) -> None:
+        seen.append(record.offset)  # type: ignore[attr-defined]
+        if where == "process":
+            one._check._seen -= 46
+            kafka.generation += 1
+
+    with member(tmp_path, process=note) as one:
+        give(one, 0)
+        drain(one)
+        kafka.feed(0, 3)
+        if where == "poll":
+            one._check._seen -= 46
+            # The group went on meanwhile, and nobody has this member's partitions yet.
+            kafka.generation += 1
+        drain(one)
+        first = [] if where == "poll" else [0]
+        assert seen == first
+        where = "over"
+        give(one, 0)
+        drain(one)
+        assert seen == [0, 1, 2]
+        one._check._seen -= 46
+        kafka.feed(0, 1)
+        drain(one)
+        assert seen == [0, 1, 2, 3]
+
+
+def test_a_group_that_begins_again_at_generation_one_goes_on(kafka: Kafka, tmp_path: Path) -> None:
+    for generation in (57, 1, 2):
+        kafka.generation = generation - 1
+        with member(tmp_path / str(generation)) as one:
+            give(one, 0)
+            kafka.feed(0, 2)
+            drain(one)
+    assert [fence.claim and fence.claim[:2] for fence in fences(kafka)] == [(0, 57), (1, 1), (1, 2)]
+    assert counted_in(kafka, tmp_path / "last") == 6
+
+
+def test_a_static_member_that_restarts_within_a_generation_takes_its_partitions(kafka: Kafka, tmp_path: Path) -> None:
+    with member(tmp_path / "1") as before, member(tmp_path / "2") as after:
+        give(before, 0)
+        kafka.feed(0, 1)
+        drain(before)
+        give(after, 0)
+        for one in (before, after):
+            group = one.consumer
+            assert isinstance(group, Member)
+            one._assignor._standby_codec.generation = group.generation_id = kafka.generation = 1
+        drain(after)
+        kafka.feed(0, 2)
+        drain(after)
+        assert counted(after) == 3
+
+
+def counted_in(kafka: Kafka, folder: Path) -> int:
+    kafka.feed(0, 0)
+    with member(folder) as one:
+        give(one, 0)
+        drain(one)
+        return counted(one)
+
+
+def test_changelogs_without_claims_are_taken_over(kafka: Kafka, tmp_path: Path) -> None:
+    old = ChangelogRecord("fence", 4)
+    kafka.make(LOG)
+    kafka.append(LOG, 0, old.log_key(), old.log_value(), [(HEADER, old.header())])
+    with member(tmp_path) as one:
+        give(one, 0)
+        kafka.feed(0, 1)
+        drain(one)
+        assert counted(one) == 1
+    assert [(fence.epoch, fence.claim is None) for fence in fences(kafka)] == [(4, True), (5, False)]
+    assert kafka.end(HostPartition(LOG, 0)) > 1
+
+
+def test_a_fence_keeps_its_claim() -> None:
+    fence = ChangelogRecord("fence", 7, claim=Claim(1, 2, 3))
+    assert read_change(fence.log_key(), fence.log_value(), fence.header()) == fence
+
+
+@pytest.mark.parametrize(
+    ("claim", "last", "expected"),
+    [
+        (Claim(0, 5, 1), None, True),
+        (None, Claim(0, 5, 1), True),
+        (Claim(0, 6, 1), Claim(0, 5, 9), True),
+        (Claim(0, 4, 1), Claim(0, 5, 1), False),
+        (Claim(0, 5, 1), Claim(0, 5, 1), True),
+        (Claim(0, 5, 9), Claim(0, 5, 1), False),
+        (Claim(1, 1, 1), Claim(0, 57, 1), True),
+        (Claim(0, 58, 1), Claim(1, 1, 1), False),
+    ],
+)
+def test_claims_are_ordered_by_term_and_generation(claim: Claim | None, last: Claim | None, *, expected: bool) -> None:
+    assert in_order(claim, last) is expected
+
+
+@given(st.lists(st.tuples(st.sampled_from(["move", "work", "resume", "late"]), st.integers(0, 3)), max_size=30))
+@settings(max_examples=150, deadline=None)
+def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[str, int]]) -> None:
+    """Each move begins a generation with another owner; former ones come back with the claims they had."""
+    log = Memory()
+    stores: list[StateStore] = []
+    with TemporaryDirectory() as folder:
+
+        def taken(generation: int, number: int, *, current: bool) -> ActivePartition:
+            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
+            return ActivePartition(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
+
+        generation = 1
+        owner = taken(generation, 0, current=True)
+        fed(owner, log)
+        former: list[tuple[int, int, ActivePartition]] = []
+        for move, number in moves:
+            if move == "move":
+                former.append((generation, number, owner))
+                generation += 1
+                owner = taken(generation, number, current=True)
+                fed(owner, log)
+            elif move == "work":
+                process(owner, number + 1)
+            elif move == "resume" and former:
+                with pytest.raises(FencedError):
+                    process(former[number % len(former)][2], 1)
+            elif move == "late" and former:
+                old, who, _ = former[number % len(former)]
+                with pytest.raises(FencedError):
+                    fed(taken(old, who, current=False), log)
+                # It had looked before the living owner wrote its fence.
+                end = len(log.records)
+                log.records.append(ChangelogRecord("fence", owner.store.replay.epoch + 1, claim=Claim(0, old, who)))
+                owner.reconcile()
+                assert log.records[end:][-2].kind == "fence"
+            owner.reconcile()
+            assert owner.store.replay.claim == Claim(0, generation, owner._claim.member)
+            check(owner.store)
+        for store in stores:
+            store.apply(log.records[store.position :], len(log.records))
+            check(store)
+            store.close()
