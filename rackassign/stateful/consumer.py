@@ -269,14 +269,20 @@ class StatefulConsumer:
                 else:
                     # Another member may have owned it in a generation that this one has not seen.
                     self._release(tp)
+        self._grow(assigned | self._assignor.standbys)
         for tp in sorted(assigned - set(self._owners) - self._fenced):
-            if tp.partition >= self._logs.sizes[tp.topic]:
-                raise ConfigError(
-                    f"{tp.topic} has partition {tp.partition}, but its changelog has only "
-                    f"{self._logs.sizes[tp.topic]} partitions: partitions cannot be added to a topic with state"
-                )
             self._stop_reading(tp)
-            self._owners[tp] = self._taken(tp)
+            if tp.partition < self._logs.sizes[tp.topic]:
+                self._owners[tp] = self._taken(tp)
+
+    def _grow(self, tps: AbstractSet[TopicPartition]) -> None:
+        """Extend changelogs if their topics have new partitions; those are not processed until that succeeds."""
+        if all(tp.partition < self._logs.sizes[tp.topic] for tp in tps):
+            return
+        try:
+            self._logs.grow()
+        except (ConfigError, KafkaUnavailableError) as error:
+            self._once.warn("grow", "new partitions are not processed yet: %s", error, about=str(error))
 
     def _taken(self, tp: TopicPartition) -> ActivePartition:
         generation = self._generation
@@ -285,7 +291,8 @@ class StatefulConsumer:
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
-        wanted = self.standby_partitions() | {tp for tp, owner in self._owners.items() if not owner.ready}
+        kept = {tp for tp in self.standby_partitions() if tp.partition < self._logs.sizes[tp.topic]}
+        wanted = kept | {tp for tp, owner in self._owners.items() if not owner.ready}
         self._logs.assign({tp: self._shelf.open(tp).position for tp in wanted})
         now = time.monotonic()
         for tp in set(self._shelf.positions()) - wanted - set(self._owners):

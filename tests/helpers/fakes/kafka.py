@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidPartitionsError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+)
 
 from rackassign.stateful import changelog, changelog_topics, consumer, membership_check
 
@@ -46,6 +51,7 @@ class Kafka:
     open: set[Client] = field(default_factory=set)
     before_send: Callable[[str, bytes, Headers], None] | None = None
     refuse: list[str] = field(default_factory=list)
+    denied: set[str] = field(default_factory=set)
     generation: int = -1
     _ids: Any = field(default_factory=itertools.count)
 
@@ -74,6 +80,7 @@ class Kafka:
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
         patch.setattr(membership_check, "membership_of", Membership)
         patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
+        patch.setattr(changelog, "_GROW_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self
@@ -224,6 +231,9 @@ class Producer(Client):
             self.kafka.before_send(name, key, headers)
         return Sent(self.kafka.append(name, partition, key, value, headers))
 
+    def partitions_for(self, name: str) -> set[int]:
+        return set(range(len(self.kafka.topics[name].logs)))
+
     def flush(self, _: float) -> None:
         self.answers("flush")
 
@@ -239,3 +249,12 @@ class Admin(Client):
             if name in self.kafka.topics:
                 raise TopicAlreadyExistsError
             self.kafka.make(name, told["num_partitions"], told["configs"])
+
+    def create_partitions(self, wanted: Mapping[str, int]) -> None:
+        if "ALTER" in self.kafka.denied:
+            raise TopicAuthorizationFailedError
+        for name, size in wanted.items():
+            logs = self.kafka.topics[name].logs
+            if len(logs) >= size:
+                raise InvalidPartitionsError
+            logs += [[] for _ in range(size - len(logs))]
