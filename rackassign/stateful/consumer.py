@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, KafkaUnavailableError
@@ -23,6 +22,7 @@ from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
 from rackassign.stateful.claims import continued
 from rackassign.stateful.input_start import where_to_begin
 from rackassign.stateful.membership_check import MembershipCheck
+from rackassign.stateful.offset_commits import OffsetCommits
 from rackassign.stateful.process_call import Process, call_process
 from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
 from rackassign.stateful.state_store import StateStore, StoreError
@@ -100,6 +100,8 @@ class StatefulConsumer:
         self._polled_at = time.monotonic()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
+        # Partitions whose errors of `process` were raised, in this order: the last one comes after the others.
+        self._raised: dict[TopicPartition, int] = {}
         self._once = WarnOnce(log)
         self._from_the_start = config.get("auto_offset_reset", "earliest") == "earliest"
         named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
@@ -124,6 +126,8 @@ class StatefulConsumer:
                 **{"auto_offset_reset": "earliest", **config},
             )
             begun.callback(self._consumer.close)
+            self._commits = OffsetCommits(self._consumer)
+            begun.callback(self._commits.close)
             self._check = MembershipCheck(self._consumer, self._once)
             self._publish()
             self._consumer.subscribe(list(topics))
@@ -160,7 +164,8 @@ class StatefulConsumer:
             timeout_ms: How long to wait for records.
 
         Raises:
-            Exception: Any error of `process`; the changes of that record are discarded, and it is processed again.
+            Exception: Any error of `process`; the changes of that record are discarded, and it is processed again with
+                one of the next polls. The other partitions continue.
             StateLostError: A changelog was deleted or truncated while its partition was active.
         """
         try:
@@ -194,7 +199,7 @@ class StatefulConsumer:
                 if KafkaPythonPartition(*tp) in self._consumer.assignment():
                     # If there is no state yet, this offset is stored nowhere else.
                     self._consumer.seek(KafkaPythonPartition(*tp), batch[0].offset)
-            self._commit(ends)
+            self._commits.send(ends)
             self._publish()
         return done
 
@@ -209,17 +214,24 @@ class StatefulConsumer:
     ) -> int:
         """Process records, and remove the partitions that are done; return the number of processed records."""
         done = 0
-        for tp, batch in list(todo.items()):
+        failures: list[tuple[TopicPartition, Exception]] = []
+        for tp in sorted(todo, key=lambda tp: self._raised.get(tp, 0)):
             # A new partition gets its state first, which determines the offset where to begin.
-            owner = self._owners.get(tp)
+            owner, batch = self._owners.get(tp), todo[tp]
             if owner is None or tp not in reading:
                 continue
             count, failure = self._processed(tp, owner, batch, ends)
             done += count
-            if failure is not None:
-                raise failure
             if batch[-1].offset <= owner.store.replay.source:
                 del todo[tp]
+            if failure is not None:
+                failures.append((tp, failure))
+        for tp, other in failures[1:]:
+            log.warning("%s-%d: process raised here as well; the record is processed again", *tp, exc_info=other)
+        if failures:
+            tp, first = failures[0]
+            self._raised[tp] = max(self._raised.values(), default=0) + 1
+            raise first
         return done
 
     def _reset_after_long_pause(self) -> None:
@@ -312,12 +324,13 @@ class StatefulConsumer:
 
     def _advance(self) -> None:
         """Continue restores, and check whether another member writes to the changelogs of active partitions."""
+        late = False
         for tp, owner in list(self._owners.items()):
             if owner.reads or not (owner.ready or self._guarded(tp, owner.continue_restore)):
                 continue
             restored = owner.first is not None
-            if owner.ready:
-                self._begin(tp, owner)
+            if owner.ready and not late:
+                late = not self._begin(tp, owner)
             if self._on_restore is not None and not restored:
                 self._on_restore(tp, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
@@ -336,15 +349,22 @@ class StatefulConsumer:
             if owner.ready and bounds[tp][1] != owner.store.position:
                 self._guarded(tp, owner.reconcile)
 
-    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> None:
-        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll."""
+    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> bool:
+        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll.
+
+        Returns:
+            Whether Kafka responded in time.
+        """
         client_tp, start = KafkaPythonPartition(*tp), owner.store.replay.source + 1
         if owner.first is None:
             try:
                 owner.first = where_to_begin(self._consumer, tp, start, repeated=self._from_the_start)
+            except KafkaTimeoutError:
+                # During a rebalance the coordinator responds once all members have joined.
+                return False
             except KafkaError as error:
                 self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
-                return
+                return True
         start = max(start, owner.first)
         if start:
             self._consumer.seek(client_tp, start)
@@ -352,6 +372,7 @@ class StatefulConsumer:
             self._consumer.seek_to_beginning(client_tp)
         self._consumer.resume(client_tp)
         owner.reads = True
+        return True
 
     def _processed(
         self, tp: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
@@ -418,15 +439,6 @@ class StatefulConsumer:
         """Discard what is not in the file; the next owner, maybe this member, restores the state."""
         self._owners.pop(tp).store.discard_uncommitted()
         self._stop_reading(tp)
-
-    def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
-        if not ends:
-            return
-        try:
-            self._consumer.commit({KafkaPythonPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
-        except KafkaError as error:
-            # The changelogs have these offsets, and the next owners use them.
-            log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:
         positions = {tp: at for tp, at in self._shelf.positions().items() if tp not in self._owners}

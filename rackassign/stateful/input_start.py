@@ -11,6 +11,8 @@ from rackassign.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
+_ANSWER_MS = 1000
+
 
 def where_to_begin(consumer: Any, tp: TopicPartition, start: int, *, repeated: bool) -> int:  # noqa: ANN401 - untyped
     """Return the offset where the input continues, and log a warning if records are missing or repeated.
@@ -22,11 +24,12 @@ def where_to_begin(consumer: Any, tp: TopicPartition, start: int, *, repeated: b
         repeated: Whether the input is read from the beginning without state.
 
     Raises:
+        KafkaTimeoutError: Kafka does not respond soon.
         KafkaError: Kafka does not report the beginning of the input or the committed offset.
     """
     client_tp = KafkaPythonPartition(*tp)
-    committed: int = consumer.committed(client_tp) or 0
-    begins: int = consumer.beginning_offsets([client_tp])[client_tp]
+    committed: int = consumer.committed(client_tp, timeout_ms=_ANSWER_MS) or 0
+    begins: int = consumer.beginning_offsets([client_tp], timeout_ms=_ANSWER_MS)[client_tp]
     if committed > start:
         log.warning(
             "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",

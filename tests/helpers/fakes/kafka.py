@@ -53,6 +53,7 @@ class Kafka:
     refuse: list[str] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
     generation: int = -1
+    rebalancing: bool = False
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
@@ -142,7 +143,10 @@ class Consumer(Client):
     def topics(self) -> set[str]:
         return set(self.kafka.topics)
 
-    def beginning_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
+    def beginning_offsets(
+        self, hosts: Iterable[HostPartition], timeout_ms: float | None = None
+    ) -> dict[HostPartition, int]:
+        del timeout_ms
         self.answers("offsets")
         return {host: self._begin(host) for host in hosts}
 
@@ -169,6 +173,17 @@ class Consumer(Client):
         return found
 
 
+@dataclass
+class Answer:
+    """What becomes of a commit."""
+
+    is_done: bool = True
+    exception: KafkaError | None = None
+
+    def failed(self) -> bool:
+        return self.exception is not None
+
+
 class Member(Consumer):
     """One whose group is the test, and whose name is given once."""
 
@@ -192,11 +207,23 @@ class Member(Consumer):
     def subscription(self) -> set[str]:
         return self._names
 
-    def committed(self, host: HostPartition) -> int | None:
+    def committed(self, host: HostPartition, timeout_ms: float) -> int | None:
+        assert timeout_ms < 5000
         self.answers("committed")
         return self.kafka.committed.get(host)
 
-    def commit(self, offsets: Mapping[HostPartition, Any]) -> None:
+    def commit_async(self, offsets: Mapping[HostPartition, Any], callback: object) -> Answer:
+        assert callable(callback)
+        answer = Answer(is_done=not self.kafka.rebalancing)
+        try:
+            if not self.kafka.rebalancing:
+                self.commit(offsets)
+        except KafkaError as error:
+            answer.exception = error
+        return answer
+
+    def commit(self, offsets: Mapping[HostPartition, Any], timeout_ms: float = 0) -> None:
+        assert timeout_ms < 5000
         self.answers("commit")
         self.kafka.committed.update({host: told.offset for host, told in offsets.items()})
 
