@@ -18,6 +18,7 @@ from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
 from rackassign.stateful.changelog_topics import Changelog, ensure_changelog_topics
+from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 from rackassign.util.log_once import WarnOnce
 
@@ -50,7 +51,7 @@ class ChangelogClient:
     Args:
         name: Return the name of the changelog of a topic.
         topics: Topics of the group.
-        config: Configuration of the group's consumer; connection properties are taken from it.
+        config: Settings of the group's consumer, from which those of the other clients are derived.
         rack: Rack of this member, for follower fetching.
 
     Raises:
@@ -64,16 +65,15 @@ class ChangelogClient:
         wanted = {topic: name(topic) for topic in topics}
         self._name = wanted.__getitem__
         self._topics = {changelog: topic for topic, changelog in wanted.items()}
-        connection = {key: value for key, value in config.items() if key.startswith(_CONNECTION)}
+        self._settings = client_settings(config)
         self._reading = {
-            **connection,
+            **self._settings.reader,
             "client_rack": rack or "",
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
         self._wanted = wanted
-        self._connection = connection
         self._once = WarnOnce(log)
         found = self._ensured()
         self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
@@ -91,7 +91,7 @@ class ChangelogClient:
 
     def _ensured(self) -> dict[str, Changelog]:
         """Create and extend changelogs; log a warning for each that is too small."""
-        found = ensure_changelog_topics(self._connection, self._wanted)
+        found = ensure_changelog_topics(self._settings.admin, self._wanted)
         for changelog in found.values():
             if changelog.problem:
                 self._once.warn("small", "%s", changelog.problem, about=changelog.problem)
@@ -131,7 +131,7 @@ class ChangelogClient:
                 client.close()
 
     def _new_producer(self) -> KafkaProducer:
-        return KafkaProducer(**self._connection, acks="all", enable_idempotence=True, linger_ms=2)
+        return KafkaProducer(**self._settings.producer, acks="all", enable_idempotence=True, linger_ms=2)
 
     def _new_reader(self) -> KafkaConsumer:
         """Return a consumer with follower fetching that survives broker failures."""
@@ -274,9 +274,6 @@ class ChangelogClient:
             self._reader.close()
             if self._finder is not None:
                 self._finder.close()
-
-
-_CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "client_id", "request_timeout_ms")
 
 
 def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:

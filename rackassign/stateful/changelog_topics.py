@@ -9,10 +9,16 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
-from kafka.errors import InvalidPartitionsError, KafkaError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    KafkaError,
+    TopicAlreadyExistsError,
+)
 
 from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
 from rackassign.admin.cluster import retry_on_disconnect, topic_configs
+from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
 from rackassign.util.text import short_repr, truncate
@@ -27,7 +33,7 @@ CONFIG = {_POLICY: "compact", _LAG: "3600000"}
 The lag lets owners see what a former owner has written behind their fence, and rewrite it.
 """
 
-_KNOWN_S, _LOOK_S = 20.0, 0.1
+_KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
 """Minimums for local files up to half a day old, and for owners that check every few seconds."""
@@ -166,14 +172,49 @@ def _rows(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, Any]]) -> None:
-    replicas = min(len(each["replica_nodes"]) for each in like)
-    described = {"num_partitions": len(like), "replication_factor": replicas, "configs": CONFIG}
+    """Create a changelog, with fewer replicas than its topic if brokers are missing, but enough to write to it."""
+    wanted = min(len(each["replica_nodes"]) for each in like)
+    deadline = time.monotonic() + _BROKERS_S
+    least = None
+    while True:
+        for replicas in range(wanted, (wanted if least is None else least) - 1, -1):
+            try:
+                _create(admin, changelog, len(like), replicas)
+            except InvalidReplicationFactorError as error:
+                problem = error
+                continue
+            if replicas < wanted:
+                log.warning(
+                    "%s was created with %d replicas instead of %d, because brokers are missing: once they are back,"
+                    " add replicas with kafka-reassign-partitions.sh",
+                    *(changelog, replicas, wanted),
+                )
+            return
+        if least is not None and time.monotonic() >= deadline:
+            raise problem
+        if least is None:
+            least = _least_replicas(admin, changelog, wanted)
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _create(admin: KafkaAdminClient, changelog: str, partitions: int, replicas: int) -> None:
+    described = {"num_partitions": partitions, "replication_factor": replicas, "configs": CONFIG}
     try:
         with requires("CREATE", topic_resource([changelog])):
             retry_on_disconnect(lambda: admin.create_topics({changelog: described}))
     except TopicAlreadyExistsError:
         # Another member was faster.
         return
+
+
+def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int:
+    """Return the number of replicas that writes need (`min.insync.replicas`); all of them if that is not known."""
+    try:
+        return min(wanted, TopicAdmin(admin).validate(changelog, CONFIG).min_isr or wanted)
+    except (KafkaError, RequestRejectedError) as error:
+        log.warning("min.insync.replicas of %s is not known: %s", changelog, error)
+        return wanted
 
 
 def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:

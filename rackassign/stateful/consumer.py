@@ -20,6 +20,7 @@ from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
 from rackassign.stateful.claims import continued
+from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.input_start import where_to_begin
 from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.offset_commits import OffsetCommits
@@ -69,7 +70,8 @@ class StatefulConsumer:
         changelog: Return the changelog's name for a topic; `{group}-{topic}-changelog` by default. Missing ones are
             created.
         client_rack: As for `RackAwareConsumer`.
-        **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required.
+        **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required. Settings of connections
+            apply to the clients of the changelog as well.
 
     Raises:
         ConfigError: An option is invalid, or a changelog does not match its topic.
@@ -90,6 +92,7 @@ class StatefulConsumer:
         **config: Any,  # noqa: ANN401 - as in kafka-python
     ) -> None:
         check(topics, process, state_dir, config)
+        client_settings(config)
         group = config["group_id"]
         self._process = process
         self._on_restore = on_restore

@@ -11,6 +11,7 @@ import pytest
 from kafka import TopicPartition as HostPartition
 from kafka.errors import (
     InvalidPartitionsError,
+    InvalidReplicationFactorError,
     KafkaError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
@@ -54,6 +55,9 @@ class Kafka:
     denied: set[str] = field(default_factory=set)
     generation: int = -1
     rebalancing: bool = False
+    brokers: int = 2
+    min_isr: str = "1"
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
@@ -74,24 +78,30 @@ class Kafka:
         return log[-1].offset + 1 if log else 0
 
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
-        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, config))
+        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
-        patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
-        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **_: Admin(self))
+        patch.setattr(changelog, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
+        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
         patch.setattr(membership_check, "membership_of", Membership)
-        patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
+        patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
         patch.setattr(changelog, "_GROW_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self
+
+    def _told(self, client: str, config: dict[str, Any]) -> dict[str, Any]:
+        """Keep what a client is configured with."""
+        self.settings[client] = config
+        return config
 
     def _topic_configs(self, _: Admin, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
         return {name: {key: self.topics[name].configs[key] for key in keys} for name in names}
 
 
 class Client:
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        del config
         self.kafka = kafka
         kafka.open.add(self)
 
@@ -109,7 +119,7 @@ class Consumer(Client):
     """One that is told what to read."""
 
     def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
-        super().__init__(kafka)
+        super().__init__(kafka, config)
         self._at_once = config.get("max_poll_records", 500)
         self._from_the_start = config.get("auto_offset_reset") == "earliest"
         self.at: dict[HostPartition, int] = {}
@@ -271,11 +281,20 @@ class Admin(Client):
         there = self.kafka.topics
         return [there[name].described(name) if name in there else {"name": name, "error_code": 3} for name in names]
 
-    def create_topics(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    def create_topics(
+        self, wanted: Mapping[str, Mapping[str, Any]], *, validate_only: bool = False, raise_errors: bool = True
+    ) -> dict[str, Any]:
+        if validate_only:
+            assert not raise_errors
+            return {"topics": [{"error_code": 0, "configs": {"min.insync.replicas": {"value": self.kafka.min_isr}}}]}
         for name, told in wanted.items():
+            if told["replication_factor"] > self.kafka.brokers:
+                self.kafka.brokers += "a broker returns" in self.kafka.refuse
+                raise InvalidReplicationFactorError
             if name in self.kafka.topics:
                 raise TopicAlreadyExistsError
             self.kafka.make(name, told["num_partitions"], told["configs"])
+        return {}
 
     def create_partitions(self, wanted: Mapping[str, int]) -> None:
         if "ALTER" in self.kafka.denied:
