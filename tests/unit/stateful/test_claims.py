@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka import TopicPartition as HostPartition
 
 from rackassign.stateful import StatefulConsumer, StateStore
-from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.claims import Claim, in_order
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 from tests.helpers.fakes.kafka import Kafka, Member
 from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
-from tests.unit.stateful.test_active_partition import PLACE, Memory, check, fed, process
 
 
 def fences(kafka: Kafka) -> list[ChangelogRecord]:
@@ -172,48 +167,3 @@ def test_a_fence_keeps_its_claim() -> None:
 )
 def test_claims_are_ordered_by_term_and_generation(claim: Claim | None, last: Claim | None, *, expected: bool) -> None:
     assert in_order(claim, last) is expected
-
-
-@given(st.lists(st.tuples(st.sampled_from(["move", "work", "resume", "late"]), st.integers(0, 3)), max_size=30))
-@settings(max_examples=150, deadline=None)
-def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[str, int]]) -> None:
-    """Each move begins a generation with another owner; former ones come back with the claims they had."""
-    log = Memory()
-    stores: list[StateStore] = []
-    with TemporaryDirectory() as folder:
-
-        def taken(generation: int, number: int, *, current: bool) -> ActivePartition:
-            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
-            return ActivePartition(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
-
-        generation = 1
-        owner = taken(generation, 0, current=True)
-        fed(owner, log)
-        former: list[tuple[int, int, ActivePartition]] = []
-        for move, number in moves:
-            if move == "move":
-                former.append((generation, number, owner))
-                generation += 1
-                owner = taken(generation, number, current=True)
-                fed(owner, log)
-            elif move == "work":
-                process(owner, number + 1)
-            elif move == "resume" and former:
-                with pytest.raises(FencedError):
-                    process(former[number % len(former)][2], 1)
-            elif move == "late" and former:
-                old, who, _ = former[number % len(former)]
-                with pytest.raises(FencedError):
-                    fed(taken(old, who, current=False), log)
-                # It had looked before the living owner wrote its fence.
-                end = len(log.records)
-                log.records.append(ChangelogRecord("fence", owner.store.replay.epoch + 1, claim=Claim(0, old, who)))
-                owner.reconcile()
-                assert log.records[end:][-2].kind == "fence"
-            owner.reconcile()
-            assert owner.store.replay.claim == Claim(0, generation, owner._claim.member)
-            check(owner.store)
-        for store in stores:
-            store.apply(log.records[store.position :], len(log.records))
-            check(store)
-            store.close()
