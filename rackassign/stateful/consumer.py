@@ -229,6 +229,9 @@ class StatefulConsumer:
                 del todo[tp]
             if failure is not None:
                 failures.append((tp, failure))
+            if self._check.doubted:
+                # Each of the other partitions would wait for another request.
+                break
         for tp, other in failures[1:]:
             log.warning("%s-%d: process raised here as well; the record is processed again", *tp, exc_info=other)
         if failures:
@@ -278,8 +281,7 @@ class StatefulConsumer:
             self._fenced.clear()
             for tp in list(self._owners):
                 if consecutive:
-                    # The partition may have been lost and reassigned within one poll: then the client has another
-                    # offset.
+                    # If it was lost and reassigned within one poll, the client has another offset.
                     self._stop_reading(tp)
                 else:
                     # Another member may have owned it in a generation that this one has not seen.

@@ -35,6 +35,11 @@ class MembershipCheck:
         self._seen = time.monotonic()
         self._doubted: int | None = None
 
+    @property
+    def doubted(self) -> bool:
+        """Whether the last call of `present` returned False."""
+        return self._doubted is not None
+
     def claim(self, generation: int) -> Claim:
         """Return this member's claim to the partitions of a generation."""
         return Claim(generation=generation, member=member_hash(self._consumer.group_metadata().member_id or ""))

@@ -10,7 +10,7 @@ from kafka import TopicPartition as HostPartition
 from rackassign.stateful import StatefulConsumer, StateStore
 from rackassign.stateful.claims import Claim, in_order
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
-from tests.helpers.fakes.kafka import Kafka, Member
+from tests.helpers.fakes.kafka import Kafka, Member, Membership
 from tests.helpers.stateful_consumers import LOG, counted, drain, give, member
 
 
@@ -97,6 +97,29 @@ def test_after_a_pause_of_more_than_its_session_a_member_processes_nothing_until
         kafka.feed(0, 1)
         drain(one)
         assert seen == [0, 1, 2, 3]
+
+
+def test_an_unconfirmed_member_sends_one_request_in_a_poll_whatever_the_number_of_partitions(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def unknown(_: Membership, timeout_ms: float) -> bool:
+        asked.append(timeout_ms)
+        return False
+
+    monkeypatch.setattr(Membership, "confirm", unknown)
+    with member(tmp_path, process=lambda *_: setattr(one._check, "_seen", one._check._seen - 46)) as one:
+        give(one, 0, 1)
+        drain(one)
+        kafka.feed(0, 2)
+        kafka.feed(1, 2)
+        # One record is processed, and then the member has been away.
+        assert one.poll(0) == 1
+        assert len(asked) == 1
+        for number in (2, 3):
+            assert one.poll(0) == 0
+            assert len(asked) == number
 
 
 def test_a_group_that_begins_again_at_generation_one_goes_on(kafka: Kafka, tmp_path: Path) -> None:
