@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +27,7 @@ from rackassign.testing.harness import wait_until
 from rackassign.testing.pytest_plugin import MakeCluster, MakeTopic
 from tests.helpers.kafka.command import rackassign
 from tests.helpers.kafka.rack_group import RackGroup
+from tests.helpers.kafka.unregistration import unregister
 from tools.chaos.history import Acked, Journal, read
 from tools.chaos.traffic import journaled_traffic
 
@@ -300,15 +299,6 @@ def test_replicas_go_to_where_a_group_reads_and_its_watch_triggers_at_most_once(
     asked = [record.getMessage() for record in caplog.records if record.name == watcher]
     assert len(asked) == triggers
     assert all("makes 6 local instead of" in message for message in asked)
-
-
-def unregister(cluster: Cluster, broker: int) -> None:
-    """Have a broker that is down forgotten, as its operators do before they throw it away; no client here can."""
-    request = struct.pack(">hhihbib", 64, 0, 1, -1, 0, broker, 0)
-    with socket.create_connection((cluster.brokers[0].host, cluster.brokers[0].port), 10) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        answer = connection.makefile("rb").read(4 + 4 + 1 + 4 + 2)
-    assert struct.unpack(">iibih", answer)[-1] == 0
 
 
 def test_what_waits_for_a_broker_gets_it_when_one_comes(

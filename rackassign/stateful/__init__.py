@@ -9,7 +9,8 @@ Invariants of this package:
   before the offset of the input is committed.
 * The offset where the input continues is known from the changelog alone. Committed offsets are for other tools.
 * A new owner of a partition writes a *fence* first and reads up to it. Records of a former owner behind the fence are
-  ignored by all readers (`replay`). The owner also rewrites their keys in the log, because compaction ignores owners.
+  ignored by all readers (`replay`). So is a fence of a former owner, because its assignment is of an earlier generation
+  (`claims`). The owner also rewrites their keys in the log, because compaction ignores owners.
 * `records` and `replay` only compute. `state_store` uses SQLite, and `changelog` uses Kafka.
 """
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
+from rackassign.stateful.claims import Claim, continued
 from rackassign.stateful.records import ChangelogRecord
 from rackassign.stateful.state_store import StateStore
 
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class FencedError(RackassignError):
-    """Another owner has begun an epoch."""
+    """Another owner has begun an epoch, or has a newer claim."""
 
 
 class StateLostError(RackassignError):
@@ -44,12 +45,22 @@ class ActivePartition:
         tp: The partition.
         store: Its local file.
         log: The changelogs.
-        generation: Generation of the group in which it was assigned.
+        claim: Claim of this member.
+        confirmed: Returns whether the coordinator confirms, when called, that the claim's generation is the current
+            one.
     """
 
-    def __init__(self, tp: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        store: StateStore,
+        log: ChangelogPort,
+        claim: Claim = Claim(),  # noqa: B008 - immutable
+        confirmed: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.tp = tp
-        self.generation = generation
+        self._claim = claim
+        self._confirmed = confirmed
         self.store = store
         self.ready = False
         """Whether its state is restored and former owners are fenced."""
@@ -71,7 +82,7 @@ class ActivePartition:
         """Continue as far as possible now: find the end of the log, write the fence, rewrite overwritten keys.
 
         Raises:
-            FencedError: Another owner has begun an epoch at the same time.
+            FencedError: Another owner has begun an epoch at the same time, or has a newer claim.
             StateLostError: The changelog does not have the whole state.
             KafkaUnavailableError: Kafka does not respond; the call can be repeated.
         """
@@ -89,13 +100,28 @@ class ActivePartition:
             return
         if self.store.replay.lost:
             raise self._lost()
+        self._claim = self._next_claim()
         self._epoch = self.store.replay.epoch + 1
         # This reads everything that was written in between, before the fence or with another fence.
-        self._written([ChangelogRecord("fence", self._epoch)])
-        if self.store.replay.fences > 1:
+        self._written([self._fence()])
+        replay = self.store.replay
+        if (replay.epoch, replay.claim, replay.fences) != (self._epoch, self._claim, 1):
             raise FencedError(f"{self.tp.topic}-{self.tp.partition}: epoch {self._epoch} is another member's")
         self._rewrite_stale()
         self.ready = True
+
+    def _next_claim(self) -> Claim:
+        """Return the claim for the fence."""
+        last = self.store.replay.claim
+        found = continued(self._claim, last)
+        if found is None and last is not None and self._confirmed():
+            found = self._claim._replace(term=last.term + 1)
+        if found is None:
+            raise FencedError(f"{self.tp.topic}-{self.tp.partition}: it was assigned to another member since")
+        return found
+
+    def _fence(self) -> ChangelogRecord:
+        return ChangelogRecord("fence", self._epoch, claim=self._claim)
 
     def write(self, changed: Sequence[tuple[int, Mapping[bytes, bytes | None]]]) -> None:
         """Write the changes of input records, and apply them to the state.
@@ -138,7 +164,7 @@ class ActivePartition:
     def _rewrites(self) -> list[ChangelogRecord]:
         """Return the records to be written again because others have overwritten them."""
         replay, store = self.store.replay, self.store
-        found = [ChangelogRecord("fence", self._epoch)] if replay.fence_overwritten else []
+        found = [self._fence()] if replay.fence_overwritten else []
         found += [
             ChangelogRecord("rewrite", self._epoch, replay.source, key, store.stored_value(key))
             for key in replay.keys_to_rewrite()

@@ -17,11 +17,15 @@ from rackassign.clients.kafka_python.patches import FETCH_PATCHES
 from rackassign.clients.kafka_python.patches.base import install
 from rackassign.errors import KafkaUnavailableError, WireError
 from rackassign.model import TopicPartition
-from rackassign.stateful.changelog_topics import ensure_changelog_topics
+from rackassign.stateful.changelog_topics import Changelog, ensure_changelog_topics
+from rackassign.stateful.client_settings import client_settings
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
 from rackassign.util.log_once import WarnOnce
 
+log = logging.getLogger(__name__)
+
 _ANSWER_S = 60.0
+_GROW_S = 10.0
 _KNOWN_S = 20.0
 _READ_MS = 200
 _AT_ONCE = 5000
@@ -47,7 +51,7 @@ class ChangelogClient:
     Args:
         name: Return the name of the changelog of a topic.
         topics: Topics of the group.
-        config: Configuration of the group's consumer; connection properties are taken from it.
+        config: Settings of the group's consumer, from which those of the other clients are derived.
         rack: Rack of this member, for follower fetching.
 
     Raises:
@@ -61,33 +65,78 @@ class ChangelogClient:
         wanted = {topic: name(topic) for topic in topics}
         self._name = wanted.__getitem__
         self._topics = {changelog: topic for topic, changelog in wanted.items()}
-        connection = {key: value for key, value in config.items() if key.startswith(_CONNECTION)}
+        self._settings = client_settings(config)
         self._reading = {
-            **connection,
+            **self._settings.reader,
             "client_rack": rack or "",
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
             "max_poll_records": _AT_ONCE,
         }
-        found = ensure_changelog_topics(connection, wanted)
+        self._wanted = wanted
+        self._once = WarnOnce(log)
+        found = self._ensured()
         self.ids = {topic: found[changelog].id for topic, changelog in wanted.items()}
         """Topic ID of the changelog of each topic."""
         self.sizes = {topic: found[changelog].partitions for topic, changelog in wanted.items()}
         """Partitions of the changelog of each topic."""
+        self._grown_at = float("-inf")
         self._finder: KafkaConsumer | None = None
         with ExitStack() as begun:
             self._reader = self._new_reader()
             begun.callback(self._reader.close)
             self._await(wanted.values())
-            self._producer: KafkaProducer = KafkaProducer(
-                **connection, acks="all", enable_idempotence=True, linger_ms=2
-            )
+            self._producer = self._new_producer()
             begun.pop_all()
+
+    def _ensured(self) -> dict[str, Changelog]:
+        """Create and extend changelogs; log a warning for each that is too small."""
+        found = ensure_changelog_topics(self._settings.admin, self._wanted)
+        for changelog in found.values():
+            if changelog.problem:
+                self._once.warn("small", "%s", changelog.problem, about=changelog.problem)
+        return found
+
+    def grow(self) -> None:
+        """Extend the changelogs of topics with new partitions, if this member may; tried every few seconds.
+
+        Raises:
+            ConfigError: A topic does not exist, or its changelog does not match.
+            KafkaUnavailableError: Kafka refuses, or does not respond.
+        """
+        if time.monotonic() - self._grown_at < _GROW_S:
+            return
+        self._grown_at = time.monotonic()
+        found = self._ensured()
+        sizes = {topic: found[changelog].partitions for topic, changelog in self._wanted.items()}
+        if sizes == self.sizes:
+            return
+        # kafka-python (3.0.12) knows new partitions of a known topic only after `metadata_max_age_ms`.
+        reader, producer = self._new_reader(), self._new_producer()
+        former: list[Any] = [reader, producer]
+        try:
+            if all(
+                len(client(self._name(topic))) >= size
+                for topic, size in sizes.items()
+                for client in (reader.partitions_for_topic, producer.partitions_for)
+            ):
+                former = [self._reader, self._producer, *([] if self._finder is None else [self._finder])]
+                self._reader, self._producer, self._finder, self.sizes = reader, producer, None, sizes
+            else:
+                self._grown_at -= _GROW_S - 1
+        except KafkaError as error:
+            raise KafkaUnavailableError(f"extended changelogs have no metadata yet: {error}") from None
+        finally:
+            for client in former:
+                client.close()
+
+    def _new_producer(self) -> KafkaProducer:
+        return KafkaProducer(**self._settings.producer, acks="all", enable_idempotence=True, linger_ms=2)
 
     def _new_reader(self) -> KafkaConsumer:
         """Return a consumer with follower fetching that survives broker failures."""
         reader = KafkaConsumer(**self._reading)
-        install(reader, FETCH_PATCHES, WarnOnce(logging.getLogger(__name__)))
+        install(reader, FETCH_PATCHES, self._once)
         return reader
 
     def _await(self, changelogs: Iterable[str]) -> None:
@@ -225,9 +274,6 @@ class ChangelogClient:
             self._reader.close()
             if self._finder is not None:
                 self._finder.close()
-
-
-_CONNECTION = ("bootstrap_servers", "security_protocol", "sasl_", "ssl_", "client_id", "request_timeout_ms")
 
 
 def _changes(records: Iterable[Any]) -> list[ChangelogRecord]:

@@ -9,10 +9,16 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    KafkaError,
+    TopicAlreadyExistsError,
+)
 
 from rackassign.admin.authorization import AuthorizationError, check_authorized, requires, topic_resource
 from rackassign.admin.cluster import retry_on_disconnect, topic_configs
+from rackassign.admin.topics import RequestRejectedError, TopicAdmin
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TOPIC_NAME
 from rackassign.util.text import short_repr, truncate
@@ -27,7 +33,7 @@ CONFIG = {_POLICY: "compact", _LAG: "3600000"}
 The lag lets owners see what a former owner has written behind their fence, and rewrite it.
 """
 
-_KNOWN_S, _LOOK_S = 20.0, 0.1
+_KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
 """Minimums for local files up to half a day old, and for owners that check every few seconds."""
@@ -39,14 +45,16 @@ class Changelog(NamedTuple):
     Args:
         partitions: Number of partitions.
         id: Topic ID, which differs for another topic of the same name; empty with brokers before 2.8.
+        problem: Why it has fewer partitions than its topic; empty if it has as many.
     """
 
     partitions: int
     id: str
+    problem: str = ""
 
 
 def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Changelog]:
-    """Create missing changelogs, with as many partitions and replicas as their topics.
+    """Create missing changelogs, with as many partitions and replicas as their topics; extend those of grown topics.
 
     Args:
         connection: Connection properties of an admin client.
@@ -69,26 +77,72 @@ def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, 
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")
     try:
         with closing(KafkaAdminClient(**connection)) as admin:
-            return _prepared(admin, wanted)
+            return _prepared(admin, wanted, connection)
     except (KafkaError, OSError) as error:
         where = truncate(str(connection.get("bootstrap_servers", "its default address")))
         raise KafkaUnavailableError(f"changelogs cannot be prepared on Kafka at {where}: {error}") from None
 
 
-def _prepared(admin: KafkaAdminClient, wanted: Mapping[str, str]) -> dict[str, Changelog]:
+def _prepared(
+    admin: KafkaAdminClient, wanted: Mapping[str, str], connection: Mapping[str, Any]
+) -> dict[str, Changelog]:
     there = _described(admin, [*wanted, *wanted.values()])
     for topic, changelog in wanted.items():
         if topic not in there:
             raise ConfigError(f"topic {truncate(topic)} does not exist")
         if changelog not in there:
             _make(admin, changelog, there[topic]["partitions"])
-    made = _awaited(admin, list(wanted.values()))
+    made = _awaited(admin, dict.fromkeys(wanted.values(), 1))
+    # Again and behind them: a topic may have grown in between, and its changelog with it.
+    there = _described(admin, list(wanted))
+    problems: dict[str, str] = {}
     for topic, changelog in wanted.items():
-        has, like = len(made[changelog]["partitions"]), len(there[topic]["partitions"])
-        if has != like:
+        has, like = (len(_rows(each)) if each else 0 for each in (made[changelog], there.get(topic)))
+        if has > like:
             raise ConfigError(f"{changelog} has {has} partitions and {topic} has {like}: state would not be found")
+        if has < like:
+            problems[changelog] = _extended(admin, _Growth(topic, changelog, has, like), connection)
+            if not problems[changelog]:
+                made |= _awaited(admin, {changelog: like})
     _look_at(admin, list(made))
-    return {name: Changelog(len(found["partitions"]), str(found["topic_id"] or "")) for name, found in made.items()}
+    return {
+        name: Changelog(len(found["partitions"]), str(found["topic_id"] or ""), problems.get(name, ""))
+        for name, found in made.items()
+    }
+
+
+class _Growth(NamedTuple):
+    """A changelog, its partitions, and those of its topic."""
+
+    topic: str
+    changelog: str
+    has: int
+    like: int
+
+
+def _extended(admin: KafkaAdminClient, growth: _Growth, connection: Mapping[str, Any]) -> str:
+    """Add partitions to a changelog, with as many replicas as it has; return why that is not possible, or ""."""
+    topic, changelog, has, like = growth
+    try:
+        with requires("ALTER", topic_resource([changelog])):
+            retry_on_disconnect(lambda: admin.create_partitions({changelog: like}))
+    except InvalidPartitionsError:
+        # Another member was faster.
+        return ""
+    except KafkaError as error:
+        servers = connection.get("bootstrap_servers", "localhost:9092")
+        where = servers if isinstance(servers, str) else ",".join(map(str, servers))
+        return (
+            f"{topic} has {like} partitions, but its changelog {changelog} has only {has}, and this member cannot"
+            f" extend it ({error}): partitions from {has} on are not processed until you extend it: kafka-topics.sh"
+            f" --bootstrap-server {truncate(where)} --alter --topic {changelog} --partitions {like}"
+        )
+    log.warning(
+        "%s has %d partitions now: %s, which had %d, was extended. If its records have keys, many keys have another"
+        " partition from now on, where their state is empty",
+        *(topic, like, changelog, has),
+    )
+    return ""
 
 
 def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -99,12 +153,12 @@ def _described(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[
     return {found["name"]: found for found in described if not found["error_code"]}
 
 
-def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the descriptions of changelogs once the broker has metadata of all of them."""
+def _awaited(admin: KafkaAdminClient, changelogs: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return the descriptions of changelogs once the broker has metadata of so many partitions of each."""
     deadline = time.monotonic() + _KNOWN_S
     while True:
-        found = _described(admin, changelogs)
-        missing = [name for name in changelogs if name not in found]
+        found = _described(admin, list(changelogs))
+        missing = [name for name, size in changelogs.items() if name not in found or len(_rows(found[name])) < size]
         if not missing:
             return found
         if time.monotonic() >= deadline:
@@ -112,15 +166,55 @@ def _awaited(admin: KafkaAdminClient, changelogs: Sequence[str]) -> dict[str, di
         time.sleep(_LOOK_S)
 
 
+def _rows(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    rows: Sequence[Mapping[str, Any]] = found["partitions"]
+    return rows
+
+
 def _make(admin: KafkaAdminClient, changelog: str, like: Sequence[Mapping[str, Any]]) -> None:
-    replicas = min(len(each["replica_nodes"]) for each in like)
-    described = {"num_partitions": len(like), "replication_factor": replicas, "configs": CONFIG}
+    """Create a changelog, with fewer replicas than its topic if brokers are missing, but enough to write to it."""
+    wanted = min(len(each["replica_nodes"]) for each in like)
+    deadline = time.monotonic() + _BROKERS_S
+    least = None
+    while True:
+        for replicas in range(wanted, (wanted if least is None else least) - 1, -1):
+            try:
+                _create(admin, changelog, len(like), replicas)
+            except InvalidReplicationFactorError as error:
+                problem = error
+                continue
+            if replicas < wanted:
+                log.warning(
+                    "%s was created with %d replicas instead of %d, because brokers are missing: once they are back,"
+                    " add replicas with kafka-reassign-partitions.sh",
+                    *(changelog, replicas, wanted),
+                )
+            return
+        if least is not None and time.monotonic() >= deadline:
+            raise problem
+        if least is None:
+            least = _least_replicas(admin, changelog, wanted)
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _create(admin: KafkaAdminClient, changelog: str, partitions: int, replicas: int) -> None:
+    described = {"num_partitions": partitions, "replication_factor": replicas, "configs": CONFIG}
     try:
         with requires("CREATE", topic_resource([changelog])):
             retry_on_disconnect(lambda: admin.create_topics({changelog: described}))
     except TopicAlreadyExistsError:
         # Another member was faster.
         return
+
+
+def _least_replicas(admin: KafkaAdminClient, changelog: str, wanted: int) -> int:
+    """Return the number of replicas that writes need (`min.insync.replicas`); all of them if that is not known."""
+    try:
+        return min(wanted, TopicAdmin(admin).validate(changelog, CONFIG).min_isr or wanted)
+    except (KafkaError, RequestRejectedError) as error:
+        log.warning("min.insync.replicas of %s is not known: %s", changelog, error)
+        return wanted
 
 
 def _look_at(admin: KafkaAdminClient, changelogs: Sequence[str]) -> None:

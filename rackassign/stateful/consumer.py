@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssignor
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
+from rackassign.stateful.claims import continued
+from rackassign.stateful.client_settings import client_settings
+from rackassign.stateful.input_start import where_to_begin
+from rackassign.stateful.membership_check import MembershipCheck
+from rackassign.stateful.offset_commits import OffsetCommits
+from rackassign.stateful.process_call import Process, call_process
 from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
 from rackassign.stateful.state_store import StateStore, StoreError
-from rackassign.stateful.validation import OnRestore, Process, check
+from rackassign.stateful.validation import OnRestore, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
 
@@ -56,7 +62,7 @@ class StatefulConsumer:
 
     Args:
         *topics: Topics to read.
-        process: Processes a record.
+        process: Processes a record before it returns; it is no coroutine or generator function.
         state_dir: Directory of local files, for this member only. Existing files are reused.
         client_tags: Location of this member, for the distribution of standbys (`zone`, `cluster`, ..).
         standbys: How standbys are placed.
@@ -64,7 +70,8 @@ class StatefulConsumer:
         changelog: Return the changelog's name for a topic; `{group}-{topic}-changelog` by default. Missing ones are
             created.
         client_rack: As for `RackAwareConsumer`.
-        **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required.
+        **config: As for `RackAwareConsumer`; `bootstrap_servers` and `group_id` are required. Settings of connections
+            apply to the clients of the changelog as well.
 
     Raises:
         ConfigError: An option is invalid, or a changelog does not match its topic.
@@ -85,6 +92,7 @@ class StatefulConsumer:
         **config: Any,  # noqa: ANN401 - as in kafka-python
     ) -> None:
         check(topics, process, state_dir, config)
+        client_settings(config)
         group = config["group_id"]
         self._process = process
         self._on_restore = on_restore
@@ -95,6 +103,8 @@ class StatefulConsumer:
         self._polled_at = time.monotonic()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
+        # Partitions whose errors of `process` were raised, in this order: the last one comes after the others.
+        self._raised: dict[TopicPartition, int] = {}
         self._once = WarnOnce(log)
         self._from_the_start = config.get("auto_offset_reset", "earliest") == "earliest"
         named: Callable[[str], str] = changelog or (lambda topic: f"{group}-{topic}-changelog")
@@ -119,6 +129,9 @@ class StatefulConsumer:
                 **{"auto_offset_reset": "earliest", **config},
             )
             begun.callback(self._consumer.close)
+            self._commits = OffsetCommits(self._consumer)
+            begun.callback(self._commits.close)
+            self._check = MembershipCheck(self._consumer, self._once)
             self._publish()
             self._consumer.subscribe(list(topics))
             # `close` closes these in the same order.
@@ -154,7 +167,8 @@ class StatefulConsumer:
             timeout_ms: How long to wait for records.
 
         Raises:
-            Exception: Any error of `process`; the changes of that record are discarded, and it is processed again.
+            Exception: Any error of `process`; the changes of that record are discarded, and it is processed again with
+                one of the next polls. The other partitions continue.
             StateLostError: A changelog was deleted or truncated while its partition was active.
         """
         try:
@@ -174,21 +188,13 @@ class StatefulConsumer:
         todo = {TopicPartition(*client_tp): batch for client_tp, batch in polled.items()}
         done, ends = 0, dict[TopicPartition, int]()
         try:
-            # By now it is known whether this is still a member of the group. Only then are other owners fenced.
             self._apply_assignment()
             reading = {tp for tp, owner in self._owners.items() if owner.reads}
             self._follow()
             self._take(self._logs.read(_RESTORING_MS if restoring else 0))
-            self._advance()
-            for tp, batch in list(todo.items()):
-                # A new partition gets its state first, which determines the offset where to begin.
-                owner = self._owners.get(tp)
-                if owner is not None and tp in reading:
-                    count, failure = self._processed(tp, owner, batch, ends)
-                    done += count
-                    if failure is not None:
-                        raise failure
-                    del todo[tp]
+            if self._present():
+                self._advance()
+                done = self._process_all(todo, reading, ends)
         finally:
             for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
@@ -196,8 +202,42 @@ class StatefulConsumer:
                 if KafkaPythonPartition(*tp) in self._consumer.assignment():
                     # If there is no state yet, this offset is stored nowhere else.
                     self._consumer.seek(KafkaPythonPartition(*tp), batch[0].offset)
-            self._commit(ends)
+            self._commits.send(ends)
             self._publish()
+        return done
+
+    def _present(self) -> bool:
+        return self._check.present(self._generation)
+
+    def _process_all(
+        self,
+        todo: dict[TopicPartition, Sequence[Any]],
+        reading: AbstractSet[TopicPartition],
+        ends: dict[TopicPartition, int],
+    ) -> int:
+        """Process records, and remove the partitions that are done; return the number of processed records."""
+        done = 0
+        failures: list[tuple[TopicPartition, Exception]] = []
+        for tp in sorted(todo, key=lambda tp: self._raised.get(tp, 0)):
+            # A new partition gets its state first, which determines the offset where to begin.
+            owner, batch = self._owners.get(tp), todo[tp]
+            if owner is None or tp not in reading:
+                continue
+            count, failure = self._processed(tp, owner, batch, ends)
+            done += count
+            if batch[-1].offset <= owner.store.replay.source:
+                del todo[tp]
+            if failure is not None:
+                failures.append((tp, failure))
+            if self._check.doubted:
+                # Each of the other partitions would wait for another request.
+                break
+        for tp, other in failures[1:]:
+            log.warning("%s-%d: process raised here as well; the record is processed again", *tp, exc_info=other)
+        if failures:
+            tp, first = failures[0]
+            self._raised[tp] = max(self._raised.values(), default=0) + 1
+            raise first
         return done
 
     def _reset_after_long_pause(self) -> None:
@@ -236,23 +276,40 @@ class StatefulConsumer:
         for tp in set(self._owners) - assigned:
             self._owners.pop(tp).store.discard_uncommitted()
         if self._assignor.generation != self._generation:
+            consecutive = self._assignor.generation == self._generation + 1
             self._generation = self._assignor.generation
             self._fenced.clear()
-            for tp in self._owners:
-                # The partition may have been lost and reassigned within one poll: it is then read from another offset.
-                self._stop_reading(tp)
+            for tp in list(self._owners):
+                if consecutive:
+                    # If it was lost and reassigned within one poll, the client has another offset.
+                    self._stop_reading(tp)
+                else:
+                    # Another member may have owned it in a generation that this one has not seen.
+                    self._release(tp)
+        self._grow(assigned | self._assignor.standbys)
         for tp in sorted(assigned - set(self._owners) - self._fenced):
-            if tp.partition >= self._logs.sizes[tp.topic]:
-                raise ConfigError(
-                    f"{tp.topic} has partition {tp.partition}, but its changelog has only "
-                    f"{self._logs.sizes[tp.topic]} partitions: partitions cannot be added to a topic with state"
-                )
             self._stop_reading(tp)
-            self._owners[tp] = ActivePartition(tp, self._shelf.open(tp), self._logs, self._generation)
+            if tp.partition < self._logs.sizes[tp.topic]:
+                self._owners[tp] = self._taken(tp)
+
+    def _grow(self, tps: AbstractSet[TopicPartition]) -> None:
+        """Extend changelogs if their topics have new partitions; those are not processed until that succeeds."""
+        if all(tp.partition < self._logs.sizes[tp.topic] for tp in tps):
+            return
+        try:
+            self._logs.grow()
+        except (ConfigError, KafkaUnavailableError) as error:
+            self._once.warn("grow", "new partitions are not processed yet: %s", error, about=str(error))
+
+    def _taken(self, tp: TopicPartition) -> ActivePartition:
+        generation = self._generation
+        claim = self._check.claim(generation)
+        return ActivePartition(tp, self._shelf.open(tp), self._logs, claim, lambda: self._check.confirmed(generation))
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
-        wanted = self.standby_partitions() | {tp for tp, owner in self._owners.items() if not owner.ready}
+        kept = {tp for tp in self.standby_partitions() if tp.partition < self._logs.sizes[tp.topic]}
+        wanted = kept | {tp for tp, owner in self._owners.items() if not owner.ready}
         self._logs.assign({tp: self._shelf.open(tp).position for tp in wanted})
         now = time.monotonic()
         for tp in set(self._shelf.positions()) - wanted - set(self._owners):
@@ -272,12 +329,13 @@ class StatefulConsumer:
 
     def _advance(self) -> None:
         """Continue restores, and check whether another member writes to the changelogs of active partitions."""
+        late = False
         for tp, owner in list(self._owners.items()):
             if owner.reads or not (owner.ready or self._guarded(tp, owner.continue_restore)):
                 continue
             restored = owner.first is not None
-            if owner.ready:
-                self._begin(tp, owner)
+            if owner.ready and not late:
+                late = not self._begin(tp, owner)
             if self._on_restore is not None and not restored:
                 self._on_restore(tp, *owner.progress())
         if time.monotonic() - self._looked >= _ENDS_S:
@@ -296,15 +354,22 @@ class StatefulConsumer:
             if owner.ready and bounds[tp][1] != owner.store.position:
                 self._guarded(tp, owner.reconcile)
 
-    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> None:
-        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll."""
+    def _begin(self, tp: TopicPartition, owner: ActivePartition) -> bool:
+        """Read the input from where the state ends, now or, if Kafka does not respond, with the next poll.
+
+        Returns:
+            Whether Kafka responded in time.
+        """
         client_tp, start = KafkaPythonPartition(*tp), owner.store.replay.source + 1
         if owner.first is None:
             try:
-                owner.first = self._where_to_begin(tp, start)
+                owner.first = where_to_begin(self._consumer, tp, start, repeated=self._from_the_start)
+            except KafkaTimeoutError:
+                # During a rebalance the coordinator responds once all members have joined.
+                return False
             except KafkaError as error:
                 self._once.warn("begin", "%s-%d: cannot determine where to begin: %s", *tp, error, about=tp)
-                return
+                return True
         start = max(start, owner.first)
         if start:
             self._consumer.seek(client_tp, start)
@@ -312,32 +377,7 @@ class StatefulConsumer:
             self._consumer.seek_to_beginning(client_tp)
         self._consumer.resume(client_tp)
         owner.reads = True
-
-    def _where_to_begin(self, tp: TopicPartition, start: int) -> int:
-        """Return the offset where the input continues, and log a warning if records are missing or repeated.
-
-        Args:
-            tp: The partition.
-            start: Offset where its state ends; 0 without state.
-
-        Raises:
-            KafkaError: Kafka does not report the beginning of the input or the committed offset.
-        """
-        client_tp = KafkaPythonPartition(*tp)
-        committed: int = self._consumer.committed(client_tp) or 0
-        begins: int = self._consumer.beginning_offsets([client_tp])[client_tp]
-        if committed > start:
-            log.warning(
-                "%s-%d: offset %d is committed, but its changelog has records up to %d only: %s",
-                *(*tp, committed, start),
-                "they are processed again"
-                if start or self._from_the_start
-                else "its state is empty (auto_offset_reset)",
-            )
-        if 0 < start < begins:
-            log.warning("%s-%d: records %d to %d no longer exist", *tp, start, begins - 1)
-            return begins
-        return start
+        return True
 
     def _processed(
         self, tp: TopicPartition, owner: ActivePartition, batch: Sequence[Any], ends: dict[TopicPartition, int]
@@ -350,6 +390,8 @@ class StatefulConsumer:
         changed: list[tuple[int, dict[bytes, bytes | None]]] = []
         failure: Exception | None = None
         for record in batch:
+            if not self._present():
+                break
             if record.offset <= owner.store.replay.source:
                 # The state already has the effects of this record, wherever it comes from.
                 self._once.warn(
@@ -362,7 +404,7 @@ class StatefulConsumer:
                 continue
             owner.store.begin()
             try:
-                self._process(record, owner.store)
+                call_process(self._process, record, owner.store)
             except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
                 owner.store.rollback_record()
                 failure = error
@@ -382,7 +424,7 @@ class StatefulConsumer:
             log.info("%s-%d: another member owns it, or has owned it", *tp)
             # Either another member owned it between two generations of this member, or this member is out of the group
             # and has not noticed yet: then its next generation may have the partition.
-            if self._owners[tp].generation == self._generation:
+            if continued(self._check.claim(self._generation), self._owners[tp].store.replay.claim) is None:
                 self._fenced.add(tp)
                 self._assignor.request_rejoin()
         except KafkaUnavailableError as error:
@@ -402,15 +444,6 @@ class StatefulConsumer:
         """Discard what is not in the file; the next owner, maybe this member, restores the state."""
         self._owners.pop(tp).store.discard_uncommitted()
         self._stop_reading(tp)
-
-    def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
-        if not ends:
-            return
-        try:
-            self._consumer.commit({KafkaPythonPartition(*p): OffsetAndMetadata(end, "", -1) for p, end in ends.items()})
-        except KafkaError as error:
-            # The changelogs have these offsets, and the next owners use them.
-            log.info("offsets of %d partitions cannot be committed: %s", len(ends), error)
 
     def _publish(self) -> None:
         positions = {tp: at for tp, at in self._shelf.positions().items() if tp not in self._owners}

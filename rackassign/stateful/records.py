@@ -9,7 +9,7 @@ source  64 bits: offset of the input record; of a rewrite or checkpoint, of the 
 ======  =======================================================================
 
 The key is that of the state with a one-byte prefix, so that records that are no changes have keys that no state can
-have. A null value deletes the key.
+have. A null value deletes the key. The value of a fence ends with the claim of its writer, 24 bytes (`claims`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rackassign.errors import WireError
+from rackassign.stateful.claims import Claim
 
 HEADER = "rackassign"
 
@@ -27,6 +28,7 @@ Kind = Literal["change", "last", "fence", "rewrite", "mark", "lost"]
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _FORM = struct.Struct(">bqq")
+_CLAIM = struct.Struct(">qqq")
 _STATE = b"\1"
 _OTHERS: Mapping[Kind, bytes] = {"fence": b"\0fence", "mark": b"\0mark", "lost": b"\0lost"}
 
@@ -46,6 +48,7 @@ class ChangelogRecord:
             otherwise -1.
         key: Key of the state; empty if the record is no change.
         value: Its new value; None if it is deleted.
+        claim: Claim of the writer of a fence; None if it is not known.
     """
 
     kind: Kind
@@ -53,6 +56,7 @@ class ChangelogRecord:
     source: int = NO_SOURCE
     key: bytes = b""
     value: bytes | None = None
+    claim: Claim | None = None
 
     def header(self) -> bytes:
         """Return the header's value."""
@@ -60,7 +64,8 @@ class ChangelogRecord:
 
     def log_value(self) -> bytes | None:
         """Return the value of the record; other records than changes have one, since compaction removes null values."""
-        return _OTHERS.get(self.kind, self.value)
+        value = _OTHERS.get(self.kind, self.value)
+        return value if self.claim is None or value is None else value + _CLAIM.pack(*self.claim)
 
     def log_key(self) -> bytes:
         """Return the key of the record."""
@@ -84,7 +89,12 @@ def read_change(key: bytes | None, value: bytes | None, header: bytes | None) ->
     if not 0 <= kind < len(_KINDS):
         raise WireError(0, f"kind {kind}: expected 0 to {len(_KINDS) - 1}")
     if _KINDS[kind] in _OTHERS:
-        return ChangelogRecord(_KINDS[kind], epoch, source)
+        return ChangelogRecord(_KINDS[kind], epoch, source, claim=_claim(_KINDS[kind], value))
     if not key or key[:1] != _STATE:
         raise WireError(0, "the key of a change has no prefix of rackassign")
     return ChangelogRecord(_KINDS[kind], epoch, source, key[1:], value)
+
+
+def _claim(kind: Kind, value: bytes | None) -> Claim | None:
+    packed = (value or b"")[len(_OTHERS[kind]) :]
+    return Claim(*_CLAIM.unpack(packed)) if kind == "fence" and len(packed) == _CLAIM.size else None

@@ -3,7 +3,9 @@
 Theory of operation
 -------------------
 A partition has one owner after the other, each with a greater *epoch*, which it begins with a fence. A former owner
-that has not noticed continues to write. Records of a lower epoch than the highest one so far are ignored.
+that has not noticed continues to write. Records of a lower epoch than the highest one so far are ignored. So is a fence
+whose claim is older than that of the owner (`claims`): a former owner that resumes cannot become the owner again. It
+reads its fence back before it writes anything else, so no other records have the epoch of an ignored fence.
 
 The changes of one input record belong together. An owner may die between them. Its successor then processes the record
 again, and the existing changes must not count. Changes are *pending* until the last one of their record, or one of a
@@ -34,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rackassign.stateful.claims import Claim, in_order
 from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
 
 NO_EPOCH = -1
@@ -54,6 +57,7 @@ class ChangelogReplay:
         fence_overwritten: Whether the last fence does not count.
         checkpoint_missing: Whether the last checkpoint does not count, or is a former owner's.
         lost: Whether a member has reported missing records.
+        claim: Claim of the owner; None if it is not known.
     """
 
     epoch: int = NO_EPOCH
@@ -65,18 +69,20 @@ class ChangelogReplay:
     fence_overwritten: bool = False
     checkpoint_missing: bool = False
     lost: bool = False
+    claim: Claim | None = None
 
     def take(self, change: ChangelogRecord) -> Iterator[tuple[bytes, bytes | None]]:
         """Apply the next record; yield the changed keys with their values, in order."""
         if change.kind == "lost":
             self.lost = True
             return
-        if change.epoch < self.epoch:
+        if change.epoch < self.epoch or not self._in_order(change):
             self._spoiled_by(change)
             return
         if change.epoch > self.epoch:
-            self.epoch, self.fences = change.epoch, 0
+            self.epoch, self.fences, self.claim = change.epoch, 0, None
         if change.kind == "fence":
+            self.claim = change.claim
             self.fences += 1
             self.fence_overwritten = False
             # The former owner may have died between a record and its checkpoint.
@@ -100,6 +106,15 @@ class ChangelogReplay:
         self.pending_of = change.epoch, change.source
         if change.kind == "last":
             yield from self._completed()
+
+    def _in_order(self, change: ChangelogRecord) -> bool:
+        """Return whether a record is no fence, or one that begins or repeats an epoch validly."""
+        if change.kind != "fence":
+            return True
+        if change.epoch == self.epoch:
+            # Behind its records only after compaction, and otherwise repeated by the owner.
+            return self.claim is None or change.claim == self.claim
+        return in_order(change.claim, self.claim)
 
     def _spoiled_by(self, change: ChangelogRecord) -> None:
         if change.kind == "fence":

@@ -9,6 +9,7 @@ from heapq import merge
 from pathlib import Path
 
 from rackassign.errors import RackassignError
+from rackassign.stateful.claims import Claim
 from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
 from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
 
@@ -20,6 +21,7 @@ CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = {_FORMAT};
 """
+_CLAIM = ("claim_term", "claim_generation", "claim_member")
 _ENDS = ("", "-wal", "-shm")
 
 
@@ -87,6 +89,7 @@ class StateStore:
             bool(about.get("unfenced")),
             bool(about.get("unmarked")),
             bool(about.get("lost")),
+            Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
         )
 
     def get(self, key: bytes) -> bytes | None:
@@ -229,6 +232,8 @@ class StateStore:
             "unfenced": replay.fence_overwritten,
             "unmarked": replay.checkpoint_missing,
             "lost": replay.lost,
+            "claimed": replay.claim is not None,
+            **dict(zip(_CLAIM, replay.claim or (), strict=False)),
         }
         self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
 

@@ -8,11 +8,8 @@ from typing import Any
 
 from rackassign.errors import ConfigError
 from rackassign.model import TopicPartition
-from rackassign.stateful.state_store import StateStore
+from rackassign.stateful.process_call import Process, check_process
 from rackassign.util.text import short_repr
-
-Process = Callable[[Any, StateStore], None]
-"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
 
 OnRestore = Callable[[TopicPartition, int, int], None]
 """Called during a restore with the partition, the number of records read and the number of all records."""
@@ -31,8 +28,7 @@ def check(topics: Sequence[str], process: Process, state_dir: str | Path, config
     for topic in topics:
         if not isinstance(topic, str):
             raise ConfigError(f"topics must be names, one after the other, got {short_repr(topic)}")
-    if not callable(process):
-        raise ConfigError(f"process must be a function of a record and a store, got {short_repr(process)}")
+    check_process(process)
     if not isinstance(state_dir, (str, Path)):
         raise ConfigError(f"state_dir must be a path, got {short_repr(state_dir)}")
     for name in ("enable_auto_commit", "partition_assignment_strategy"):

@@ -37,7 +37,8 @@ def give(one: StatefulConsumer, *partitions: int) -> None:
     group = one.consumer
     assert isinstance(group, Member)
     group.give(*partitions)
-    one._assignor._standby_codec.generation += 1
+    group.kafka.generation += 1
+    one._assignor._standby_codec.generation = group.generation_id = group.kafka.generation
 
 
 def polled(one: StatefulConsumer) -> None:

@@ -239,6 +239,7 @@ class StandbyPlanner(OptimalPlanner):
         infos = {joined.id: self._decoded_user_data(joined) for joined in members}
         copies = self._copies({member: info.task_offset_sums for member, info in infos.items()})
         self._warn_of_missing_tags(infos)
+        self._warn_of_single_values(infos)
         tagged = replace(group, members=tuple(replace(each, tags=infos[each.id].tags) for each in group.members))
         return lambda limit_s: self._plan(tagged, copies, limit_s)
 
@@ -275,6 +276,22 @@ class StandbyPlanner(OptimalPlanner):
                 *(self._member.name, len(untagged), ", ".join(wanted), ", ".join(untagged[:_NAMED])),
                 about=tuple(untagged),
             )
+
+    def _warn_of_single_values(self, infos: Mapping[str, StreamsSubscriptionInfo]) -> None:
+        """Warn if no other value of a tag is there for copies; a strict rule reports the copies that are missing."""
+        options = self._config.standbys
+        if len(infos) <= 1 or not options.num_standby_replicas or options.rule == "strict":
+            return
+        for key in options.rack_aware_assignment_tags:
+            values = {info.tags.get(key) for info in infos.values()}
+            if len(values) == 1 and None not in values and key not in options.forced_tag_values:
+                (value,) = values
+                self._member.once.warn(
+                    "single",
+                    "%s: all %d members have %s=%s, so all copies of a partition are there",
+                    *(self._member.name, len(infos), key, value),
+                    about=(key, value),
+                )
 
     def _decoded_user_data(self, joined: JoinMember) -> StreamsSubscriptionInfo:
         """Return the decoded user data of a member; empty if it cannot be decoded."""

@@ -264,8 +264,10 @@ class _SubscriberSet:
         return client_tag_aware.balance(clients, placed)
 
     def _dimensions(self, options: StandbyOptions) -> Iterable[Dimension]:
-        most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST}[options.rule]
-        fewer = _HADOOP_FEWER if options.rule == "hadoop" else 0
+        # HDFS has two replicas in two racks; from three on, two of them share one.
+        shared = options.num_standby_replicas > 1
+        most = {"even": 0, "strict": 1, "hadoop": _HADOOP_MOST if shared else 1}[options.rule]
+        fewer = _HADOOP_FEWER if options.rule == "hadoop" and shared else 0
         for key in options.rack_aware_assignment_tags:
             seen = {tags[key] for tags in self.tags if key in tags}
             number = {value: i for i, value in enumerate(sorted(seen.union(options.forced_tag_values.get(key, ()))))}

@@ -34,6 +34,9 @@ def validate_client_tags(client_tags: Mapping[str, str], assignment_tags: Sequen
     for pair in client_tags.items():
         if not all(isinstance(each, str) for each in pair):
             raise ConfigError(f"client_tags must be strings, got {short_repr(pair[0])} with {short_repr(pair[1])}")
+        if not all(pair):
+            # A variable that is not set, more often than not: all members would have one value.
+            raise ConfigError(f"client_tags must not be empty, got {short_repr(pair[0])} with {short_repr(pair[1])}")
     if len(assignment_tags) > MOST_TAGS:
         raise _invalid(_listed(assignment_tags), _ASSIGNMENT_TAGS, f"exceeds maximum list size of [{MOST_TAGS}].")
     if len(client_tags) > MOST_TAGS:

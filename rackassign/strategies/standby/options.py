@@ -15,7 +15,8 @@ Mode = Literal["best", "kafka"]
 
 Rule = Literal["even", "strict", "hadoop"]
 """Definition of a collision: more copies on one value than an even spread needs; any two on one value, which are
-never placed (Redis); or more than two on one value, or as many values as copies (Hadoop)."""
+never placed (Redis); or more than two on one value, or as many values as copies (Hadoop, where two copies have two
+values). If all members have one value, `even` and `hadoop` place all copies there and count the collisions."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -67,8 +67,8 @@ class LocalCluster(Cluster):
         first_port: int | None = None,
     ) -> None:
         super().__init__(start_timeout_s, listeners or {})
-        if isinstance(racks, str) or not racks or any(rack == "" for rack in racks):
-            raise ConfigError(f"racks: expected a name or None for each broker, got {racks!r}")
+        if not _are_racks(racks):
+            raise ConfigError(f"racks: expected a list with a name or None for each broker, got {racks!r}")
         check_config(config or {})
         if first_port is not None and not 1 <= first_port <= _LARGEST_PORT + 1 - len(racks):
             raise ConfigError(f"first_port: expected 1 to {_LARGEST_PORT + 1 - len(racks)}, got {first_port}")
@@ -209,3 +209,9 @@ class LocalCluster(Cluster):
 
     def _wait_between_polls(self) -> None:
         self._require_supervisor().wait_change(_POLL_INTERVAL_S)
+
+
+def _are_racks(racks: object) -> bool:
+    """Return whether this is a list of racks; a set has no order, and of a mapping either side might be meant."""
+    listed = isinstance(racks, Sequence) and not isinstance(racks, (str, bytes)) and bool(racks)
+    return listed and all(rack is None or (isinstance(rack, str) and rack) for rack in racks)  # type: ignore[attr-defined]

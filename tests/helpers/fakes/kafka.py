@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition as HostPartition
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidPartitionsError,
+    InvalidReplicationFactorError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+)
 
-from rackassign.stateful import changelog, changelog_topics, consumer
+from rackassign.stateful import changelog, changelog_topics, consumer, membership_check
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -46,6 +52,12 @@ class Kafka:
     open: set[Client] = field(default_factory=set)
     before_send: Callable[[str, bytes, Headers], None] | None = None
     refuse: list[str] = field(default_factory=list)
+    denied: set[str] = field(default_factory=set)
+    generation: int = -1
+    rebalancing: bool = False
+    brokers: int = 2
+    min_isr: str = "1"
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     _ids: Any = field(default_factory=itertools.count)
 
     def make(self, name: str, partitions: int = 2, configs: Mapping[str, str] | None = None) -> None:
@@ -66,22 +78,30 @@ class Kafka:
         return log[-1].offset + 1 if log else 0
 
     def installed(self, patch: pytest.MonkeyPatch) -> Kafka:
-        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, config))
+        patch.setattr(changelog, "KafkaConsumer", lambda **config: Consumer(self, self._told("reader", config)))
         patch.setattr(changelog, "install", lambda *_: None)
-        patch.setattr(changelog, "KafkaProducer", lambda **_: Producer(self))
-        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **_: Admin(self))
+        patch.setattr(changelog, "KafkaProducer", lambda **config: Producer(self, self._told("producer", config)))
+        patch.setattr(changelog_topics, "KafkaAdminClient", lambda **config: Admin(self, self._told("admin", config)))
         patch.setattr(changelog_topics, "topic_configs", self._topic_configs)
-        patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, config))
+        patch.setattr(membership_check, "membership_of", Membership)
+        patch.setattr(consumer, "RackAwareConsumer", lambda **config: Member(self, self._told("consumer", config)))
+        patch.setattr(changelog, "_GROW_S", 0.0)
         # Ends are looked at with each poll.
         patch.setattr(consumer, "_ENDS_S", 0.0)
         return self
+
+    def _told(self, client: str, config: dict[str, Any]) -> dict[str, Any]:
+        """Keep what a client is configured with."""
+        self.settings[client] = config
+        return config
 
     def _topic_configs(self, _: Admin, names: Iterable[str], keys: Sequence[str]) -> dict[str, dict[str, str]]:
         return {name: {key: self.topics[name].configs[key] for key in keys} for name in names}
 
 
 class Client:
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        del config
         self.kafka = kafka
         kafka.open.add(self)
 
@@ -99,7 +119,7 @@ class Consumer(Client):
     """One that is told what to read."""
 
     def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
-        super().__init__(kafka)
+        super().__init__(kafka, config)
         self._at_once = config.get("max_poll_records", 500)
         self._from_the_start = config.get("auto_offset_reset") == "earliest"
         self.at: dict[HostPartition, int] = {}
@@ -133,7 +153,10 @@ class Consumer(Client):
     def topics(self) -> set[str]:
         return set(self.kafka.topics)
 
-    def beginning_offsets(self, hosts: Iterable[HostPartition]) -> dict[HostPartition, int]:
+    def beginning_offsets(
+        self, hosts: Iterable[HostPartition], timeout_ms: float | None = None
+    ) -> dict[HostPartition, int]:
+        del timeout_ms
         self.answers("offsets")
         return {host: self._begin(host) for host in hosts}
 
@@ -160,8 +183,28 @@ class Consumer(Client):
         return found
 
 
+@dataclass
+class Answer:
+    """What becomes of a commit."""
+
+    is_done: bool = True
+    exception: KafkaError | None = None
+
+    def failed(self) -> bool:
+        return self.exception is not None
+
+
 class Member(Consumer):
-    """One whose group is the test."""
+    """One whose group is the test, and whose name is given once."""
+
+    generation_id = -1
+
+    def __init__(self, kafka: Kafka, config: Mapping[str, Any]) -> None:
+        super().__init__(kafka, config)
+        self.member_id = f"member-{next(kafka._ids)}"
+
+    def group_metadata(self) -> Member:
+        return self
 
     def give(self, *partitions: int) -> None:
         hosts = [HostPartition("t", partition) for partition in partitions]
@@ -174,13 +217,41 @@ class Member(Consumer):
     def subscription(self) -> set[str]:
         return self._names
 
-    def committed(self, host: HostPartition) -> int | None:
+    def committed(self, host: HostPartition, timeout_ms: float) -> int | None:
+        assert timeout_ms < 5000
         self.answers("committed")
         return self.kafka.committed.get(host)
 
-    def commit(self, offsets: Mapping[HostPartition, Any]) -> None:
+    def commit_async(self, offsets: Mapping[HostPartition, Any], callback: object) -> Answer:
+        assert callable(callback)
+        answer = Answer(is_done=not self.kafka.rebalancing)
+        try:
+            if not self.kafka.rebalancing:
+                self.commit(offsets)
+        except KafkaError as error:
+            answer.exception = error
+        return answer
+
+    def commit(self, offsets: Mapping[HostPartition, Any], timeout_ms: float = 0) -> None:
+        assert timeout_ms < 5000
         self.answers("commit")
         self.kafka.committed.update({host: told.offset for host, told in offsets.items()})
+
+
+class Membership:
+    """What the coordinator, which is the test, knows of a member; a generation is over when another one begins."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def session_timeout_s(self) -> float:
+        return 45.0
+
+    def generation(self) -> int:
+        return self._member.generation_id
+
+    def confirm(self, _: float) -> bool:
+        return self._member.generation_id == self._member.kafka.generation
 
 
 class Sent:
@@ -197,6 +268,9 @@ class Producer(Client):
             self.kafka.before_send(name, key, headers)
         return Sent(self.kafka.append(name, partition, key, value, headers))
 
+    def partitions_for(self, name: str) -> set[int]:
+        return set(range(len(self.kafka.topics[name].logs)))
+
     def flush(self, _: float) -> None:
         self.answers("flush")
 
@@ -207,8 +281,26 @@ class Admin(Client):
         there = self.kafka.topics
         return [there[name].described(name) if name in there else {"name": name, "error_code": 3} for name in names]
 
-    def create_topics(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    def create_topics(
+        self, wanted: Mapping[str, Mapping[str, Any]], *, validate_only: bool = False, raise_errors: bool = True
+    ) -> dict[str, Any]:
+        if validate_only:
+            assert not raise_errors
+            return {"topics": [{"error_code": 0, "configs": {"min.insync.replicas": {"value": self.kafka.min_isr}}}]}
         for name, told in wanted.items():
+            if told["replication_factor"] > self.kafka.brokers:
+                self.kafka.brokers += "a broker returns" in self.kafka.refuse
+                raise InvalidReplicationFactorError
             if name in self.kafka.topics:
                 raise TopicAlreadyExistsError
             self.kafka.make(name, told["num_partitions"], told["configs"])
+        return {}
+
+    def create_partitions(self, wanted: Mapping[str, int]) -> None:
+        if "ALTER" in self.kafka.denied:
+            raise TopicAuthorizationFailedError
+        for name, size in wanted.items():
+            logs = self.kafka.topics[name].logs
+            if len(logs) >= size:
+                raise InvalidPartitionsError
+            logs += [[] for _ in range(size - len(logs))]

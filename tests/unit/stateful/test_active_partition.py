@@ -17,6 +17,7 @@ from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateStore, StoreError
 from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful.claims import Claim
 from rackassign.stateful.records import ChangelogRecord, read_change
 from rackassign.stateful.state_directory import StateDirectory
 from tests.helpers.changelog_input import effect, recomputed
@@ -268,3 +269,48 @@ def test_fences_outlive_compaction() -> None:
     assert fence.log_value() is not None
     assert read_change(fence.log_key(), fence.log_value(), fence.header()) == fence
     assert ChangelogRecord("last", 1, 0, b"k", None).log_value() is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["move", "work", "resume", "late"]), st.integers(0, 3)), max_size=30))
+@settings(max_examples=150, deadline=None)
+def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[str, int]]) -> None:
+    """Each move begins a generation with another owner; former ones come back with the claims they had."""
+    log = Memory()
+    stores: list[StateStore] = []
+    with TemporaryDirectory() as folder:
+
+        def taken(generation: int, number: int, *, current: bool) -> ActivePartition:
+            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
+            return ActivePartition(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
+
+        generation = 1
+        owner = taken(generation, 0, current=True)
+        fed(owner, log)
+        former: list[tuple[int, int, ActivePartition]] = []
+        for move, number in moves:
+            if move == "move":
+                former.append((generation, number, owner))
+                generation += 1
+                owner = taken(generation, number, current=True)
+                fed(owner, log)
+            elif move == "work":
+                process(owner, number + 1)
+            elif move == "resume" and former:
+                with pytest.raises(FencedError):
+                    process(former[number % len(former)][2], 1)
+            elif move == "late" and former:
+                old, who, _ = former[number % len(former)]
+                with pytest.raises(FencedError):
+                    fed(taken(old, who, current=False), log)
+                # It had looked before the living owner wrote its fence.
+                end = len(log.records)
+                log.records.append(ChangelogRecord("fence", owner.store.replay.epoch + 1, claim=Claim(0, old, who)))
+                owner.reconcile()
+                assert log.records[end:][-2].kind == "fence"
+            owner.reconcile()
+            assert owner.store.replay.claim == Claim(0, generation, owner._claim.member)
+            check(owner.store)
+        for store in stores:
+            store.apply(log.records[store.position :], len(log.records))
+            check(store)
+            store.close()

@@ -122,17 +122,6 @@ def test_a_state_that_is_not_here_is_not_made(tmp_path: Path) -> None:
         one.store(FIRST)
 
 
-def test_a_partition_more_is_refused_with_both_numbers(kafka: Kafka, tmp_path: Path) -> None:
-    with member(tmp_path) as one:
-        give(one, 0)
-        kafka.feed(0, 1)
-        drain(one)
-        kafka.topics["t"].logs.append([])
-        give(one, 0, 2)
-        with pytest.raises(ConfigError, match="t has partition 2, but its changelog has only 2 partitions"):
-            polled(one)
-
-
 def test_files_that_cannot_be_opened_are_left_alone(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

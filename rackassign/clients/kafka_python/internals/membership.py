@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kafka.errors import KafkaError, RebalanceInProgressError
+
 from rackassign.clients.kafka_python.internals.attributes import Coordinator, is_cooperative
 from rackassign.clients.kafka_python.internals.metadata import Cluster
 from rackassign.model import Partitions
@@ -77,6 +79,30 @@ class Membership:
     def refresh_metadata(self) -> None:
         """Make the client request new metadata from the brokers; calls `_cluster.request_update()`."""
         self._coordinator._cluster.request_update()
+
+    def confirm(self, timeout_ms: float) -> bool:
+        """Return whether the coordinator confirms this membership; blocks, and not to be used on the IO thread.
+
+        Sends a heartbeat with `_send_heartbeat_request`, in the way of `commit_offsets_sync`. If it is refused,
+        kafka-python gives the membership up and joins with the next `poll()`. During a join, of which `stable()`
+        informs, nothing is confirmed.
+        """
+        coordinator = self._coordinator
+
+        async def ask() -> None:
+            future = coordinator._manager.call_soon(coordinator._send_heartbeat_request)
+            await coordinator._manager.wait_for(future, timeout_ms)
+
+        if not coordinator.stable():
+            return False
+        try:
+            coordinator._net.run(ask)
+        except RebalanceInProgressError:
+            # Brokers check the generation first.
+            return True
+        except KafkaError:
+            return False
+        return True
 
     def request_rejoin(self) -> None:
         """Make it rejoin with its next `poll()`. Lost during a join, so call this only after a join is complete."""

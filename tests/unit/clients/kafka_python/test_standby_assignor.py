@@ -37,8 +37,7 @@ class StandbyMember:
         self.assignor = StandbyAwareAssignor(
             name[0],
             client_tags={"zone": name[0], "cluster": name[1]},
-            standbys=OPTIONS,
-            **{"positions": lambda: self.have, **options},
+            **{"standbys": OPTIONS, "positions": lambda: self.have, **options},
             on_standbys=lambda added, removed: self.changes.append((added, removed)),
         )
         self.assignor.bind(FakeStandbyMembership(cluster))
@@ -238,6 +237,22 @@ def test_one_that_is_slow_does_not_hold_up_what_is_not_waited_for() -> None:
     assert new.tied.asked == 1
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("hadoop", ["all 2 members have zone=a, so all copies of a partition are there"]), ("strict", [])],
+)
+def test_a_single_value_of_a_tag_is_reported_once(
+    rule: Any, expected: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = cluster()
+    options = StandbyOptions(1, BOTH, rule=rule)
+    seats = [StandbyMember(name, shared, standbys=options) for name in ("ax", "ay")]
+    for generation in (1, 2):
+        a_round(seats, generation)
+    said = [record.getMessage().partition(": ")[2] for record in caplog.records]
+    assert [message for message in said if "so all copies" in message] == expected
+
+
 def test_a_member_without_the_tags_and_what_has_no_place_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rackassign")
     shared = cluster()
@@ -299,6 +314,9 @@ def test_what_the_leader_s_functions_raise_moves_nothing(broken: str, caplog: py
         ({"on_standbys": 5}, "on_standbys must be a function, got 5"),
         ({"changelog": "x"}, 'changelog must be a function, got "x"'),
         ({"client_tags": {"zone": None}}, 'client_tags must be strings, got "zone" with null'),
+        ({"client_tags": {"": ""}}, 'client_tags must not be empty, got "" with ""'),
+        ({"client_tags": {"zone": ""}}, 'client_tags must not be empty, got "zone" with ""'),
+        ({"client_tags": {"": "a"}}, 'client_tags must not be empty, got "" with "a"'),
         ({"client_tags": {"zone": 3}}, 'client_tags must be strings, got "zone" with 3'),
         ({"client_tags": "zone"}, 'client_tags must be keys with values, got "zone"'),
         ({"standbys": 1}, "standbys must be StandbyOptions, got 1"),
@@ -341,7 +359,8 @@ def test_what_the_owner_s_functions_raise_costs_nothing_but_a_warning(caplog: py
         broken.on_assignment(decoded["bx"], generation)
         assert decode_streams(sent.user_data).tags == {"zone": "b", "cluster": "x"}
     assert broken.standbys
-    assert [record.message.partition(": ")[2] for record in caplog.records if "bx" not in record.message][:2] == [
+    said = [record.message.partition(": ")[2] for record in caplog.records if "bx" not in record.message]
+    assert [message for message in said if "zone=b" not in message][:2] == [
         "the positions of copies are not available",
         "on_standbys raised",
     ]

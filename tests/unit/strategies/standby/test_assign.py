@@ -150,6 +150,22 @@ def test_hadoop_has_two_in_one_rack_and_one_in_another() -> None:
     assert found.collisions == 0
 
 
+def test_hadoop_has_two_copies_in_two_racks() -> None:
+    found = assign_standbys(group_of(SIX, 6), {}, StandbyOptions(1, ("zone",), rule="hadoop"))
+    assert found.collisions == 0
+    for partition, (holder,) in holders_of(found).items():
+        assert holder[0] != owner_of(found)[partition][0]
+
+
+@pytest.mark.parametrize("standbys", [1, 2, 3])
+def test_hadoop_with_a_single_rack_has_all_copies_there_and_counts_them(standbys: int) -> None:
+    members = {f"m{number}": {"zone": "a"} for number in range(4)}
+    found = assign_standbys(group_of(members, 6), {}, StandbyOptions(standbys, ("zone",), rule="hadoop"))
+    assert found.missing == {}
+    assert {len(who) for who in holders_of(found).values()} == {standbys}
+    assert found.collisions >= 6
+
+
 tags = st.fixed_dictionaries({}, optional={"zone": st.sampled_from("abc"), "cluster": st.sampled_from("xy")})
 
 

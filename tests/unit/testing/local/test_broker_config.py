@@ -60,7 +60,7 @@ def test_a_line_break_cannot_smuggle_in_a_property() -> None:
         check_config({"key": "x\nlog.dirs=elsewhere"})
 
 
-@pytest.mark.parametrize("racks", [[], ["a", ""], "abc"])
+@pytest.mark.parametrize("racks", [[], ["a", ""], "abc", {"a", "b"}, {1: "a"}, ["a", 1], None, 3, b"ab", iter("a")])
 def test_racks_are_checked(racks: list[str]) -> None:
-    with pytest.raises(ConfigError, match="racks: expected a name or None"):
+    with pytest.raises(ConfigError, match="racks: expected a list with a name or None"):
         LocalCluster(racks)

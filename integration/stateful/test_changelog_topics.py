@@ -1,0 +1,144 @@
+"""Changelogs that cannot be as they should: a broker is missing, or a permission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
+
+from rackassign.admin.cluster import list_brokers
+from rackassign.model import TopicPartition
+from rackassign.stateful import StatefulConsumer, StateStore
+from rackassign.strategies.standby import StandbyOptions
+from rackassign.testing import Cluster, LocalCluster, create_topic
+from rackassign.testing.harness import wait_until
+from rackassign.testing.pytest_plugin import MakeCluster
+from rackassign.testing.security import MECHANISM, PASSWORD
+from tests.helpers.kafka.unregistration import unregister
+
+pytestmark = [pytest.mark.brokers, pytest.mark.local]
+
+TIMEOUT_S = 120.0
+TOPIC, GROUP, LOG, USER = "lines", "count", "count-lines-changelog", "counter"
+
+
+def count(_: Any, store: StateStore) -> None:
+    store.put(b"n", b"%d" % (int(store.get(b"n") or 0) + 1))
+
+
+def begun(folder: Path, **config: Any) -> StatefulConsumer:
+    return StatefulConsumer(
+        TOPIC,
+        process=count,
+        state_dir=folder,
+        standbys=StandbyOptions(0),
+        group_id=GROUP,
+        metadata_max_age_ms=1000,
+        **config,
+    )
+
+
+def write(bootstrap: str, partitions: int) -> None:
+    with closing(KafkaProducer(bootstrap_servers=bootstrap)) as producer:
+        for number in range(10 * partitions):
+            producer.send(TOPIC, b"%d" % number, partition=number % partitions)
+
+
+def wait_counted(member: StatefulConsumer, *expected: int) -> None:
+    def so() -> bool:
+        member.poll(100)
+        active = sorted(member.active_partitions())
+        return active == [TopicPartition(TOPIC, p) for p in range(len(expected))] and [
+            int(member.store(tp).get(b"n") or 0) for tp in active
+        ] == list(expected)
+
+    wait_until(so, f"counts of {expected}", timeout_s=TIMEOUT_S)
+
+
+def test_a_first_start_without_a_broker_creates_a_changelog_with_fewer_replicas(
+    make_cluster: MakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = make_cluster(("a", "b", "c"), config={"offsets.topic.replication.factor": "2"})
+    create_topic(cluster.bootstrap, TOPIC, [[1, 2, 3], [2, 3, 1]])
+    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
+        cluster.kill(3)
+        wait_until(lambda: any(b.fenced for b in list_brokers(admin)), "the broker is given up", timeout_s=TIMEOUT_S)
+        unregister(cluster, 3)
+        wait_until(lambda: len(list_brokers(admin)) == 2, "two brokers are left", timeout_s=TIMEOUT_S)
+        write(cluster.bootstrap, 2)
+        with begun(tmp_path, bootstrap_servers=cluster.bootstrap) as member:
+            wait_counted(member, 10, 10)
+        replicas = [len(each["replica_nodes"]) for each in admin.describe_topics([LOG])[0]["partitions"]]
+    assert replicas == [2, 2]
+    assert f"{LOG} was created with 2 replicas instead of 3, because brokers are missing" in caplog.text
+
+
+def allowed(operation: str, kind: str, name: str) -> ACL:
+    return ACL(
+        principal=f"User:{USER}",
+        host="*",
+        operation=ACLOperation[operation],
+        permission_type=ACLPermissionType.ALLOW,
+        resource_pattern=ResourcePattern(ResourceType[kind], name),
+    )
+
+
+@pytest.fixture
+def secured() -> Iterator[Cluster]:
+    """A cluster on which the user has the permissions of the documentation, except ALTER."""
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with LocalCluster(["a", "b"], listeners={"SECURE": "SASL_SSL"}, config=config) as made:
+        create_topic(made.bootstrap, TOPIC, [[1, 2], [2, 1]])
+        with closing(KafkaAdminClient(bootstrap_servers=made.bootstrap)) as admin:
+            admin.alter_user_scram_credentials([UserScramCredentialUpsertion(USER, MECHANISM, PASSWORD)])
+            admin.create_acls(
+                [
+                    allowed("READ", "TOPIC", TOPIC),
+                    allowed("READ", "GROUP", GROUP),
+                    *(allowed(each, "TOPIC", LOG) for each in ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS")),
+                ]
+            )
+        yield made
+
+
+def test_without_alter_new_partitions_wait_for_the_command_and_the_others_continue(
+    secured: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = {**secured.client_config("SECURE"), "sasl_plain_username": USER}
+    write(secured.bootstrap, 2)
+    with closing(KafkaAdminClient(bootstrap_servers=secured.bootstrap)) as admin:
+
+        def partitions(topic: str) -> int:
+            return len(admin.describe_topics([topic])[0]["partitions"])
+
+        with begun(tmp_path, **access) as member:
+            wait_counted(member, 10, 10)
+            admin.create_partitions({TOPIC: 3})
+            wait_until(lambda: partitions(TOPIC) == 3, "the new partition", timeout_s=TIMEOUT_S)
+            command = f"--alter --topic {LOG} --partitions 3"
+            wait_until(lambda: member.poll(100) >= 0 and command in caplog.text, "the message", timeout_s=TIMEOUT_S)
+            write(secured.bootstrap, 3)
+            wait_counted(member, 20, 20)
+        assert f"not allowed: ALTER on topic {LOG}" in caplog.text
+        with begun(tmp_path, **access) as member:
+            write(secured.bootstrap, 2)
+            wait_counted(member, 30, 30)
+            # As the command does.
+            admin.create_partitions({LOG: 3})
+            wait_counted(member, 30, 30, 10)
+    assert caplog.text.count(command) == 2

@@ -1,0 +1,74 @@
+"""Calls of the user's `process`, which must have done its work when it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rackassign.errors import ConfigError
+from rackassign.stateful.state_store import StateStore
+from rackassign.util.text import short_repr
+
+Process = Callable[[Any, StateStore], None]
+"""Called with a record of kafka-python and the state of its partition, which it reads and changes."""
+
+_INSTEAD = (
+    "its body would never run, and its records would be committed: use a plain function (def, without yield);"
+    " asyncio.run(..) in it runs a coroutine, list(..) a generator"
+)
+
+
+def check_process(process: object) -> None:
+    """Refuse what cannot process a record when called.
+
+    Raises:
+        ConfigError: It cannot be called, or its body would not run when it is called.
+    """
+    if not callable(process):
+        raise ConfigError(f"process must be a function of a record and a store, got {short_repr(process)}")
+    called: Any = process
+    while isinstance(called, partial):
+        called = called.func
+    for each in (called, type(called).__call__):
+        kind = _deferred_function(each)
+        if kind is not None:
+            raise ConfigError(f"process is {kind}: {_INSTEAD}")
+
+
+def call_process(process: Process, record: Any, store: StateStore) -> None:  # noqa: ANN401 - of kafka-python
+    """Process a record.
+
+    Raises:
+        ConfigError: It returns an object that has the work still to be done.
+    """
+    # Typed as None, but users pass what they like.
+    returned: Any = process(record, store)  # type: ignore[func-returns-value]
+    if returned is None:
+        return
+    kind = _deferred_object(returned)
+    if kind is not None:
+        close = getattr(returned, "close", None)
+        if inspect.iscoroutine(returned) and close is not None:
+            # Otherwise Python warns that it was never awaited.
+            close()
+        raise ConfigError(f"process returned {kind}: {_INSTEAD}")
+
+
+def _deferred_function(called: object) -> str | None:
+    if inspect.iscoroutinefunction(called):
+        return "a coroutine function (async def)"
+    if inspect.isasyncgenfunction(called):
+        return "an asynchronous generator function (async def with yield)"
+    return "a generator function (yield)" if inspect.isgeneratorfunction(called) else None
+
+
+def _deferred_object(returned: object) -> str | None:
+    if inspect.isgenerator(returned):
+        return "a generator"
+    if inspect.isasyncgen(returned):
+        return "an asynchronous generator"
+    if inspect.iscoroutine(returned):
+        return "a coroutine"
+    return f"an awaitable ({type(returned).__name__})" if inspect.isawaitable(returned) else None
