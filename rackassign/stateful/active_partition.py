@@ -9,7 +9,7 @@ from typing import Protocol
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_store import StateStore
+from rackassign.stateful.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ActivePartition:
         generation: Generation of the group in which it was assigned.
     """
 
-    def __init__(self, tp: TopicPartition, store: StateStore, log: ChangelogPort, generation: int = -1) -> None:
+    def __init__(self, tp: TopicPartition, store: StateFile, log: ChangelogPort, generation: int = -1) -> None:
         self.tp = tp
         self.generation = generation
         self.store = store

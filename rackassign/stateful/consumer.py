@@ -19,8 +19,10 @@ from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
-from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
-from rackassign.stateful.state_store import StateStore, StoreError
+from rackassign.stateful.clock import LONGEST_LEFT_S, ElapsedTime
+from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.state_store import StateStore
 from rackassign.stateful.validation import OnRestore, Process, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
@@ -92,7 +94,7 @@ class StatefulConsumer:
         self._owners: dict[TopicPartition, ActivePartition] = {}
         self._unwanted: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
-        self._polled_at = time.monotonic()
+        self._since_poll = ElapsedTime()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
         self._once = WarnOnce(log)
@@ -143,9 +145,10 @@ class StatefulConsumer:
         Raises:
             StoreError: The partition has no local state.
         """
-        if tp not in self._shelf.positions():
+        file = self._shelf.find(tp)
+        if file is None:
             raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
-        return self._shelf.open(tp)
+        return StateStore(file)
 
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.
@@ -183,12 +186,13 @@ class StatefulConsumer:
             for tp, batch in list(todo.items()):
                 # A new partition gets its state first, which determines the offset where to begin.
                 owner = self._owners.get(tp)
-                if owner is not None and tp in reading:
+                if owner is not None and tp in reading and owner.store.failure is None:
                     count, failure = self._processed(tp, owner, batch, ends)
                     done += count
                     if failure is not None:
                         raise failure
-                    del todo[tp]
+                    if tp in self._owners:
+                        del todo[tp]
         finally:
             for tp, batch in todo.items():
                 # After any error, records that were not reached, or not completed, are read again.
@@ -202,13 +206,11 @@ class StatefulConsumer:
 
     def _reset_after_long_pause(self) -> None:
         """Discard the state after a pause so long that compaction may have removed deletions since."""
-        now, before = time.monotonic(), self._polled_at
-        self._polled_at = now
-        if now - before > LONGEST_LEFT_S:
+        if self._since_poll.seconds() > LONGEST_LEFT_S:
             for tp in list(self._owners):
                 self._release(tp)
-            for tp in self._shelf.positions():
-                self._shelf.open(tp).clear()
+            self._shelf.expire()
+        self._since_poll.restart()
 
     def _stop_reading(self, tp: TopicPartition) -> None:
         """Pause a partition; an active one continues later behind the records in its state."""
@@ -235,6 +237,9 @@ class StatefulConsumer:
         assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
         for tp in set(self._owners) - assigned:
             self._owners.pop(tp).store.discard_uncommitted()
+        for tp, owner in list(self._owners.items()):
+            if owner.store.failure is not None:
+                self._store_failed(tp, owner.store.failure)
         if self._assignor.generation != self._generation:
             self._generation = self._assignor.generation
             self._fenced.clear()
@@ -248,27 +253,35 @@ class StatefulConsumer:
                     f"{self._logs.sizes[tp.topic]} partitions: partitions cannot be added to a topic with state"
                 )
             self._stop_reading(tp)
-            self._owners[tp] = ActivePartition(tp, self._shelf.open(tp), self._logs, self._generation)
+            store = self._shelf.available(tp)
+            if store is not None:
+                self._owners[tp] = ActivePartition(tp, store, self._logs, self._generation)
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
         wanted = self.standby_partitions() | {tp for tp, owner in self._owners.items() if not owner.ready}
-        self._logs.assign({tp: self._shelf.open(tp).position for tp in wanted})
+        found = {tp: self._shelf.available(tp) for tp in wanted}
+        self._logs.assign({tp: store.position for tp, store in found.items() if store is not None})
         now = time.monotonic()
-        for tp in set(self._shelf.positions()) - wanted - set(self._owners):
+        for tp in self._shelf.tps() - wanted - set(self._owners):
             if now - self._unwanted.setdefault(tp, now) > _KEEP_S:
                 self._shelf.delete(tp)
         self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
 
     def _take(self, found: Mapping[TopicPartition, ChangelogBatch]) -> None:
         for tp, read in found.items():
-            store = self._shelf.open(tp)
-            if read.start < store.position:
-                # Reading began at the position, so the changelog was recreated: the local state belongs to the old one.
-                log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
-                store.clear()
-            else:
-                store.apply(read.changes, read.end)
+            store = self._shelf.available(tp)
+            if store is None:
+                continue
+            try:
+                if read.start < store.position:
+                    # Reading began at the position, so the changelog was recreated: the state belongs to the old one.
+                    log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
+                    store.clear()
+                else:
+                    store.apply(read.changes, read.end)
+            except StoreError as error:
+                self._store_failed(tp, error)
 
     def _advance(self) -> None:
         """Continue restores, and check whether another member writes to the changelogs of active partitions."""
@@ -292,6 +305,7 @@ class StatefulConsumer:
             log.warning("%s", error)
             return
         self._known = _Known(self._known.positions, {tp: end for tp, (_, end) in bounds.items()})
+        self._shelf.confirm(self._known.ends)
         for tp, owner in list(self._owners.items()):
             if owner.ready and bounds[tp][1] != owner.store.position:
                 self._guarded(tp, owner.reconcile)
@@ -362,10 +376,15 @@ class StatefulConsumer:
                 continue
             owner.store.begin()
             try:
-                self._process(record, owner.store)
+                self._process(record, StateStore(owner.store))
             except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
                 owner.store.rollback_record()
                 failure = error
+            if owner.store.failure is not None:
+                # Whatever `process` has made of it: what it has read may be wrong.
+                self._store_failed(tp, owner.store.failure)
+                return 0, None
+            if failure is not None:
                 break
             changed.append((record.offset, owner.store.commit_record()))
         if changed:
@@ -389,6 +408,8 @@ class StatefulConsumer:
             self._once.warn(
                 "again", "%s-%d: changes cannot be stored, records are processed again: %s", *tp, error, about=tp
             )
+        except StoreError as error:
+            self._shelf.failed(tp, error)
         except BaseException:
             # It is unknown what the changelog has of it: the state is restored again.
             self._release(tp)
@@ -402,6 +423,12 @@ class StatefulConsumer:
         """Discard what is not in the file; the next owner, maybe this member, restores the state."""
         self._owners.pop(tp).store.discard_uncommitted()
         self._stop_reading(tp)
+
+    def _store_failed(self, tp: TopicPartition, error: StoreError) -> None:
+        """Restore a partition once its local file can be used again."""
+        if tp in self._owners:
+            self._release(tp)
+        self._shelf.failed(tp, error)
 
     def _commit(self, ends: Mapping[TopicPartition, int]) -> None:
         if not ends:
