@@ -53,7 +53,7 @@ class SqliteFile:
         self._create()
         with self._mapped():
             # Transactions begin explicitly only, in whichever thread.
-            self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=1.0)
         try:
             with self._mapped():
                 self._prepare(schema, version)
@@ -118,7 +118,7 @@ class SqliteFile:
     def damaged(self, problem: str) -> DamagedError:
         """Return the error of a damaged file, which is not to be used any more."""
         self.damage = DamagedError(f"{self._file}: {problem}")
-        return self.damage
+        return DamagedError(str(self.damage))
 
     def close(self) -> None:
         """Close the file; may be called again."""

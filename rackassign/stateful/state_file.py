@@ -72,7 +72,8 @@ class StateFile:
 
     def fail(self, failure: StoreError) -> None:
         """Refuse everything from now on, until `recover` succeeds."""
-        self._failure = self._failure or failure
+        # Not the error itself: its traceback may refer to a cursor, which keeps the file locked.
+        self._failure = self._failure or _copied(failure)
         self.discard_uncommitted()
 
     def expire(self) -> None:

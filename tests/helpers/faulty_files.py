@@ -68,7 +68,12 @@ class Connection:
         def called(statement: str, *args: Any) -> Any:
             self._files.run(self._files.before, self._file, statement)
             found = real(statement, *args)
-            self._files.run(self._files.after, self._file, statement)
+            try:
+                self._files.run(self._files.after, self._file, statement)
+            except BaseException:
+                # A cursor that the traceback refers to would keep the file locked.
+                found.close()
+                raise
             return found
 
         return called
