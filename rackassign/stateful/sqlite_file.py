@@ -74,13 +74,13 @@ class SqliteFile:
             raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
 
     def _prepare(self, schema: str, version: int) -> None:
+        # Only one process uses the file. If nothing is read before, this mode needs one file less for each partition.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         ((found,),) = self._db.execute("PRAGMA user_version").fetchall()
         if found not in {0, version}:
             raise DamagedError(f"{self._file} has format {found}, only {version} can be read")
         # A damaged page is then found before its content is used.
         self._db.execute("PRAGMA cell_size_check = ON")
-        # Only one process uses the file, and this mode needs one file less for each partition.
-        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
         self._db.execute("PRAGMA journal_mode = WAL")
         # After a crash of the machine the last transactions may be missing; the changelog has them.
         self._db.execute("PRAGMA synchronous = NORMAL")

@@ -57,6 +57,37 @@ class StateStore:
         """
         return self._file.between(b"", None)
 
+    def range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys from one up to another, with their values, in order.
+
+        Rows are read when they are needed. Changes after this call do not show, so `process` may write meanwhile.
+
+        Args:
+            start: The first key.
+            end: The key behind the last one.
+
+        Raises:
+            TypeError: A key is not bytes.
+            StoreError: The local file cannot be read, or the next `poll` has changed it.
+        """
+        return self._file.between(_bytes(start), _bytes(end))
+
+    def prefix(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that begin with these bytes, with their values, in order; as `range` does.
+
+        Args:
+            start: The common beginning of the keys.
+
+        Raises:
+            TypeError: It is not bytes.
+            StoreError: The local file cannot be read, or the next `poll` has changed it.
+        """
+        first = _bytes(start)
+        shorter = first.rstrip(b"\xff")
+        # No key with this beginning is greater than the beginning with its last byte increased.
+        end = shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None
+        return self._file.between(first, end)
+
 
 def _bytes(given: bytes) -> bytes:
     """Return bytes as they are; `bytes` of a number would be that many zeros."""
