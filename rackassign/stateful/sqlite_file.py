@@ -6,7 +6,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class SqliteFile:
             with self._mapped():
                 self._prepare(schema, version)
         except BaseException:
-            self._db.close()
+            self._abandon()
             raise
 
     def _create(self) -> None:
@@ -110,10 +110,26 @@ class SqliteFile:
             yield
             self.execute("COMMIT")
         except BaseException:
-            # SQLite has rolled back some errors already, and a refused COMMIT leaves the transaction open.
-            if self._db.in_transaction:
-                self.execute("ROLLBACK")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        """End a transaction that SQLite has not ended itself; a refused COMMIT leaves it open."""
+        try:
+            with self._mapped():
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+        except StoreError:
+            # Half of a transaction must not be read: from now on each call fails.
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Close the file after an error, which is the one to be raised."""
+        with suppress(sqlite3.Error):
+            self._db.close()
 
     def damaged(self, problem: str) -> DamagedError:
         """Return the error of a damaged file, which is not to be used any more."""

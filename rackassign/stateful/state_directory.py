@@ -131,15 +131,15 @@ class StateDirectory:
         file, aside = self._file(tp), self._damaged(tp)
         try:
             if store is not None:
-                store.close()
+                _close(store)
             # The log of the file first: a file without its log is only older.
             for part, kept in zip(reversed(parts(file)), reversed(parts(aside)), strict=True):
                 if part.exists():
                     part.replace(kept)
                 else:
                     kept.unlink(missing_ok=True)
-        except (OSError, StoreError) as error:
-            raise StoreError(f"{damage}; it cannot be renamed: {error}") from None
+        except OSError as error:
+            raise StoreError(f"{damage}; it cannot be renamed: {error.strerror}") from None
         self._open.pop(tp, None)
         log.warning(
             "%s: it is renamed to %s, and the state of %s-%d is restored from its changelog", damage, aside.name, *tp

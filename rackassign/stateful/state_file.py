@@ -62,7 +62,9 @@ class StateFile:
         try:
             self._load()
         except BaseException:
-            self._db.close()
+            with suppress(StoreError):
+                # The first error is raised.
+                self._db.close()
             raise
 
     @property
