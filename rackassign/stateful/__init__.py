@@ -11,13 +11,14 @@ Invariants of this package:
 * A new owner of a partition writes a *fence* first and reads up to it. Records of a former owner behind the fence are
   ignored by all readers (`replay`). So is a fence of a former owner, because its assignment is of an earlier generation
   (`claims`). The owner also rewrites their keys in the log, because compaction ignores owners.
-* `records` and `replay` only compute. `state_store` uses SQLite, and `changelog` uses Kafka.
+* `records` and `replay` only compute. `sqlite_file` uses SQLite, and `changelog` uses Kafka.
 """
 
 from __future__ import annotations
 
 from rackassign.stateful.active_partition import StateLostError
 from rackassign.stateful.consumer import StatefulConsumer
-from rackassign.stateful.state_store import StateStore, StoreError
+from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.state_store import StateStore
 
 __all__ = ["StateLostError", "StateStore", "StatefulConsumer", "StoreError"]

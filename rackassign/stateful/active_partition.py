@@ -10,7 +10,7 @@ from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
 from rackassign.stateful.claims import Claim, continued
 from rackassign.stateful.records import ChangelogRecord
-from rackassign.stateful.state_store import StateStore
+from rackassign.stateful.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ActivePartition:
     def __init__(
         self,
         tp: TopicPartition,
-        store: StateStore,
+        store: StateFile,
         log: ChangelogPort,
         claim: Claim = Claim(),  # noqa: B008 - immutable
         confirmed: Callable[[], bool] = lambda: True,

@@ -33,6 +33,7 @@ CONFIG = {_POLICY: "compact", _LAG: "3600000"}
 The lag lets owners see what a former owner has written behind their fence, and rewrite it.
 """
 
+_LONGEST = 249
 _KNOWN_S, _BROKERS_S, _LOOK_S = 20.0, 30.0, 0.1
 
 _LEAST_MS = {_DELETES: 86_400_000, _LAG: 60_000}
@@ -70,8 +71,10 @@ def ensure_changelog_topics(connection: Mapping[str, Any], wanted: Mapping[str, 
     for topic, changelog in wanted.items():
         # The name comes from a function of the user.
         if not TOPIC_NAME.fullmatch(changelog or ""):
+            size = len(str(changelog))
+            why = f"the name has {size} characters, of which Kafka allows {_LONGEST}; " if size > _LONGEST else ""
             raise ConfigError(
-                f"the changelog of {truncate(topic)} cannot be called {short_repr(changelog)}: see changelog="
+                f"the changelog of {truncate(topic)} cannot be called {short_repr(changelog)}: {why}see changelog="
             )
     if len({*wanted, *wanted.values()}) < 2 * len(wanted):
         raise ConfigError(f"each topic needs a changelog of its own, got {', '.join(sorted(wanted.values()))}")

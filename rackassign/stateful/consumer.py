@@ -21,12 +21,15 @@ from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
 from rackassign.stateful.claims import continued
 from rackassign.stateful.client_settings import client_settings
+from rackassign.stateful.clock import LONGEST_LEFT_S, ElapsedTime
 from rackassign.stateful.input_start import where_to_begin
 from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.offset_commits import OffsetCommits
 from rackassign.stateful.process_call import Process, call_process
-from rackassign.stateful.state_directory import LONGEST_LEFT_S, StateDirectory
-from rackassign.stateful.state_store import StateStore, StoreError
+from rackassign.stateful.sqlite_file import StoreError
+from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.state_file import StateFile
+from rackassign.stateful.state_store import StateStore
 from rackassign.stateful.validation import OnRestore, check
 from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
@@ -100,7 +103,7 @@ class StatefulConsumer:
         self._owners: dict[TopicPartition, ActivePartition] = {}
         self._unwanted: dict[TopicPartition, float] = {}
         self._looked = float("-inf")
-        self._polled_at = time.monotonic()
+        self._since_poll = ElapsedTime()
         self._generation = -1
         self._fenced: set[TopicPartition] = set()
         # Partitions whose errors of `process` were raised, in this order: the last one comes after the others.
@@ -156,9 +159,10 @@ class StatefulConsumer:
         Raises:
             StoreError: The partition has no local state.
         """
-        if tp not in self._shelf.positions():
+        file = self._shelf.find(tp)
+        if file is None:
             raise StoreError(f"{tp.topic}-{tp.partition} has no local state")
-        return self._shelf.open(tp)
+        return StateStore(file)
 
     def poll(self, timeout_ms: int = 500) -> int:
         """Read and process records, and update standbys; return the number of processed records.
@@ -242,13 +246,11 @@ class StatefulConsumer:
 
     def _reset_after_long_pause(self) -> None:
         """Discard the state after a pause so long that compaction may have removed deletions since."""
-        now, before = time.monotonic(), self._polled_at
-        self._polled_at = now
-        if now - before > LONGEST_LEFT_S:
+        if self._since_poll.seconds() > LONGEST_LEFT_S:
             for tp in list(self._owners):
                 self._release(tp)
-            for tp in self._shelf.positions():
-                self._shelf.open(tp).clear()
+            self._shelf.expire()
+        self._since_poll.restart()
 
     def _stop_reading(self, tp: TopicPartition) -> None:
         """Pause a partition; an active one continues later behind the records in its state."""
@@ -275,6 +277,9 @@ class StatefulConsumer:
         assigned = {TopicPartition(*client_tp) for client_tp in self._consumer.assignment()}
         for tp in set(self._owners) - assigned:
             self._owners.pop(tp).store.discard_uncommitted()
+        for tp, owner in list(self._owners.items()):
+            if owner.store.failure is not None:
+                self._store_failed(tp, owner.store.failure)
         if self._assignor.generation != self._generation:
             consecutive = self._assignor.generation == self._generation + 1
             self._generation = self._assignor.generation
@@ -289,8 +294,9 @@ class StatefulConsumer:
         self._grow(assigned | self._assignor.standbys)
         for tp in sorted(assigned - set(self._owners) - self._fenced):
             self._stop_reading(tp)
-            if tp.partition < self._logs.sizes[tp.topic]:
-                self._owners[tp] = self._taken(tp)
+            store = self._shelf.available(tp) if tp.partition < self._logs.sizes[tp.topic] else None
+            if store is not None:
+                self._owners[tp] = self._taken(tp, store)
 
     def _grow(self, tps: AbstractSet[TopicPartition]) -> None:
         """Extend changelogs if their topics have new partitions; those are not processed until that succeeds."""
@@ -301,31 +307,37 @@ class StatefulConsumer:
         except (ConfigError, KafkaUnavailableError) as error:
             self._once.warn("grow", "new partitions are not processed yet: %s", error, about=str(error))
 
-    def _taken(self, tp: TopicPartition) -> ActivePartition:
+    def _taken(self, tp: TopicPartition, store: StateFile) -> ActivePartition:
         generation = self._generation
         claim = self._check.claim(generation)
-        return ActivePartition(tp, self._shelf.open(tp), self._logs, claim, lambda: self._check.confirmed(generation))
+        return ActivePartition(tp, store, self._logs, claim, lambda: self._check.confirmed(generation))
 
     def _follow(self) -> None:
         """Read the changelogs of standbys and restoring partitions; delete files no longer needed."""
         kept = {tp for tp in self.standby_partitions() if tp.partition < self._logs.sizes[tp.topic]}
         wanted = kept | {tp for tp, owner in self._owners.items() if not owner.ready}
-        self._logs.assign({tp: self._shelf.open(tp).position for tp in wanted})
+        found = {tp: self._shelf.available(tp) for tp in wanted}
+        self._logs.assign({tp: store.position for tp, store in found.items() if store is not None})
         now = time.monotonic()
-        for tp in set(self._shelf.positions()) - wanted - set(self._owners):
+        for tp in self._shelf.tps() - wanted - set(self._owners):
             if now - self._unwanted.setdefault(tp, now) > _KEEP_S:
                 self._shelf.delete(tp)
         self._unwanted = {p: since for p, since in self._unwanted.items() if p not in wanted and p not in self._owners}
 
     def _take(self, found: Mapping[TopicPartition, ChangelogBatch]) -> None:
         for tp, read in found.items():
-            store = self._shelf.open(tp)
-            if read.start < store.position:
-                # Reading began at the position, so the changelog was recreated: the local state belongs to the old one.
-                log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
-                store.clear()
-            else:
-                store.apply(read.changes, read.end)
+            store = self._shelf.available(tp)
+            if store is None:
+                continue
+            try:
+                if read.start < store.position:
+                    # Reading began at the position, so the changelog was recreated: the state belongs to the old one.
+                    log.warning("%s-%d: its changelog was recreated: discarding and rebuilding the local state", *tp)
+                    store.clear()
+                else:
+                    store.apply(read.changes, read.end)
+            except StoreError as error:
+                self._store_failed(tp, error)
 
     def _advance(self) -> None:
         """Continue restores, and check whether another member writes to the changelogs of active partitions."""
@@ -350,6 +362,7 @@ class StatefulConsumer:
             log.warning("%s", error)
             return
         self._known = _Known(self._known.positions, {tp: end for tp, (_, end) in bounds.items()})
+        self._shelf.confirm(self._known.ends)
         for tp, owner in list(self._owners.items()):
             if owner.ready and bounds[tp][1] != owner.store.position:
                 self._guarded(tp, owner.reconcile)
@@ -404,10 +417,15 @@ class StatefulConsumer:
                 continue
             owner.store.begin()
             try:
-                call_process(self._process, record, owner.store)
+                call_process(self._process, record, StateStore(owner.store))
             except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
                 owner.store.rollback_record()
                 failure = error
+            if owner.store.failure is not None:
+                # Whatever `process` has made of it: what it has read may be wrong.
+                self._store_failed(tp, owner.store.failure)
+                return 0, None
+            if failure is not None:
                 break
             changed.append((record.offset, owner.store.commit_record()))
         if changed:
@@ -431,6 +449,8 @@ class StatefulConsumer:
             self._once.warn(
                 "again", "%s-%d: changes cannot be stored, records are processed again: %s", *tp, error, about=tp
             )
+        except StoreError as error:
+            self._shelf.failed(tp, error)
         except BaseException:
             # It is unknown what the changelog has of it: the state is restored again.
             self._release(tp)
@@ -444,6 +464,12 @@ class StatefulConsumer:
         """Discard what is not in the file; the next owner, maybe this member, restores the state."""
         self._owners.pop(tp).store.discard_uncommitted()
         self._stop_reading(tp)
+
+    def _store_failed(self, tp: TopicPartition, error: StoreError) -> None:
+        """Restore a partition once its local file can be used again."""
+        if tp in self._owners:
+            self._release(tp)
+        self._shelf.failed(tp, error)
 
     def _publish(self) -> None:
         positions = {tp: at for tp, at in self._shelf.positions().items() if tp not in self._owners}

@@ -1,24 +1,45 @@
-"""The directory with the state stores of a member: one file for each partition, locked for one process."""
+"""The directory with the state files of a member: one file for each partition, locked for one process."""
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from rackassign.model import TOPIC_NAME, TopicPartition
-from rackassign.stateful.state_store import _ENDS, DamagedError, StateStore, StoreError
+from rackassign.model import TopicPartition
+from rackassign.stateful.file_names import DAMAGED, parts, state_file_name, topic_names
+from rackassign.stateful.private_files import make_private
+from rackassign.stateful.sqlite_file import DamagedError, DiskFullError, StoreError, check_path
+from rackassign.stateful.state_file import StateFile
 from rackassign.util.file_lock import try_lock
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0
+_SETTLED_S = 60.0
+"""A file that fails within this time after the last attempt has the same problem as before."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A pause before a file is used again: from when on, and how long it was, in seconds."""
+
+    due: float
+    delay_s: float
 
 
 class StateDirectory:
     """The directory with the files of a member, one for each partition.
 
-    The name of a file contains the topic ID of its changelog.
+    A damaged file is renamed and replaced with an empty one: the changelog has everything. Of each partition one
+    damaged file is kept. A file that cannot be used for other reasons (a full disk) is kept and tried again.
 
     Args:
-        folder: Directory, created if missing.
+        folder: Directory, created if missing. Only its owner can read it.
 
     Raises:
         StoreError: Another process uses it, or it cannot be created.
@@ -27,84 +48,213 @@ class StateDirectory:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._ids: Mapping[str, str] = {}
-        self._open: dict[TopicPartition, StateStore] = {}
+        self._open: dict[TopicPartition, StateFile] = {}
+        self._waits: dict[TopicPartition, _Wait] = {}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("w")
         except OSError as error:
             raise StoreError(f"state_dir: {folder} cannot be used: {error.strerror}") from None
         if not try_lock(self._lock):
             self._lock.close()
             raise StoreError(f"{folder} is in use: each member needs a folder of its own")
+        make_private(folder, [folder / "lock", *(each for each in folder.iterdir() if _OURS.search(each.name))])
 
     def open_existing(self, ids: Mapping[str, str]) -> None:
         """Open existing files of these changelogs; delete those of others, and those older than half a day.
 
         Args:
             ids: Current topic IDs of the changelogs, by topic.
+
+        Raises:
+            StoreError: A file cannot be opened, or a name is too long for one.
         """
         self._ids = ids
-        for file in sorted(self._folder.glob("*.sqlite")):
+        for topic in ids:
+            # The partition with the longest name, of the longest of SQLite's files.
+            check_path(parts(self._damaged(TopicPartition(topic, 999_999)))[1])
+        topics = topic_names(ids)
+        for file in sorted(self._folder.glob("*.sqlite*")):
             named = _NAMED.fullmatch(file.name)
             if named is None or not file.is_file():
                 continue
-            tp = TopicPartition(named["topic"], int(named["partition"]))
-            if named["id"] != ids.get(tp.topic) or time.time() - _newest(file) > LONGEST_LEFT_S:
+            topic = topics.get(named["topic"], "")
+            if named["id"] != ids.get(topic):
                 _remove(file)
-            else:
-                self.open(tp)
+            elif file.suffix == ".sqlite":
+                self._open_existing(TopicPartition(topic, int(named["partition"])))
 
-    def open(self, tp: TopicPartition) -> StateStore:
-        """Return the store of a partition, opened once; recreate a damaged file, as the changelog has everything."""
-        if tp not in self._open:
-            file = self._file(tp)
-            try:
-                self._open[tp] = StateStore(file)
-            except DamagedError:
-                _remove(file)
-                self._open[tp] = StateStore(file)
-        return self._open[tp]
+    def _open_existing(self, tp: TopicPartition) -> None:
+        """Open a file; delete one that has no state, or had one of no use."""
+        try:
+            store = self.open(tp)
+        except DiskFullError as error:
+            self.failed(tp, error)
+            return
+        if not store.position:
+            self.delete(tp)
+
+    def open(self, tp: TopicPartition) -> StateFile:
+        """Return the file of a partition, opened once; a damaged or too old one is replaced with an empty one.
+
+        Raises:
+            StoreError: It cannot be used.
+        """
+        store = self._open.get(tp)
+        try:
+            if store is None:
+                store = self._new(tp)
+            elif store.failure is not None:
+                store.recover()
+        except DamagedError as error:
+            self._set_aside(tp, error)
+            store = self._new(tp)
+        return store
+
+    def _new(self, tp: TopicPartition) -> StateFile:
+        file = self._file(tp)
+        store = StateFile(file)
+        if store.is_old():
+            store.close()
+            _remove(file)
+            store = StateFile(file)
+        self._open[tp] = store
+        return store
+
+    def _set_aside(self, tp: TopicPartition, damage: DamagedError) -> None:
+        """Rename a damaged file, in place of an earlier one of the partition.
+
+        Raises:
+            StoreError: It cannot be renamed.
+        """
+        store = self._open.get(tp)
+        file, aside = self._file(tp), self._damaged(tp)
+        try:
+            if store is not None:
+                _close(store)
+            # The log of the file first: a file without its log is only older.
+            for part, kept in zip(reversed(parts(file)), reversed(parts(aside)), strict=True):
+                if part.exists():
+                    part.replace(kept)
+                else:
+                    kept.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{damage}; it cannot be renamed: {error.strerror}") from None
+        self._open.pop(tp, None)
+        log.warning(
+            "%s: it is renamed to %s, and the state of %s-%d is restored from its changelog", damage, aside.name, *tp
+        )
+
+    def available(self, tp: TopicPartition) -> StateFile | None:
+        """Return the file of a partition as `open` does; None while it cannot be used, about which a warning is logged.
+
+        It is tried again after some time.
+        """
+        wait = self._waits.get(tp)
+        if wait is not None and time.monotonic() < wait.due:
+            return None
+        try:
+            return self.open(tp)
+        except StoreError as error:
+            self.failed(tp, error)
+            return None
+
+    def failed(self, tp: TopicPartition, error: StoreError) -> None:
+        """Have a file that has failed recovered before it is used again, without delay if it is damaged.
+
+        Args:
+            tp: The partition.
+            error: The failure.
+        """
+        store = self._open.get(tp)
+        if store is not None:
+            store.fail(error)
+        now, wait = time.monotonic(), self._waits.get(tp)
+        if wait is not None and now < wait.due + _SETTLED_S:
+            delay_s = min(_LONGEST_RETRY_S, max(_RETRY_S, 2 * wait.delay_s))
+        elif isinstance(error, DamagedError):
+            delay_s = 0.0
+        else:
+            delay_s = _RETRY_S
+            log.warning("%s: %s-%d waits until its local file can be used again", error, *tp)
+        self._waits[tp] = _Wait(now + delay_s, delay_s)
+
+    def expire(self) -> None:
+        """Have all states discarded, each before it is used again."""
+        for store in self._open.values():
+            store.expire()
+
+    def confirm(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Note which files contain their changelog up to its end, so that their age counts from now on.
+
+        Args:
+            ends: End offsets of changelogs.
+        """
+        for tp, store in list(self._open.items()):
+            if store.failure is None and store.position == ends.get(tp):
+                try:
+                    store.confirm()
+                except StoreError as error:
+                    self.failed(tp, error)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the position of each open file, new or left from before."""
-        return {tp: store.position for tp, store in sorted(self._open.items())}
+        """Return the position of each open file that can be used, new or left from before."""
+        return {tp: store.position for tp, store in sorted(self._open.items()) if store.failure is None}
+
+    def find(self, tp: TopicPartition) -> StateFile | None:
+        """Return the file of a partition if it is open, whether it can be used or not."""
+        return self._open.get(tp)
+
+    def tps(self) -> set[TopicPartition]:
+        """Return the partitions that have an open file, whether it can be used or not."""
+        return set(self._open)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Delete a file."""
+        """Delete a file; a damaged one that was renamed is kept."""
         store = self._open.pop(tp, None)
-        if store is not None:
-            store.close()
-        _remove(self._file(tp))
+        self._waits.pop(tp, None)
+        try:
+            if store is not None:
+                store.close()
+            _remove(self._file(tp))
+        except StoreError as error:
+            # If it is needed again, it is as usable as before, or too old.
+            log.warning("%s", error)
 
     def close(self) -> None:
         """Close all files; may be called again."""
         for store in self._open.values():
-            store.close()
+            _close(store)
         self._open = {}
         self._lock.close()
 
     def _file(self, tp: TopicPartition) -> Path:
-        if not TOPIC_NAME.fullmatch(tp.topic):
-            raise StoreError(f"{tp.topic!r} is no name of a topic")
-        return self._folder / f"{tp.topic}-{tp.partition}@{self._ids.get(tp.topic, '')}.sqlite"
+        return self._folder / state_file_name(tp, self._ids.get(tp.topic, ""))
+
+    def _damaged(self, tp: TopicPartition) -> Path:
+        return Path(f"{self._file(tp)}{DAMAGED}")
 
 
-_NAMED = re.compile(rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>\d+)@(?P<id>[0-9a-f-]*)\.sqlite")
+_NAMED = re.compile(rf"(?P<topic>[A-Za-z0-9._~-]+)-(?P<partition>\d+)@(?P<id>[0-9A-Za-z_-]*)\.sqlite({DAMAGED})?")
+_OURS = re.compile(rf"@[0-9A-Za-z_-]*\.sqlite({DAMAGED})?(-wal|-shm)?$")
 
 
-LONGEST_LEFT_S = 12 * 3600.0
-"""Half of the time that Kafka keeps the record of a deletion; an older file might miss one."""
-
-
-def _newest(file: Path) -> float:
-    """Return when a file was last written; that may be in its write-ahead log."""
-    return max(each.stat().st_mtime for each in _parts(file) if each.is_file())
+def _close(store: StateFile) -> None:
+    """Close a file; what it lacks after an error the changelog has."""
+    try:
+        store.close()
+    except StoreError as error:
+        log.warning("%s", error)
 
 
 def _remove(file: Path) -> None:
-    for each in _parts(file):
-        each.unlink(missing_ok=True)
+    """Delete a file with those that SQLite keeps beside it.
 
-
-def _parts(file: Path) -> list[Path]:
-    return [Path(f"{file}{end}") for end in _ENDS]
+    Raises:
+        StoreError: It cannot be deleted.
+    """
+    try:
+        for each in parts(file):
+            each.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be deleted: {error.strerror}") from None

@@ -41,6 +41,11 @@ def give(one: StatefulConsumer, *partitions: int) -> None:
     one._assignor._standby_codec.generation = group.generation_id = group.kafka.generation
 
 
+def pause(one: StatefulConsumer) -> None:
+    """Have the last poll be longer ago than deletions are kept in a changelog."""
+    one._since_poll._since = tuple(since - 13 * 3600 for since in one._since_poll._since)  # type: ignore[assignment]
+
+
 def polled(one: StatefulConsumer) -> None:
     """Poll until something is raised, or nine times."""
     for _ in range(9):
@@ -64,3 +69,9 @@ def drain(one: StatefulConsumer, *allowed: type[BaseException]) -> list[BaseExce
         if quiet > 3:
             return raised
     raise AssertionError(f"polls never became quiet, the last of {len(raised)} raised {raised[-1:]}")
+
+
+def settle(one: StatefulConsumer, *allowed: type[BaseException]) -> None:
+    """Poll until long restores are over, in which nothing is processed."""
+    for _ in range(5):
+        drain(one, *allowed)

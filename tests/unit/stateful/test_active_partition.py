@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 
 from rackassign.errors import KafkaUnavailableError, RackassignError
 from rackassign.model import TopicPartition
-from rackassign.stateful import StatefulConsumer, StateStore, StoreError
+from rackassign.stateful import StatefulConsumer, StateStore, StoreError, state_file
 from rackassign.stateful.active_partition import ActivePartition, FencedError
 from rackassign.stateful.claims import Claim
 from rackassign.stateful.records import ChangelogRecord, read_change
 from rackassign.stateful.state_directory import StateDirectory
+from rackassign.stateful.state_file import StateFile
 from tests.helpers.changelog_input import effect, recomputed
 
 PLACE = TopicPartition("t", 3)
@@ -69,12 +71,13 @@ def process(owner: ActivePartition, records: int) -> None:
     changed = []
     for offset in range(owner.store.replay.source + 1, owner.store.replay.source + 1 + records):
         owner.store.begin()
-        state = {key: value for key in (b"a", b"b", b"c") if (value := owner.store.get(key)) is not None}
+        store = StateStore(owner.store)
+        state = {key: value for key in (b"a", b"b", b"c") if (value := store.get(key)) is not None}
         for key, value in effect(state, offset).items():
             if value is None:
-                owner.store.delete(key)
+                store.delete(key)
             else:
-                owner.store.put(key, value)
+                store.put(key, value)
         changed.append((offset, owner.store.commit_record()))
     try:
         owner.write(changed)
@@ -83,9 +86,9 @@ def process(owner: ActivePartition, records: int) -> None:
         raise
 
 
-def check(store: StateStore) -> None:
+def check(store: StateFile) -> None:
     if not store.replay.uncommitted:
-        assert dict(store.items()) == recomputed(store.replay.source + 1)
+        assert dict(store.between(b"", None)) == recomputed(store.replay.source + 1)
 
 
 moves = st.lists(
@@ -99,14 +102,14 @@ moves = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], breaks: list[int | None]) -> None:
     log = Memory(breaks)
-    stores: list[StateStore] = []
+    stores: list[StateFile] = []
     with TemporaryDirectory() as folder:
 
-        def new_store() -> StateStore:
-            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
+        def new_store() -> StateFile:
+            stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))
             return stores[-1]
 
-        def seated(store: StateStore) -> ActivePartition:
+        def seated(store: StateFile) -> ActivePartition:
             owner = ActivePartition(PLACE, store, log)
             fed(owner, log)
             return owner
@@ -138,15 +141,15 @@ def test_owners_leave_what_the_input_says(moves: list[str | tuple[str, int]], br
 
 def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Path) -> None:
     log = Memory()
-    first = ActivePartition(PLACE, StateStore(tmp_path / "1.sqlite"), log)
+    first = ActivePartition(PLACE, StateFile(tmp_path / "1.sqlite"), log)
     fed(first, log)
     process(first, 3)
-    second = ActivePartition(PLACE, StateStore(tmp_path / "2.sqlite"), log)
+    second = ActivePartition(PLACE, StateFile(tmp_path / "2.sqlite"), log)
     fed(second, log)
-    before = dict(second.store.items())
+    before = dict(StateStore(second.store).items())
     with pytest.raises(FencedError, match="t-3: epoch 1 has begun"):
         process(first, 2)
-    assert dict(first.store.items()) == before
+    assert dict(StateStore(first.store).items()) == before
     # What it has written all the same is healed: compaction would keep it, and not what counts.
     spoiled = {c.key for c in log.records if c.epoch == 0 and c.source >= 3 and c.kind != "mark"}
     second.reconcile()
@@ -162,8 +165,9 @@ def test_a_former_owner_learns_that_it_is_one_and_takes_nothing_in(tmp_path: Pat
 
 def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
     file = tmp_path / "t-3.sqlite"
-    store = StateStore(file)
-    store.apply(
+    on_disk = StateFile(file)
+    store = StateStore(on_disk)
+    on_disk.apply(
         [
             ChangelogRecord("fence", 1),
             ChangelogRecord("last", 1, 0, b"k", b"v"),
@@ -173,21 +177,21 @@ def test_a_file_holds_what_it_held_and_how_far_it_is(tmp_path: Path) -> None:
     )
     with pytest.raises(StoreError, match="is changed by input records alone"):
         store.put(b"k", b"v")
-    store.begin()
+    on_disk.begin()
     store.put(b"k", b"not written")
-    assert (store.get(b"k"), store.stored_value(b"k")) == (b"not written", b"v")
-    store.rollback_record()
-    store.begin()
+    assert (store.get(b"k"), on_disk.stored_value(b"k")) == (b"not written", b"v")
+    on_disk.rollback_record()
+    on_disk.begin()
     store.put(b"a", b"new")
     assert list(store.items()) == [(b"a", b"new"), (b"k", b"v")]
-    store.rollback_record()
-    store.begin()
+    on_disk.rollback_record()
+    on_disk.begin()
     store.delete(b"k")
-    assert store.commit_record() == {b"k": None}
-    assert (store.get(b"k"), store.stored_value(b"k")) == (None, b"v")
-    store.close()
-    again = StateStore(file)
-    assert (again.position, again.replay, dict(again.items())) == (3, store.replay, {b"k": b"v"})
+    assert on_disk.commit_record() == {b"k": None}
+    assert (store.get(b"k"), on_disk.stored_value(b"k")) == (None, b"v")
+    on_disk.close()
+    again = StateFile(file)
+    assert (again.position, again.replay, dict(StateStore(again).items())) == (3, on_disk.replay, {b"k": b"v"})
     assert again.replay.uncommitted == {b"j": b"w"}
     again.clear()
     assert (again.position, again.get(b"k"), again.replay.uncommitted) == (0, None, {})
@@ -198,7 +202,8 @@ def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_p
     (tmp_path / "t-1@1d.sqlite").write_bytes(b"no database at all, whatever its name" * 99)
     shelf = StateDirectory(tmp_path)
     shelf.open_existing({"t": "1d"})
-    assert shelf.positions() == {TopicPartition("t", 1): 0}
+    assert shelf.positions() == {}
+    assert shelf.open(TopicPartition("t", 1)).position == 0
     shelf.open(PLACE).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 7)
     assert shelf.positions() == {TopicPartition("t", 1): 0, PLACE: 7}
     with pytest.raises(StoreError, match="is in use: each member needs a folder of its own"):
@@ -211,16 +216,20 @@ def test_files_that_cannot_be_used_begin_anew_and_a_folder_is_one_member_s(tmp_p
     StateDirectory(tmp_path).close()
 
 
-def test_files_that_are_old_or_of_another_changelog_are_thrown_away(tmp_path: Path) -> None:
-    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 1)]
+def test_files_that_are_old_or_of_another_changelog_are_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 1), TopicPartition("t", 2)]
     shelf = StateDirectory(tmp_path)
     shelf.open_existing({"t": "1d", "u": "5e"})
-    for place in places:
-        shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 5)
+    # As a copied folder has it: the files are new, and their content is old.
+    for place, age_h in zip(places, (13, 11, 0, -13), strict=True):
+        with monkeypatch.context() as patch:
+            patch.setattr(state_file, "time_of_day_ms", lambda: int((time.time() - age_h * 3600) * 1000))  # noqa: B023
+            shelf.open(place).apply([ChangelogRecord("last", 1, 0, b"k", b"v")], 5)
     shelf.close()
     (tmp_path / "notes.sqlite").touch()
-    for file in tmp_path.glob("t-0@1d.sqlite*"):
-        os.utime(file, (1.0, 1.0))
+    os.utime(tmp_path / "t-1@1d.sqlite", (1.0, 1.0))
     again = StateDirectory(tmp_path)
     again.open_existing({"t": "1d", "u": "new"})
     assert again.positions() == {TopicPartition("t", 1): 5}
@@ -248,10 +257,10 @@ def test_what_cannot_work_is_told_and_leaves_nothing_open(tmp_path: Path) -> Non
 
 def test_of_two_owners_with_one_epoch_the_first_fence_counts(tmp_path: Path) -> None:
     log = Memory()
-    late = ActivePartition(PLACE, StateStore(tmp_path / "1.sqlite"), log)
+    late = ActivePartition(PLACE, StateFile(tmp_path / "1.sqlite"), log)
     # It looks, and is stopped before it writes its fence; meanwhile another has begun the same epoch.
     late.store.apply([], 0)
-    early = ActivePartition(PLACE, StateStore(tmp_path / "2.sqlite"), log)
+    early = ActivePartition(PLACE, StateFile(tmp_path / "2.sqlite"), log)
     fed(early, log)
     process(early, 3)
     bounds = log.offset_range
@@ -276,11 +285,11 @@ def test_fences_outlive_compaction() -> None:
 def test_whenever_former_owners_resume_the_living_one_stays(moves: list[tuple[str, int]]) -> None:
     """Each move begins a generation with another owner; former ones come back with the claims they had."""
     log = Memory()
-    stores: list[StateStore] = []
+    stores: list[StateFile] = []
     with TemporaryDirectory() as folder:
 
         def taken(generation: int, number: int, *, current: bool) -> ActivePartition:
-            stores.append(StateStore(Path(folder) / f"{len(stores)}.sqlite"))
+            stores.append(StateFile(Path(folder) / f"{len(stores)}.sqlite"))
             return ActivePartition(PLACE, stores[-1], log, Claim(0, generation, number), lambda: current)
 
         generation = 1

@@ -109,7 +109,12 @@ def test_an_unconfirmed_member_sends_one_request_in_a_poll_whatever_the_number_o
         return False
 
     monkeypatch.setattr(Membership, "confirm", unknown)
-    with member(tmp_path, process=lambda *_: setattr(one._check, "_seen", one._check._seen - 46)) as one:
+    one: StatefulConsumer
+
+    def goes_away(*_: object) -> None:
+        one._check._seen -= 46
+
+    with member(tmp_path, process=goes_away) as one:
         give(one, 0, 1)
         drain(one)
         kafka.feed(0, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,13 @@ import pytest
 from kafka import TopicPartition as HostPartition
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from rackassign.errors import RackassignError
+from rackassign.model import TopicPartition
 from rackassign.stateful import StatefulConsumer, StateLostError, StateStore, consumer
 from rackassign.stateful.records import HEADER, ChangelogRecord, read_change
+from rackassign.stateful.state_file import StateFile
 from tests.helpers.fakes.kafka import Headers, Kafka, Member, Record
-from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member, polled
+from tests.helpers.faulty_files import FaultyFiles
+from tests.helpers.stateful_consumers import FIRST, LOG, count, counted, drain, give, member, pause, polled, settle
 
 
 def changelog(kafka: Kafka) -> list[ChangelogRecord]:
@@ -69,25 +70,24 @@ def test_what_happens_once_is_counted_once(kafka: Kafka, tmp_path: Path) -> None
     assert not kafka.open
 
 
-def test_a_full_disk_costs_nothing(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_waited_for(
+    kafka: Kafka, tmp_path: Path, files: FaultyFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     with member(tmp_path) as one:
-        give(one, 0)
+        give(one, 0, 1)
         kafka.feed(0, 2)
         drain(one)
-        keep = StateStore._keep
-        calls = iter(range(100))
-
-        def full(store: StateStore, position: int) -> None:
-            if next(calls) < 2:
-                raise sqlite3.OperationalError("database or disk is full")
-            keep(store, position)
-
-        monkeypatch.setattr(StateStore, "_keep", full)
+        files.full = True
         kafka.feed(0, 3)
-        raised = drain(one, RackassignError)
-        assert raised
-        assert all("disk is full" in str(error) for error in raised)
+        drain(one)
+        assert one.active_partitions() == {TopicPartition("t", 1)}
+        files.full = False
+        settle(one)
         assert counted(one) == 5
+        assert [each.getMessage() for each in caplog.records if "disk is full" in each.getMessage()] == [
+            f"{one.store(FIRST)._file.file}: database or disk is full: t-0 waits until its local file can be used again"
+        ]
+    assert not list(tmp_path.glob("*.damaged"))
 
 
 def test_an_heir_goes_on_where_an_owner_died_within_a_record(kafka: Kafka, tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_what_is_interrupted_anywhere_counts_once(
         monkeypatch.setattr(owner, name, called)
 
     for owner, name in (
-        (StateStore, "_keep"),
-        (StateStore, "commit_record"),
-        (StateStore, "apply"),
+        (StateFile, "_keep"),
+        (StateFile, "commit_record"),
+        (StateFile, "apply"),
         (Member, "poll"),
         (Member, "commit"),
     ):
@@ -430,6 +430,6 @@ def test_copies_that_are_too_old_begin_anew(kafka: Kafka, tmp_path: Path) -> Non
         # A deletion that compaction has forgotten since.
         log = kafka.topics[LOG].logs[0]
         log[:] = [record for record in log if record.key != b"\1n"]
-        one._polled_at -= 13 * 3600
+        pause(one)
         drain(one)
         assert counted(one) == 0

@@ -1,0 +1,179 @@
+"""A SQLite file that only its owner can read, with errors that state what is to be done about them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rackassign.errors import RackassignError
+
+_MOST_BYTES = 500
+"""SQLite refuses paths of more than 512 bytes, and those of its other files are a little longer."""
+
+_FILES = "each partition needs two open files (ulimit -n)"
+_FULL = "database or disk is full"
+_DAMAGE = ("disk I/O error", "malformed", "no such table", "no such column", "has no column")
+
+
+class StoreError(RackassignError):
+    """A local file cannot be used."""
+
+
+class DamagedError(StoreError):
+    """It is not a file of rackassign, or it is damaged."""
+
+
+class DiskFullError(StoreError):
+    """There is no space to write."""
+
+
+class SqliteFile:
+    """An open SQLite file in which transactions begin explicitly.
+
+    Args:
+        file: File, created if missing.
+        schema: Statements that create missing tables.
+        version: Version of the format.
+
+    Raises:
+        DamagedError: It is not a file of rackassign, or it is damaged.
+        StoreError: It cannot be opened.
+    """
+
+    def __init__(self, file: Path, schema: str, version: int) -> None:
+        self._file = file
+        self.damage: DamagedError | None = None
+        """The first damage that was found; the file is not to be used after that."""
+        check_path(file)
+        self._create()
+        with self._mapped():
+            # Transactions begin explicitly only, in whichever thread.
+            self._db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=1.0)
+        try:
+            with self._mapped():
+                self._prepare(schema, version)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _create(self) -> None:
+        """Create the file: SQLite would let others read it, and reports each failure in the same words."""
+        try:
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            hint = f"; {_FILES}" if error.errno in {errno.EMFILE, errno.ENFILE} else ""
+            if error.errno == errno.EIO:
+                raise DamagedError(f"{self._file}: {error.strerror}") from None
+            if error.errno == errno.ENOSPC:
+                raise DiskFullError(f"{self._file}: {error.strerror}") from None
+            raise StoreError(f"{self._file}: {error.strerror}{hint}") from None
+
+    def _prepare(self, schema: str, version: int) -> None:
+        # Only one process uses the file. If nothing is read before, this mode needs one file less for each partition.
+        self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        ((found,),) = self._db.execute("PRAGMA user_version").fetchall()
+        if found not in {0, version}:
+            raise DamagedError(f"{self._file} has format {found}, only {version} can be read")
+        # A damaged page is then found before its content is used.
+        self._db.execute("PRAGMA cell_size_check = ON")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # After a crash of the machine the last transactions may be missing; the changelog has them.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        if not found:
+            self._db.executescript(f"BEGIN; {schema}; PRAGMA user_version = {version}; COMMIT;")
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Execute a statement; return its rows.
+
+        Raises:
+            DamagedError: The file is damaged.
+            StoreError: It cannot be read or written now.
+        """
+        with self._mapped():
+            return self._db.execute(statement, values).fetchall()
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement with each row of values; raises as `execute`."""
+        with self._mapped():
+            self._db.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begin a transaction, which is committed at the end, or rolled back after any error."""
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        """End a transaction that SQLite has not ended itself; a refused COMMIT leaves it open."""
+        try:
+            with self._mapped():
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+        except StoreError:
+            # Half of a transaction must not be read: from now on each call fails.
+            self._abandon()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        """Close the file after an error, which is the one to be raised."""
+        with suppress(sqlite3.Error):
+            self._db.close()
+
+    def damaged(self, problem: str) -> DamagedError:
+        """Return the error of a damaged file, which is not to be used any more."""
+        self.damage = DamagedError(f"{self._file}: {problem}")
+        return DamagedError(str(self.damage))
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        with self._mapped():
+            self._db.close()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        """Raise errors of SQLite as those of this module."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if _is_damage(error, text):
+                raise self.damaged(text) from None
+            if _FULL in text:
+                raise DiskFullError(f"{self._file}: {text}") from None
+            hint = f"; {_FILES}" if "unable to open" in text else ""
+            raise StoreError(f"{self._file}: {text}{hint}") from None
+
+
+def check_path(file: Path) -> None:
+    """Refuse a path that SQLite does not open; it would report that the file cannot be opened.
+
+    Raises:
+        StoreError: The path is too long.
+    """
+    size = len(os.fsencode(file.absolute()))
+    if size > _MOST_BYTES:
+        raise StoreError(
+            f"the path of {file.name} has {size} bytes, of which SQLite allows {_MOST_BYTES}: use a shorter state_dir"
+        )
+
+
+def _is_damage(error: sqlite3.Error, text: str) -> bool:
+    """Return whether the file is damaged, as opposed to a full disk, missing descriptors or a closed file.
+
+    Error codes exist from Python 3.11 on only.
+    """
+    if isinstance(error, sqlite3.IntegrityError) or type(error) is sqlite3.DatabaseError:
+        return True
+    return isinstance(error, sqlite3.OperationalError) and any(each in text for each in _DAMAGE)

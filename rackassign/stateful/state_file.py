@@ -1,0 +1,352 @@
+"""The state of a partition in a local SQLite file, together with its changelog position, in one transaction."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+from rackassign.stateful.claims import Claim
+from rackassign.stateful.clock import is_too_old, time_of_day_ms
+from rackassign.stateful.records import NO_SOURCE, ChangelogRecord
+from rackassign.stateful.replay import NO_EPOCH, ChangelogReplay
+from rackassign.stateful.sqlite_file import SqliteFile, StoreError
+
+_FORMAT = 2
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS state (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pending (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spoiled (key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID
+"""
+_AT_ONCE = 64
+"""Rows that are read at once: a value may have a megabyte."""
+
+_SEAL = 4
+"""Bytes of a checksum."""
+
+_CLAIM = ("claim_term", "claim_generation", "claim_member")
+
+_OTHER = "it contains other values than were written"
+
+_CONFIRM_MS = 3_600_000
+
+
+class StateFile:
+    """The state of a partition in a local file.
+
+    After a failure that leaves it open what is in memory and in the file, it refuses everything until `recover`
+    succeeds.
+
+    Args:
+        file: File, created if missing.
+
+    Raises:
+        DamagedError: It is not a file of rackassign, or it is damaged.
+        StoreError: It cannot be opened.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.position = 0
+        """Offset in the changelog up to which it was read."""
+        self.replay = ChangelogReplay()
+        self._takes = False
+        self._changed: dict[bytes, bytes | None] = {}
+        self._before: dict[bytes, bytes | None] = {}
+        self._failure: StoreError | None = None
+        self._expired = False
+        self._version = 0
+        self._written_ms = 0
+        self._db = SqliteFile(file, _SCHEMA, _FORMAT)
+        try:
+            self._load()
+        except BaseException:
+            with suppress(StoreError):
+                # The first error is raised.
+                self._db.close()
+            raise
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it is not to be used until `recover` succeeds; None if it can be."""
+        return self._db.damage or self._failure
+
+    def fail(self, failure: StoreError) -> None:
+        """Refuse everything from now on, until `recover` succeeds."""
+        # Not the error itself: its traceback may refer to a cursor, which keeps the file locked.
+        self._failure = self._failure or _copied(failure)
+        self.discard_uncommitted()
+
+    def expire(self) -> None:
+        """Refuse everything from now on, until `recover` has discarded the whole state."""
+        self._expired = True
+        self.fail(StoreError(f"{self.file}: its state is too old, or of another changelog"))
+
+    def recover(self) -> None:
+        """Open the file again after a failure, and discard a state that has expired or is too old by now.
+
+        Raises:
+            DamagedError: It is damaged.
+            StoreError: It still cannot be used; the call can be repeated.
+        """
+        if self._db.damage is not None:
+            raise _copied(self._db.damage)
+        if self._failure is None:
+            return
+        self.discard_uncommitted()
+        self._db.close()
+        self._db = SqliteFile(self.file, _SCHEMA, _FORMAT)
+        self._load()
+        if self._expired or self.is_old():
+            self._clear()
+        self._failure = None
+
+    def is_old(self) -> bool:
+        """Return whether deletions may have been removed from the changelog since it was read."""
+        return self.position > 0 and is_too_old(self._written_ms)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise _copied(self.failure)
+
+    def _load(self) -> None:
+        about = dict(self._db.execute("SELECT name, value FROM about"))
+        pending = dict(self._db.execute("SELECT key, value FROM pending ORDER BY key"))
+        stale = {key for (key,) in self._db.execute("SELECT key FROM spoiled")}
+        if about and about.pop("checksum", None) != _checksum(about, pending, stale):
+            raise self._db.damaged(_OTHER)
+        self.replay = ChangelogReplay(
+            about.get("epoch", NO_EPOCH),
+            about.get("fences", 0),
+            about.get("source", NO_SOURCE),
+            pending,
+            (about.get("pending_epoch", NO_EPOCH), about.get("pending_source", NO_SOURCE)),
+            stale,
+            bool(about.get("unfenced")),
+            bool(about.get("unmarked")),
+            bool(about.get("lost")),
+            Claim(*(about[name] for name in _CLAIM)) if about.get("claimed") else None,
+        )
+        self.position = about.get("position", 0)
+        self._written_ms = about.get("written_ms", 0)
+        self._version += 1
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, with the changes that are not in the file; None without one."""
+        self._check()
+        for changed in (self._changed, self._before):
+            if key in changed:
+                return changed[key]
+        return self.stored_value(key)
+
+    def stored_value(self, key: bytes) -> bytes | None:
+        """Return the value of a key in the file."""
+        self._check()
+        rows = self._read("SELECT value FROM state WHERE key = ?", (key,))
+        return self._unsealed(key, rows[0][0]) if rows else None
+
+    def _read(self, statement: str, values: tuple[bytes, ...]) -> list[Any]:
+        """Return rows; after an error refuse everything, since `process` may ignore it."""
+        try:
+            return self._db.execute(statement, values)
+        except StoreError as error:
+            self.fail(error)
+            raise
+
+    def _unsealed(self, key: object, sealed: object) -> bytes:
+        """Return the value of a row; SQLite itself finds no damage within values."""
+        if isinstance(key, bytes) and isinstance(sealed, bytes):
+            value = sealed[_SEAL:]
+            if sealed == _sealed(key, value):
+                return value
+        raise self._db.damaged(_OTHER)
+
+    def change(self, key: bytes, value: bytes | None) -> None:
+        """Set the value of a key, or delete it; only while an input record is processed.
+
+        Raises:
+            StoreError: No record is being processed.
+        """
+        self._check()
+        if not self._takes:
+            raise StoreError(f"{self.file.name} is changed by input records alone, in process")
+        self._changed[key] = value
+
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Return the keys from one up to another, with their values, in order; later changes do not show.
+
+        Args:
+            start: The first key.
+            end: The key behind the last one; None for all.
+
+        Raises:
+            StoreError: The file cannot be read, or was changed since this call.
+        """
+        self._check()
+        changed = {
+            key: value
+            for key, value in {**self._before, **self._changed}.items()
+            if key >= start and (end is None or key < end)
+        }
+        kept = (row for row in self._rows(start, end, self._version) if row[0] not in changed)
+        return merge(kept, sorted((key, value) for key, value in changed.items() if value is not None))
+
+    def _rows(self, start: bytes, end: bytes | None, version: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows of the file; a cursor that stays open would see, and delay, later transactions."""
+        condition, upper = ("", ()) if end is None else (" AND key < ?", (end,))
+        statement = f"SELECT key, value FROM state WHERE key >= ?{condition} ORDER BY key LIMIT {_AT_ONCE}"  # noqa: S608
+        while True:
+            self._check()
+            if self._version != version:
+                raise StoreError(f"{self.file.name} was changed since this iteration began")
+            rows = self._read(statement, (start, *upper))
+            for key, sealed in rows:
+                yield key, self._unsealed(key, sealed)
+            if len(rows) < _AT_ONCE:
+                return
+            # The next key in the order of bytes.
+            start = key + b"\0"
+
+    def begin(self) -> None:
+        """Begin an input record: accept its changes until it is committed or rolled back."""
+        self._check()
+        self._takes = True
+
+    def commit_record(self) -> dict[bytes, bytes | None]:
+        """Return the changes of an input record; the next one sees them, although they are not in the file yet.
+
+        Raises:
+            StoreError: The file could not be read meanwhile, whatever `process` has made of that.
+        """
+        self._check()
+        changed, self._changed, self._takes = self._changed, {}, False
+        self._before.update(changed)
+        return changed
+
+    def rollback_record(self) -> None:
+        """Discard the changes of the current input record."""
+        self._changed, self._takes = {}, False
+
+    def discard_uncommitted(self) -> None:
+        """Discard what is not in the file."""
+        self._changed, self._before, self._takes = {}, {}, False
+
+    def clear(self) -> None:
+        """Discard the whole state; if that fails, nothing else is done with it before `recover` has done it.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        self._check()
+        self.expire()
+        self._clear()
+        self._failure = None
+
+    def _clear(self) -> None:
+        self._version += 1
+        with self._db.transaction():
+            self._db.execute("DELETE FROM state")
+            self._keep(ChangelogReplay(), 0)
+        self.replay, self.position, self._expired = ChangelogReplay(), 0, False
+
+    def apply(self, changes: Iterable[ChangelogRecord], position: int) -> None:
+        """Apply the next records of the changelog, all or none.
+
+        Args:
+            changes: Records in order.
+            position: The offset behind them.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        self._check()
+        self._version += 1
+        # Until memory and file are known to agree again.
+        self._failure = StoreError(f"{self.file}: records were being applied")
+        try:
+            with self._db.transaction():
+                for change in changes:
+                    self._write(self.replay.take(change))
+                self._keep(self.replay, position)
+            self.position = position
+            self.discard_uncommitted()
+            self._failure = None
+        except BaseException:
+            # Records applied before the failure are not in the file.
+            self.discard_uncommitted()
+            with suppress(StoreError):
+                # The first error is raised. After a second one the failure stays, and `recover` loads.
+                self._load()
+                self._failure = None
+            raise
+
+    def confirm(self) -> None:
+        """Note that the changelog has no further records; the file contains this at intervals of an hour.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
+        self._check()
+        if self.position and time_of_day_ms() - self._written_ms > _CONFIRM_MS:
+            self.apply([], self.position)
+
+    def close(self) -> None:
+        """Close the file; may be called again.
+
+        Raises:
+            StoreError: It is damaged.
+        """
+        self._db.close()
+
+    def _write(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in changes:
+            if value is None:
+                self._db.execute("DELETE FROM state WHERE key = ?", (key,))
+            else:
+                self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, _sealed(key, value)))
+
+    def _keep(self, replay: ChangelogReplay, position: int) -> None:
+        """Write the position and the time."""
+        self._db.execute("DELETE FROM pending")
+        self._db.execute_many("INSERT INTO pending VALUES (?, ?)", replay.uncommitted.items())
+        self._db.execute("DELETE FROM spoiled")
+        self._db.execute_many("INSERT INTO spoiled VALUES (?)", ((key,) for key in replay.stale_keys))
+        epoch, source = replay.pending_of
+        written_ms = time_of_day_ms()
+        about = {
+            "position": position,
+            "written_ms": written_ms,
+            "epoch": replay.epoch,
+            "fences": replay.fences,
+            "source": replay.source,
+            "pending_epoch": epoch,
+            "pending_source": source,
+            "unfenced": int(replay.fence_overwritten),
+            "unmarked": int(replay.checkpoint_missing),
+            "lost": int(replay.lost),
+            # All of them always: the checksum is over all names in the file.
+            "claimed": int(replay.claim is not None),
+            **dict(zip(_CLAIM, replay.claim or Claim(), strict=True)),
+        }
+        about["checksum"] = _checksum(about, replay.uncommitted, replay.stale_keys)
+        self._db.execute_many("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+        self._written_ms = written_ms
+
+
+def _sealed(key: bytes, value: bytes) -> bytes:
+    """Return what is stored as the value of a key: its checksum and the value."""
+    return zlib.crc32(value, zlib.crc32(key)).to_bytes(_SEAL, "big") + value
+
+
+def _checksum(about: Mapping[str, int], pending: Mapping[bytes, bytes | None], stale: Iterable[bytes]) -> int:
+    """Return the checksum of everything but the state."""
+    return zlib.crc32(repr((sorted(about.items()), sorted(pending.items()), sorted(stale))).encode())
+
+
+def _copied(failure: StoreError) -> StoreError:
+    """Return a failure to be raised again, without the traceback of the first time."""
+    return type(failure)(str(failure))
