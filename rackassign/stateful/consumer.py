@@ -18,6 +18,7 @@ from rackassign.clients.kafka_python import RackAwareConsumer, StandbyAwareAssig
 from rackassign.errors import ConfigError, KafkaUnavailableError
 from rackassign.model import TopicPartition
 from rackassign.stateful.active_partition import ActivePartition, FencedError
+from rackassign.stateful.batches import process_batch
 from rackassign.stateful.changelog import ChangelogBatch, ChangelogClient
 from rackassign.stateful.claims import continued
 from rackassign.stateful.client_settings import client_settings
@@ -25,7 +26,7 @@ from rackassign.stateful.clock import LONGEST_LEFT_S, ElapsedTime
 from rackassign.stateful.input_start import where_to_begin
 from rackassign.stateful.membership_check import MembershipCheck
 from rackassign.stateful.offset_commits import OffsetCommits
-from rackassign.stateful.process_call import Process, call_process
+from rackassign.stateful.process_call import Process
 from rackassign.stateful.sqlite_file import StoreError
 from rackassign.stateful.state_directory import StateDirectory
 from rackassign.stateful.state_file import StateFile
@@ -35,8 +36,6 @@ from rackassign.strategies.standby import StandbyOptions
 from rackassign.util.log_once import WarnOnce
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 log = logging.getLogger(__name__)
@@ -267,9 +266,7 @@ class StatefulConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _apply_assignment(self) -> None:
@@ -400,34 +397,11 @@ class StatefulConsumer:
         Returns:
             Number of processed records, and the error of `process`, from which on they are processed again.
         """
-        changed: list[tuple[int, dict[bytes, bytes | None]]] = []
-        failure: Exception | None = None
-        for record in batch:
-            if not self._present():
-                break
-            if record.offset <= owner.store.replay.source:
-                # The state already has the effects of this record, wherever it comes from.
-                self._once.warn(
-                    "restarted",
-                    "%s-%d: its input restarts at %d, but its state has records up to %d: skipping records up to there;"
-                    " if the topic was recreated, delete its changelog as well",
-                    *(*tp, record.offset, owner.store.replay.source),
-                    about=tp,
-                )
-                continue
-            owner.store.begin()
-            try:
-                call_process(self._process, record, StateStore(owner.store))
-            except Exception as error:  # noqa: BLE001 - the user's error; earlier records are kept
-                owner.store.rollback_record()
-                failure = error
-            if owner.store.failure is not None:
-                # Whatever `process` has made of it: what it has read may be wrong.
-                self._store_failed(tp, owner.store.failure)
-                return 0, None
-            if failure is not None:
-                break
-            changed.append((record.offset, owner.store.commit_record()))
+        found = process_batch(tp, owner.store, batch, self._process, present=self._present, once=self._once)
+        if isinstance(found, StoreError):
+            self._store_failed(tp, found)
+            return 0, None
+        changed, failure = found
         if changed:
             if not self._guarded(tp, lambda: owner.write(changed)):
                 return 0, None
