@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -222,11 +223,12 @@ class StateDirectory:
             log.warning("%s", error)
 
     def close(self) -> None:
-        """Close all files; may be called again."""
-        for store in self._open.values():
-            _close(store)
-        self._open = {}
-        self._lock.close()
+        """Close all files, whatever closing one of them raises; may be called again."""
+        stores, self._open = self._open, {}
+        with ExitStack() as left:
+            left.callback(self._lock.close)
+            for store in stores.values():
+                left.callback(_close, store)
 
     def _file(self, tp: TopicPartition) -> Path:
         return self._folder / state_file_name(tp, self._ids.get(tp.topic, ""))
