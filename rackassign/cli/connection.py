@@ -112,12 +112,17 @@ def _logged_errors() -> Iterator[list[Exception]]:
         client.removeHandler(listener)
 
 
-def _worst(errors: list[Exception], otherwise: Exception) -> Exception:
-    """Return the most informative error: a broker that rejects a client sometimes only disconnects."""
+def _worst(errors: list[Exception], raised: Exception) -> Exception:
+    """Return the most informative error: a broker that rejects a client sometimes only disconnects.
+
+    Args:
+        errors: Errors that the client has logged, in order.
+        raised: The error that it raised in the end, which may be the rejection or only a timeout.
+    """
     from kafka.errors import BrokerResponseError  # noqa: PLC0415
 
-    refusals = [error for error in errors if isinstance(error, BrokerResponseError)]
-    return next(iter(refusals or errors), otherwise)
+    refusals = [error for error in (*errors, raised) if isinstance(error, BrokerResponseError)]
+    return next(iter(refusals or errors), raised)
 
 
 def client_config(bootstrap: str, file: str = "") -> dict[str, Any]:

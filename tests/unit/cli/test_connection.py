@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
-from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError
+from kafka.errors import ClusterAuthorizationFailedError, KafkaConnectionError, SaslAuthenticationFailedError
 
 from rackassign.admin.authorization import (
     REFUSALS,
@@ -210,3 +211,14 @@ def test_a_state_file_that_cannot_be_read_is_bad_input(tmp_path: Path, capsys: p
     file.write_text('{"format": "another"}')
     assert run(["audit", "--bootstrap-server", "h:1", "--state-file", str(file)]) == 2
     assert capsys.readouterr().err.startswith(f"rackassign: {file} is not a state file of rackassign: ")
+
+
+def test_a_rejection_counts_more_than_a_lost_connection_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A broker that rejects a client may close the connection first, and explain that only at the next attempt.
+    def rejected(**_: object) -> None:
+        logging.getLogger("kafka.net.manager").warning("failed: %s", KafkaConnectionError("socket disconnected"))
+        raise SaslAuthenticationFailedError("Authentication failed: Invalid username or password")
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", rejected)
+    with pytest.raises(KafkaUnavailableError, match="Authentication failed"), admin_client("127.0.0.1:1"):
+        pass
