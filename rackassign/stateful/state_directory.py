@@ -105,6 +105,11 @@ class StateDirectory:
         try:
             if store is None:
                 store = self._new(tp)
+            elif store.expired:
+                # A full disk may have no space for a transaction that deletes so much.
+                _close(store)
+                _remove(store.file)
+                store = self._new(tp)
             elif store.failure is not None:
                 store.recover()
         except DamagedError as error:

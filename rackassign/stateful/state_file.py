@@ -75,6 +75,11 @@ class StateFile:
         """Why it is not to be used until `recover` succeeds; None if it can be."""
         return self._db.damage or self._failure
 
+    @property
+    def expired(self) -> bool:
+        """Whether the whole state is to be discarded before anything else is done with it."""
+        return self._expired
+
     def fail(self, failure: StoreError) -> None:
         """Refuse everything from now on, until `recover` succeeds."""
         # Not the error itself: its traceback may refer to a cursor, which keeps the file locked.
