@@ -19,7 +19,14 @@ from rackassign.monitoring.collector import (
     SkippedGroup,
     collect_repeatedly,
 )
-from rackassign.monitoring.describe import collection_warnings, describe_action, describe_rates, verdict
+from rackassign.monitoring.describe import (
+    collection_warnings,
+    describe_action,
+    describe_cross,
+    describe_rates,
+    describe_savings,
+    verdict,
+)
 from rackassign.monitoring.examination import Examination, examine
 from rackassign.monitoring.groups import (
     BrokerDescription,
@@ -76,8 +83,10 @@ __all__ = [
     "collection_warnings",
     "describe_action",
     "describe_brokers",
+    "describe_cross",
     "describe_group",
     "describe_rates",
+    "describe_savings",
     "describe_state",
     "examine",
     "findings",

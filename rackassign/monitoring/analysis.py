@@ -148,7 +148,7 @@ class GroupAnalysis:
         if not self.reaches:
             return 0.0, 0.0
         then = self.reach("cooperative-sticky").flows
-        most = max(0.0, self.flows.cross + self.flows.unknown - then.cross)
+        most = max(0.0, self.flows.cross_at_most - then.cross)
         return max(0.0, self.flows.cross - then.cross - then.unknown), most
 
     def sort_key(self, by: SortKey) -> tuple[float, float, str]:
@@ -165,7 +165,7 @@ class GroupAnalysis:
         partitions = -float(counts.cross + counts.unknown)
         if by == "saving":
             return -self.savings_bytes_s[1], partitions, name
-        return -(self.flows.cross + self.flows.unknown), partitions, name
+        return -self.flows.cross_at_most, partitions, name
 
 
 def inspect(shot: Snapshot, cluster: ObservedCluster, rates: ReadRates) -> GroupAnalysis:

@@ -13,7 +13,6 @@ from typing import Literal
 
 from kafka import KafkaAdminClient
 
-from rackassign.admin.cluster import cluster_id
 from rackassign.admin.cluster import describe_topics as described_topics
 from rackassign.model import Broker, LocalityMode, Partition, Topology
 from rackassign.monitoring.groups import BrokerDescription, describe_brokers
@@ -33,7 +32,7 @@ class ObservedCluster:
         topology: All replicas, in sync or not, and the last known racks of offline brokers.
         in_sync: The in-sync replicas of each partition, by topic.
         missing: Topics that cannot be described, each with the reason.
-        id: ID of the cluster; empty if it is unknown.
+        id: ID of the cluster; empty if it is unknown, or was not requested.
     """
 
     brokers: tuple[BrokerDescription, ...]
@@ -116,5 +115,4 @@ def describe_cluster(admin: KafkaAdminClient, topics: Iterable[str], racks: Brok
         racks.fill_missing(topology),
         {name: topic.in_sync for name, topic in sound.items()},
         {name: found[name].problem if name in found else "not described" for name in sorted(wanted - sound.keys())},
-        cluster_id(admin),
     )

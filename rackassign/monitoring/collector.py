@@ -10,7 +10,7 @@ from itertools import count
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from rackassign.admin.cluster import can_describe_cluster, list_brokers, list_groups_on
+from rackassign.admin.cluster import can_describe_cluster, cluster_id, list_brokers, list_groups_on
 from rackassign.admin.groups import GroupAdmin
 from rackassign.errors import ConfigError
 from rackassign.monitoring.analysis import GroupAnalysis, SortKey, inspect
@@ -20,6 +20,7 @@ from rackassign.monitoring.measurement import Measurement, RateMeter
 from rackassign.monitoring.rack_map import RackMap
 from rackassign.monitoring.snapshot import Snapshot, assigned_partitions, snapshot, topics_of
 from rackassign.monitoring.throughput import Throughput
+from rackassign.monitoring.traffic import TrafficMatrix, total_traffic
 from rackassign.racks import BrokerRackCache
 from rackassign.util.progress import Progress, ProgressCallback, ignore_progress
 from rackassign.util.text import describe_error, name_error
@@ -81,6 +82,17 @@ class ClusterReport:
     measured: Throughput
     duration_s: float = 0.0
 
+    @property
+    def flows(self) -> TrafficMatrix:
+        """Traffic between racks of all groups together."""
+        return total_traffic(found.flows for found in self.inspections)
+
+    @property
+    def savings_bytes_s(self) -> tuple[float, float]:
+        """Sum of the groups' `savings_bytes_s`."""
+        bounds = [found.savings_bytes_s for found in self.inspections]
+        return sum(least for least, _ in bounds), sum(most for _, most in bounds)
+
     def sorted_by(self, by: SortKey) -> ClusterReport:
         """Return the report with its groups in another order."""
         return replace(self, inspections=tuple(sorted(self.inspections, key=lambda found: found.sort_key(by))))
@@ -99,6 +111,7 @@ class GroupCollector:
         self._map = racks or RackMap()
         self._memory = BrokerRackCache()
         self._meter = RateMeter(admin)
+        self._cluster_id: str | None = None
 
     def snapshot(
         self, names: Sequence[str] | None, report_progress: ProgressCallback = ignore_progress
@@ -118,7 +131,9 @@ class GroupCollector:
             self._all(skipped) if names is None else list(names), skipped, report_progress, all_=names is None
         )
         topics = frozenset[str]().union(*map(topics_of, live))
-        cluster = describe_cluster(self._admin, topics, self._memory)
+        if self._cluster_id is None:
+            self._cluster_id = cluster_id(self._admin)
+        cluster = replace(describe_cluster(self._admin, topics, self._memory), id=self._cluster_id)
         snapshots = tuple(snapshot(group, cluster.topology, self._map) for group in sorted(live, key=lambda g: g.name))
         return ClusterSnapshot(cluster, snapshots, tuple(skipped))
 

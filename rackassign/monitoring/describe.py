@@ -10,6 +10,7 @@ from rackassign.monitoring.cluster import ObservedCluster
 from rackassign.monitoring.collector import ClusterReport
 from rackassign.monitoring.format import format_bytes, format_range, format_usd, mark_lower_bound
 from rackassign.monitoring.pricing import Price
+from rackassign.monitoring.traffic import TrafficMatrix
 from rackassign.util.text import counted, join_first, strip_control_chars
 
 _NAMED = 3
@@ -41,18 +42,30 @@ def verdict(inspected: GroupAnalysis, price: Price, *, measured: bool) -> str:
     return f"{crosses}. First {describe_action(first, inspected)}{gain}."
 
 
+def describe_cross(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
+    """Return the bytes per second across racks, and their USD a month: ranges where racks are unknown."""
+    least, most = flows.cross, flows.cross_at_most
+    size = format_range(least, most, format_bytes)
+    usd = format_range(price.monthly(least), price.monthly(most), format_usd)
+    return mark_lower_bound(size, flows.unmeasured), mark_lower_bound(usd, flows.unmeasured)
+
+
+def describe_savings(bounds: tuple[float, float], price: Price, unmeasured: int = 0) -> str:
+    """Return what could be saved in USD a month.
+
+    Args:
+        bounds: Bytes per second that are saved at least, and at most.
+        price: Price of cross-rack traffic.
+        unmeasured: Partitions of unknown rate.
+    """
+    least, most = map(price.monthly, bounds)
+    return mark_lower_bound(format_range(least, most, format_usd), unmeasured)
+
+
 def _bytes_across(inspected: GroupAnalysis, price: Price) -> str:
-    flows = inspected.flows
-    most = flows.cross + flows.unknown
-    if not most:
+    if not inspected.flows.cross_at_most:
         return "Nothing is read across racks now"
-    size, usd = (
-        mark_lower_bound(text, flows.unmeasured)
-        for text in (
-            format_range(flows.cross, most, format_bytes),
-            format_range(price.monthly(flows.cross), price.monthly(most), format_usd),
-        )
-    )
+    size, usd = describe_cross(inspected.flows, price)
     return f"{size}/s cross racks, {usd} USD a month"
 
 

@@ -124,9 +124,25 @@ class TrafficMatrix:
         return sum(rate for pair, rate in self.pairs.items() if None in pair)
 
     @property
+    def cross_at_most(self) -> float:
+        """Traffic that crosses racks or may do so, because a rack is unknown."""
+        return self.cross + self.unknown
+
+    @property
     def total(self) -> float:
         """All traffic."""
         return sum(self.pairs.values())
+
+
+def total_traffic(matrices: Iterable[TrafficMatrix]) -> TrafficMatrix:
+    """Add up traffic."""
+    pairs: dict[tuple[str | None, str | None], float] = {}
+    unmeasured = 0
+    for matrix in matrices:
+        unmeasured += matrix.unmeasured
+        for pair, rate in matrix.pairs.items():
+            pairs[pair] = pairs.get(pair, 0.0) + rate
+    return TrafficMatrix(pairs, unmeasured)
 
 
 def traffic_matrix(found: Iterable[PartitionRead], bytes_s: Mapping[TopicPartition, float]) -> TrafficMatrix:

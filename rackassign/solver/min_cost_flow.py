@@ -200,11 +200,7 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     work.check()
     if not math.isinf(work.until):
         _check(highs.setOptionValue("time_limit", max(0.0, work.until - time.monotonic())))
-    if highs.run() == highspy.HighsStatus.kError:
-        # HiGHS has one thread pool per process and rejects another size once it has been used. The size makes no
-        # difference to a solver that uses one of its threads.
-        _check(highs.setOptionValue("threads", 0))
-        _check(highs.run())
+    _check(run_highs(highs))
     iterations = max(0, highs.getInfo().simplex_iteration_count)
     work.left -= max(iterations * price_of_one, 1 + len(used) // _ARCS)
     status = highs.getModelStatus()
@@ -225,12 +221,27 @@ def min_cost_flow(network: Network, cost: Ints, work: SolveBudget, *, presolve: 
     return CertifiedFlow(flow, price)
 
 
-_OPTIONS: dict[str, Any] = {
+def run_highs(highs: highspy.Highs) -> highspy.HighsStatus:
+    """Run HiGHS with `ONE_ORDER`, also if another package of the process has used it with more threads."""
+    status = highs.run()
+    if status != highspy.HighsStatus.kError:
+        return status
+    # HiGHS has one thread pool per process and rejects another size once it has been used. The size makes no difference
+    # to a solver that uses one of its threads.
+    _check(highs.setOptionValue("threads", 0))
+    return highs.run()
+
+
+ONE_ORDER: dict[str, Any] = {
     "output_flag": False,
     # One thread and one order of work: the same result everywhere.
     "threads": 1,
     "parallel": "off",
     "random_seed": 0,
+}
+"""Options of HiGHS without which results would depend on the machine."""
+
+_OPTIONS = ONE_ORDER | {
     "solver": "simplex",
     # The dual method with Devex pricing; the primal method takes several times as long on these networks.
     "simplex_strategy": 1,

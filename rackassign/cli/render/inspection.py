@@ -18,9 +18,10 @@ from rackassign.monitoring import (
     GroupAnalysis,
     Price,
     ReadRates,
-    TrafficMatrix,
     describe_action,
+    describe_cross,
     describe_rates,
+    describe_savings,
 )
 from rackassign.monitoring.analysis import RecommendedChange
 from rackassign.monitoring.format import (
@@ -31,7 +32,6 @@ from rackassign.monitoring.format import (
     format_percent,
     format_range,
     format_usd,
-    mark_lower_bound,
 )
 from rackassign.util.text import clamp_middle, counted, join_first, strip_control_chars
 
@@ -89,9 +89,9 @@ def _columns(survey: ClusterReport, price: Price) -> tuple[_Column, ...]:
     """Return the columns behind the group, what matters most first."""
     measured = bool(survey.measured.seconds)
     traffic = (
-        _Column("USD a month", lambda found: _traffic(found.flows, price)[1]),
+        _Column("USD a month", lambda found: describe_cross(found.flows, price)[1]),
         _Column("could save", lambda found: _savings(found, price)),
-        _Column("cross/s", lambda found: _traffic(found.flows, price)[0]),
+        _Column("cross/s", lambda found: describe_cross(found.flows, price)[0]),
         _Column("lag", lambda found: _lag(found.rates)),
     )
     return (
@@ -144,19 +144,11 @@ def _words(cell: str) -> Iterator[str]:
 def _savings(inspected: GroupAnalysis, price: Price) -> str:
     if not inspected.reaches:
         return "-"
-    least, most = map(price.monthly, inspected.savings_bytes_s)
-    return mark_lower_bound(format_range(least, most, format_usd), inspected.flows.unmeasured)
+    return describe_savings(inspected.savings_bytes_s, price, inspected.flows.unmeasured)
 
 
 def _lag(rates: ReadRates) -> str:
     return UNKNOWN if rates.total_lag is None else format_count(rates.total_lag)
-
-
-def _traffic(flows: TrafficMatrix, price: Price) -> tuple[str, str]:
-    most = flows.cross + flows.unknown
-    size = format_range(flows.cross, most, format_bytes)
-    usd = format_range(price.monthly(flows.cross), price.monthly(most), format_usd)
-    return mark_lower_bound(size, flows.unmeasured), mark_lower_bound(usd, flows.unmeasured)
 
 
 def _could(inspected: GroupAnalysis) -> tuple[str, str]:
@@ -237,7 +229,7 @@ def _strategies(inspected: GroupAnalysis, survey: ClusterReport, price: Price) -
     rows = [("now", inspected.partitions, "", inspected.flows)]
     rows += [(r.strategy, r.partitions, str(r.moved), r.flows) for r in inspected.reaches]
     for name, counts, moved, flows in rows:
-        traffic = _traffic(flows, price) if measured else ()
+        traffic = describe_cross(flows, price) if measured else ()
         table.add_row(name, *_shares(counts), moved, *traffic)
     return table
 
@@ -293,19 +285,13 @@ def totals(survey: ClusterReport, price: Price) -> str:
     groups = counted(len(survey.inspections), "group")
     if not survey.measured.seconds:
         return f"{groups}; bytes were not measured"
-    cross = sum(inspected.flows.cross for inspected in survey.inspections)
-    unknown = sum(inspected.flows.unknown for inspected in survey.inspections)
-    unmeasured = sum(inspected.flows.unmeasured for inspected in survey.inspections)
-    size = mark_lower_bound(format_range(cross, cross + unknown, format_bytes), unmeasured)
-    usd = mark_lower_bound(format_range(price.monthly(cross), price.monthly(cross + unknown), format_usd), unmeasured)
+    flows, savings = survey.flows, survey.savings_bytes_s
+    size, usd = describe_cross(flows, price)
     line = f"{groups}: {size}/s across racks, {usd} USD a month"
-    if unknown:
-        line += f" (the rack is unknown of {format_bytes(unknown)}/s)"
-    least, most_saved = (
-        price.monthly(sum(inspected.savings_bytes_s[i] for inspected in survey.inspections)) for i in (0, 1)
-    )
-    if most_saved:
-        line += f"; rackassign would save {format_range(least, most_saved, format_usd)}"
+    if flows.unknown:
+        line += f" (the rack is unknown of {format_bytes(flows.unknown)}/s)"
+    if savings[1]:
+        line += f"; rackassign would save {describe_savings(savings, price)}"
     seconds = survey.measured.seconds
     return f"{line}; measured over {seconds:.1f} s, at {price.usd_per_gb:g} USD/GB ({price.source})"
 

@@ -19,21 +19,26 @@ from rackassign.locality import Kind, Locality
 from rackassign.model import Reason
 from rackassign.monitoring.analysis import GroupAnalysis
 from rackassign.monitoring.collector import ClusterReport
-from rackassign.monitoring.describe import collection_warnings, describe_action, describe_rates, verdict
+from rackassign.monitoring.describe import (
+    collection_warnings,
+    describe_action,
+    describe_cross,
+    describe_rates,
+    describe_savings,
+    verdict,
+)
 from rackassign.monitoring.format import (
     format_bytes,
     format_count,
     format_known,
     format_percent,
-    format_range,
     format_usd,
-    mark_lower_bound,
 )
 from rackassign.monitoring.groups import MemberDescription
 from rackassign.monitoring.html.sankey import HEIGHT, LABEL_HEIGHT, WIDTH, SankeyLayout, sankey_layout
 from rackassign.monitoring.pricing import Price
 from rackassign.monitoring.traffic import PartitionRead, TrafficMatrix, count_locality
-from rackassign.util.text import join_ranges, strip_control_chars
+from rackassign.util.text import clamp_middle, join_ranges, strip_control_chars
 
 _MOST_MEMBERS = 100
 """Maximum number of members of one group that are listed."""
@@ -118,6 +123,8 @@ def page(survey: ClusterReport, price: Price, at: datetime | None = None) -> str
             at=(at or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC"),
             measured=measured,
             amount=(lambda n: f"{format_bytes(n)}/s") if measured else (lambda n: f"{n:.0f} partitions"),
+            crossing=lambda flows: describe_cross(flows, price),
+            saving=lambda bounds, unmeasured: describe_savings(bounds, price, unmeasured),
             views=[_view(found, price, measured=measured) for found in survey.inspections],
             racks=_racks(survey),
             origins=_origins(survey),
@@ -145,9 +152,9 @@ def environment(package: str, price: Price) -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"size": format_bytes, "money": format_usd, "monthly": price.monthly, "count": format_count}
+    made.filters["clamp"] = clamp_middle
     made.globals |= {"width": WIDTH, "height": HEIGHT, "label_height": LABEL_HEIGHT}
-    made.globals |= {"percent": format_percent, "at_least": mark_lower_bound}
-    made.globals |= {"known": format_known, "between": format_range, "size": format_bytes, "money": format_usd}
+    made.globals |= {"percent": format_percent, "known": format_known}
     return made
 
 
@@ -157,11 +164,14 @@ def _plain(value: object) -> object:
 
 
 def _view(found: GroupAnalysis, price: Price, *, measured: bool) -> GroupView:
-    members = sorted(found.snapshot.live.members, key=lambda m: (_rack(found, m) or "~", m.client_id, m.id))
+    racks = {member.id: member.rack for member in found.snapshot.group.members}
+    members = sorted(found.snapshot.live.members, key=lambda m: (racks[m.id] or "~", m.client_id, m.id))
     of_member: dict[str, list[PartitionRead]] = {}
     for read in found.now:
         of_member.setdefault(read.member, []).append(read)
-    rows = tuple(_row(found, member, of_member.get(member.id, [])) for member in members[:_MOST_MEMBERS])
+    rows = tuple(
+        _row(found, member, racks[member.id], of_member.get(member.id, [])) for member in members[:_MOST_MEMBERS]
+    )
     return GroupView(
         found,
         verdict(found, price, measured=measured),
@@ -173,12 +183,7 @@ def _view(found: GroupAnalysis, price: Price, *, measured: bool) -> GroupView:
     )
 
 
-def _rack(found: GroupAnalysis, member: MemberDescription) -> str | None:
-    return next(m.rack for m in found.snapshot.group.members if m.id == member.id)
-
-
-def _row(found: GroupAnalysis, member: MemberDescription, reads: list[PartitionRead]) -> MemberRow:
-    rack = _rack(found, member)
+def _row(found: GroupAnalysis, member: MemberDescription, rack: str | None, reads: list[PartitionRead]) -> MemberRow:
     origin = "" if rack is None else "rack map" if member.id in found.snapshot.rack_map_members else "member"
     listed = sorted(reads)[:_MOST_PARTITIONS]
     alike: dict[tuple[str, str | None, Kind], list[int]] = {}

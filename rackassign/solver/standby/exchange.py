@@ -92,8 +92,8 @@ def place_standbys(
     if not proven:
         joint = place_jointly(rooms, items, least, best.graph.sets, until)
         if joint is not None:
-            best = _Exchange(ExchangeGraph(rooms, items, least, joint.sets), until)
-            proven = joint.proven and all(each.proven for each in least)
+            best = _Exchange(ExchangeGraph(rooms, items, least, joint), until)
+            proven = all(each.proven for each in least)
     sets = best.graph.sets
     return StandbyPlacement(
         tuple(tuple(sorted(own)) for own in sets),

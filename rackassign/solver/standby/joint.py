@@ -24,11 +24,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rackassign.solver.arc_search import bits_of
+from rackassign.solver.min_cost_flow import ONE_ORDER, run_highs
 from rackassign.solver.standby.collisions import CollisionBound, CollisionIndex, ItemDemand
 
 try:
@@ -50,19 +50,6 @@ _NOTHING = 1e-6
 Sets = tuple[frozenset[int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JointPlacement:
-    """A placement of all items.
-
-    Args:
-        sets: Nodes of each item.
-        proven: Whether no placement at the lowest cost is more even, or as even and keeps more copies.
-    """
-
-    sets: tuple[set[int], ...]
-    proven: bool
-
-
 def most_even(load: Sequence[int], weight: Sequence[int], copies: int) -> list[int]:
     """Return the most even loads that nodes can have after so many copies, wherever these can be placed."""
     counts = list(load)
@@ -81,8 +68,8 @@ def place_jointly(
     least: Sequence[CollisionBound],
     start: Sequence[set[int]],
     until: float = math.inf,
-) -> JointPlacement | None:
-    """Place all items at once.
+) -> list[set[int]] | None:
+    """Place all items at once, so that no placement is more even, or as even and keeps more copies.
 
     Args:
         index: Cells of the topology.
@@ -92,7 +79,7 @@ def place_jointly(
         until: Deadline, on the clock of `time.monotonic`.
 
     Returns:
-        None if there are too many columns, the limit was reached or HiGHS is missing.
+        The nodes of each item; None if there are too many columns, the limit was reached or HiGHS is missing.
     """
     if highspy is None:
         return None
@@ -101,9 +88,8 @@ def place_jointly(
         return None
     program = _Program(index, items, classes, start)
     if program.is_optimal():
-        return JointPlacement(tuple(start), proven=True)
-    found = program.solve(min(until, time.monotonic() + LONGEST_S))
-    return None if found is None else JointPlacement(tuple(found), proven=True)
+        return list(start)
+    return program.solve(min(until, time.monotonic() + LONGEST_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +169,9 @@ class _Program:
         for own in start:
             for node in own:
                 counts[node] += 1
-        self._even = most_even(self._load, self._weight, sum(map(len, start)))
-        self._gap = max(0.0, self._uneven(counts) - self._uneven(self._even))
+        even = most_even(self._load, self._weight, sum(map(len, start)))
+        self._gap = max(0.0, self._uneven(counts) - self._uneven(even))
+        self._steps = tuple(self._load_steps(even))
         self._kept = [
             [len(own.intersection(items[numbers[0]].current)) for own in sets]
             for numbers, sets in zip(classes.members, classes.columns, strict=True)
@@ -206,7 +193,7 @@ class _Program:
             return None
         least = highs.getInfo().objective_function_value
         # The second objective, among all that are as even.
-        slopes = self._slopes()
+        slopes = [slope for _, _, node_slopes in self._steps for slope in node_slopes]
         ids = np.arange(columns, columns + len(slopes), dtype=np.int32)
         highs.addRow(-highspy.kHighsInf, least + _NOTHING, len(ids), ids, np.array(slopes))
         kept = [float(-each) for row in self._kept for each in row] + [0.0] * len(slopes)
@@ -235,10 +222,10 @@ class _Program:
                 for node in own:
                     at[node].append(number)
                 number += 1
-        for node, low, high in self._bounds():
-            steps = list(range(number, number + high - low))
-            for step in range(low, high):
-                highs.addCol((2 * step + 1) / self._weight[node], 0.0, 1.0, 0, *nothing)
+        for node, low, slopes in self._steps:
+            steps = list(range(number, number + len(slopes)))
+            for slope in slopes:
+                highs.addCol(slope, 0.0, 1.0, 0, *nothing)
             number += len(steps)
             base = low - self._load[node]
             rows.append((base, base, at[node] + steps, [1.0] * len(at[node]) + [-1.0] * len(steps)))
@@ -246,14 +233,12 @@ class _Program:
             highs.addRow(float(low_), float(high_), len(ids), np.array(ids, dtype=np.int32), np.array(values))
         return highs
 
-    def _bounds(self) -> Iterator[tuple[int, int, int]]:
-        """Yield each node with the lowest and highest load that it can have in a better placement."""
-        for node, (count, weight) in enumerate(zip(self._even, self._weight, strict=True)):
+    def _load_steps(self, even: Sequence[int]) -> Iterator[tuple[int, int, list[float]]]:
+        """Yield each node with its lowest load in a better placement, and the cost of each step up to the highest."""
+        for node, (count, weight) in enumerate(zip(even, self._weight, strict=True)):
             away = math.floor((1 + math.sqrt(1 + 4 * (self._gap + _NOTHING) * weight)) / 2)
-            yield node, max(self._load[node], count - away), count + away
-
-    def _slopes(self) -> list[float]:
-        return [(2 * step + 1) / self._weight[node] for node, low, high in self._bounds() for step in range(low, high)]
+            low = max(self._load[node], count - away)
+            yield node, low, [(2 * step + 1) / weight for step in range(low, count + away)]
 
     def _uneven(self, counts: Sequence[int]) -> float:
         return sum(count * count / weight for count, weight in zip(counts, self._weight, strict=True))
@@ -270,16 +255,7 @@ class _Program:
         return placed
 
 
-_OPTIONS: dict[str, Any] = {
-    "output_flag": False,
-    # One thread and one order of work: the same result everywhere.
-    "threads": 1,
-    "parallel": "off",
-    "random_seed": 0,
-    "mip_rel_gap": 0.0,
-    "mip_abs_gap": 0.0,
-    "mip_max_nodes": MOST_NODES,
-}
+_OPTIONS = ONE_ORDER | {"mip_rel_gap": 0.0, "mip_abs_gap": 0.0, "mip_max_nodes": MOST_NODES}
 
 
 def _run(highs: highspy.Highs, until: float) -> bool:
@@ -288,8 +264,5 @@ def _run(highs: highspy.Highs, until: float) -> bool:
     if seconds <= 0:
         return False
     highs.setOptionValue("time_limit", highs.getRunTime() + seconds)
-    if highs.run() == highspy.HighsStatus.kError:
-        # HiGHS has one thread pool per process and rejects another size once it has been used.
-        highs.setOptionValue("threads", 0)
-        highs.run()
+    run_highs(highs)
     return highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
